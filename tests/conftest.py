@@ -14,10 +14,10 @@ from cortex.postgres.session import open_session
 from tests.support.life import Life
 from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
-from tests.support.slow import pytest_addoption, pytest_collection_modifyitems  # noqa: F401 -- hooks
 
 RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
 RUN_LOCK = pytest.StashKey[FileLock]()
+WORKERS_MAX = 8  # more only queue up at Postgres
 GC_THRESHOLDS = (20_000, 20, 50)  # Python's own cost a sixth of all CPU: imports live to the end
 
 
@@ -32,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         run_dir, config.stash[RUN_LOCK] = make_run_dir()
         os.environ[RUN_DIR] = str(run_dir)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Half as many again as there are cores, since tests wait a third of their time."""
+    only_computes = all("tests/unit" in each for each in config.args)
+    return min((os.cpu_count() or 1) * (2 if only_computes else 3) // 2, WORKERS_MAX)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from cortex.cli.main import cli
 from cortex.runtime.metrics.metrics_catalogue import METRICS, Metric
-from tests.support.readme_tables import _metrics
+from tests.support.reference_pages import _metrics
 
 RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"
 KNOWN = {metric.name: metric for metric in METRICS}

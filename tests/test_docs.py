@@ -1,10 +1,10 @@
-"""The README says what the code does, and its commands work as a newcomer types them."""
+"""README and docs say what the code does, and their commands work as a newcomer types them."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,48 +13,79 @@ import pytest
 from cortex.cli.main import cli
 from tests.support.eventually import eventually
 from tests.support.pty_screen import PtyScreen
-from tests.support.readme_tables import README, updated
+from tests.support.reference_pages import pages
 
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 PICTURES = ROOT / "packaging" / "pictures"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README_LINES_MAX = 250
 
 
 def rows(title: str) -> list[list[str]]:
-    """The cells of the table in one section, without its head."""
+    """The cells of the table in one section of the README, without its head."""
     section = README.read_text("utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_tables_are_those_of_the_code() -> None:
-    text = README.read_text("utf-8")
-    assert text == updated(text), "make them anew: python -m tests.support.readme_tables"
+@pytest.mark.parametrize("path, text", [pytest.param(*each, id=each[0].name) for each in pages()])
+def test_reference_pages_are_those_of_the_code(path: Path, text: str) -> None:
+    assert path.read_text("utf-8") == text, "run: python -m tests.support.reference_pages"
 
 
-def commands(group: click.Group, path: str = "cortex") -> Iterator[str]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group) and name != "bench":
-            yield from commands(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}"
+def test_the_readme_stays_short() -> None:
+    assert len(README.read_text("utf-8").splitlines()) <= README_LINES_MAX
 
 
-def test_commands_are_those_of_the_code() -> None:
-    assert sorted(row[0] for row in rows("Commands")) == sorted(commands(cli))
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as Markdown renderers make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each).strip().lower().replace(" ", "-") for each in headings}
 
 
-def test_figures_name_commands_that_exist() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if link.startswith("https:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def typed(page: Path) -> list[list[str]]:
+    """The `cortex` commands that a page shows in its indented blocks, as words."""
+    text = page.read_text("utf-8").replace("uv run cortex", "cortex")
+    lines = re.findall(r"^    (?:\w+=\$\()?(cortex [^#\n]*)", text, re.MULTILINE)
+    return [shlex.split(line.rstrip(" &").removesuffix(")")) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name != "reference"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_commands_and_options_exist(page: Path) -> None:
+    for words in typed(page):
+        command: click.Command = cli
+        rest = words[1:]
+        while isinstance(command, click.Group):
+            context = click.Context(command)
+            found = command.get_command(context, rest.pop(0))
+            assert found is not None, " ".join(words)
+            command = found
+        known = {name for each in command.get_params(click.Context(command)) for name in each.opts}
+        assert {word for word in rest if word.startswith("-")} <= known, " ".join(words)
+
+
+def test_every_bench_has_a_figure() -> None:
     bench = cli.get_command(click.Context(cli), "bench")
     assert isinstance(bench, click.Group)
-    named = set(re.findall(r"cortex bench (\w+)", README.read_text("utf-8")))
+    text = (ROOT / "docs" / "internals" / "hot-path.md").read_text("utf-8")
+    named = set(re.findall(r"cortex bench (\w+)", text))
     assert named == set(bench.list_commands(click.Context(bench)))
-
-
-@pytest.mark.parametrize("marker", ["<!--"])
-def test_nothing_is_left_to_fill_in(marker: str) -> None:
-    assert marker not in README.read_text("utf-8")
 
 
 def commands_below(words: str) -> list[str]:
@@ -89,8 +120,12 @@ def shell(command: str, folder: Path, **environment: str) -> str:
 
 
 def test_pictures_are_there_and_ask_the_network_for_nothing() -> None:
-    shown = set(re.findall(r'<img src="([^"]+)"', README.read_text("utf-8")))
-    assert shown == {f"packaging/pictures/{path.name}" for path in PICTURES.iterdir()}
+    shown = [
+        each
+        for page in PAGES
+        for each in re.findall(r'<img src="([^"]+)"', page.read_text("utf-8"))
+    ]
+    assert {Path(each).name for each in shown} == {path.name for path in PICTURES.iterdir()}
     for path in PICTURES.glob("*.svg"):
         svg = path.read_text("utf-8").replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert not re.search(r"https?:|url\((?!#)|@import|@font-face|<script", svg), path
@@ -99,7 +134,7 @@ def test_pictures_are_there_and_ask_the_network_for_nothing() -> None:
 @pytest.mark.readme
 @pytest.mark.timeout(400)
 def test_first_command_works_on_a_fresh_clone(server_home: Path) -> None:
-    demo, test = commands_below("nothing lost.")
+    demo, test = commands_below("from its last step.")
     assert test == "uv run pytest"
     clone, data = server_home / "clone", server_home / "data"
     shell(f"git clone -q {ROOT} clone", server_home)
@@ -147,8 +182,8 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(200)
 def test_tour_of_the_readme(server_home: Path, tmp_path: Path) -> None:
     """Its two commands on two terminals, and the keys of its table."""
-    here, there = commands_below("## Two minutes, two terminals")
-    keys = [row[0] for row in rows("Two minutes, two terminals")]
+    here, there = commands_below("## Approve in the terminal")
+    keys = [row[0] for row in rows("Approve in the terminal")]
     assert keys[:4] == ["nothing yet", "A", "a", "y"]
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

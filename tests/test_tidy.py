@@ -9,10 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from attrs import frozen
+
+from tests.support.async_rules import offences
 
 ROOT = Path(__file__).parent.parent
 TREES = ("chaos", "cortex", "tests", "tui")
@@ -51,6 +55,11 @@ HOME: dict[str, tuple[str, ...]] = {
 }
 # Naming these is how they are passed in; only making one needs a home.
 INJECTED = frozenset({"random.Random"})
+
+# What opens a nursery or a cancel scope of trio.
+SCOPES = frozenset(
+    {"open_nursery", "CancelScope", "fail_after", "fail_at", "move_on_after", "move_on_at"}
+)
 
 # Python files that may hold SQL text, each with its reason.
 SQL_HOMES: tuple[str, ...] = ()
@@ -132,6 +141,41 @@ def holds_sql(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{line} SQL in Python: {text.strip()[:40]!r}"
 
 
+def yields_inside_a_scope(source: Source) -> Iterator[str]:
+    """As ASYNC101 of flake8-async: a generator's scope must not enclose its caller's code."""
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_manager(node):
+            for each in _inside(node):
+                if isinstance(each, ast.With | ast.AsyncWith) and _opens_a_scope(each):
+                    inner = (found for part in each.body for found in (part, *_inside(part)))
+                    for found in inner:
+                        if isinstance(found, ast.Yield):
+                            yield f"{source.path}:{found.lineno} yield inside a scope or nursery"
+
+
+def _is_manager(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = {
+        ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in function.decorator_list
+    }
+    return bool(names & {"asynccontextmanager", "contextmanager", "fixture"})
+
+
+def _opens_a_scope(block: ast.With | ast.AsyncWith) -> bool:
+    return any(
+        isinstance(item.context_expr, ast.Call)
+        and ast.unparse(item.context_expr.func).rpartition(".")[2] in SCOPES
+        for item in block.items
+    )
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all that is below a node, without what a function in it holds."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _inside(child)
+
+
 # --- reading Python
 
 
@@ -190,9 +234,40 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
     return query_names(), used, used_in_store
 
 
+# --- the graph of imports
+
+
+def imports() -> dict[str, set[str]]:
+    """Return the modules that each module imports, inside functions and for types, too."""
+    graph = grimp.build_graph("chaos", "cortex", "cortex_tui", cache_dir=None)
+    return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules of one cycle, the first one again as the last; empty if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        modules: list[str] = error.args[1]
+        return modules
+    return []
+
+
+def test_a_cycle_is_found() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}) == []
+    assert sorted(cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == ["b", "b", "c"]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = imports()
+    assert "cortex.runtime.pod" in graph
+    assert graph["cortex.runtime.pod"]
+    assert cycle_in(graph) == []
+
+
 # --- the tree
 
-RULES: list[Rule] = [too_long, says_nothing, away_from_home, holds_sql]
+RULES: list[Rule] = [too_long, says_nothing, away_from_home, holds_sql, yields_inside_a_scope]
 
 
 @pytest.mark.timeout(240)  # ten seconds of a processor that has nothing else to do
@@ -315,3 +390,19 @@ def test_empty_names_are_found() -> None:
     assert list(says_nothing(Source("cortex/store/utils.py", "")))
     assert list(says_nothing(Source("cortex/common/ids.py", "")))
     assert list(says_nothing(Source("cortex/store/tasks.py", ""))) == []
+
+
+def test_a_yield_inside_a_scope_is_found() -> None:
+    text = "async def numbers():\n    async with trio.open_nursery():\n        yield 1\n"
+    (offence,) = yields_inside_a_scope(Source("cortex/durable/context.py", text))
+    assert offence.startswith("cortex/durable/context.py:3 yield inside")
+    for allowed in (f"@contextlib.asynccontextmanager\n{text}", text.replace("yield 1", "say(1)")):
+        assert list(yields_inside_a_scope(Source("cortex/durable/context.py", allowed))) == []
+
+
+def test_an_await_that_a_cancellation_would_cut_is_found() -> None:
+    text = "import trio\nasync def f():\n    try:\n        ...\n    finally:\n        await g()"
+    (offence,) = offences("cortex/a.py", text)
+    assert offence.startswith("cortex/a.py:6:9: ASYNC102")
+    assert list(offences("cortex/a.py", f"{text}  # noqa: ASYNC102 -- bounded")) == []
+    assert list(offences("cortex/a.py", f"{text}  # noqa: ASYNC103")) != []

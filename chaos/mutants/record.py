@@ -181,8 +181,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/domain/retry.py",
-                "    jittered_s = rng.uniform(0, highest_s)\n",
-                "    jittered_s = highest_s\n",
+                "    jittered_s = backoff.pause_s(retry_count + 1, rng=rng)\n",
+                "    jittered_s = backoff.longest_s(retry_count + 1)\n",
             ),
         ),
     ),

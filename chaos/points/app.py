@@ -19,8 +19,8 @@ from chaos.workloads.app import (
     chaos_unsafe,
 )
 from cortex import Applied, Context, Invocation, NotApplied, Retry, ToolContext, job, tool
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import Backoff
 
 __all__ = [
     "chaos_idempotent",

@@ -5,14 +5,15 @@ Goes the way of the command line, through the store.
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import Final
 
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.1
@@ -43,13 +44,13 @@ async def _look(trial: Trial, program: Program) -> None:
             await _tell(trial, effect)
 
 
-async def _agree(trial: Trial, request: dict[str, Any]) -> None:
-    verdict = Verdict(
-        approval_id=request["id"],
+async def _agree(trial: Trial, request: ApprovalRow) -> None:
+    verdict = Vote(
+        approval_id=request.id,
         is_approved=True,
         by=NAME,
         credential=f"token:{NAME}",
-        seen=request["digest"],
+        seen=request.digest,
         channel="cli",
     )
     await approvals.decide(trial.db, verdict)

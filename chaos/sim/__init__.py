@@ -10,6 +10,7 @@ sessions.py    real sessions of Postgres, each lent to one connection after anot
 connection.py  connections that lose requests and replies
 notices.py     notifications of Postgres, handed out at instants that the seed decides
 server.py      the real Postgres, whose `cortex.now()` is that clock
+host.py        what the others use of the whole and of their machine, as protocols
 machine.py     where one pod runs: killed, stopped, cut off
 world.py       all of one seed, from its beginning to its judgement
 

@@ -8,19 +8,17 @@ behind there, with its locks, until the server finds out.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import asyncpg
 import attrs
 from asyncpg.transaction import Transaction
 
+from chaos.sim.host import Host
 from chaos.sim.network import Fate
 from chaos.sim.sessions import Session, locks_session
 from cortex.postgres import connections
 from cortex.postgres.database import Profile
-
-if TYPE_CHECKING:
-    from chaos.sim.machine import Machine
 
 Talk = Callable[[Session], Awaitable[Any]]
 
@@ -34,7 +32,7 @@ class Connection:
     _pool_release_ctr = 0
     _top_xact: Transaction | None = None
 
-    def __init__(self, machine: "Machine", settings: Mapping[str, str]) -> None:
+    def __init__(self, machine: Host, settings: Mapping[str, str]) -> None:
         self.machine = machine
         self._settings = settings
         self._loop = machine.island.loop
@@ -220,7 +218,7 @@ async def _nothing(_: Session) -> None:
 class SimulatedProfile(Profile):
     """Connections of one machine."""
 
-    machine: "Machine"
+    machine: Host
 
     async def dial(self) -> connections.Connection:
         machine = self.machine

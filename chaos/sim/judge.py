@@ -1,41 +1,17 @@
 """Judges a seed by the checkers that judge the runs with real processes."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from chaos.checkers import ALL
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence, Settings
 from chaos.sim.pace import IDLE_MAX_S
 from chaos.sim.plan import Kind
+from chaos.sim.world import World
 from cortex import config
 
-if TYPE_CHECKING:
-    from chaos.sim.world import World
 
-SAMPLE: Final = """
-    SELECT extract(epoch FROM cortex.now())::float8 AS now,
-           (SELECT count(*) FROM cortex_worker.task WHERE state = 'READY') AS ready,
-           (SELECT count(*) FROM cortex_worker.task WHERE state = 'LOCKED') AS locked,
-           (SELECT coalesce(sum(slots), 0)::int FROM cortex.pod WHERE state = 'READY') AS slots,
-           (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]')::text FROM (
-               SELECT id AS job, extract(epoch FROM cortex.now() - heartbeat_at)::float8 AS for_s
-               FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at IS NOT NULL
-               ORDER BY heartbeat_at LIMIT 5) s) AS silent
-"""
-"""What `chaos.probe` would see, as far as it has to do with simulated time."""
-UNSEEN: Final[dict[str, Any]] = {
-    "idle_in_transaction": 0,
-    "slow": [],
-    "snapshot_s": 0.0,
-    "deadlocks": 0,
-    "dead_rows": {},
-    "size_bytes": 0,
-    "oldest_due_s": 0.0,
-    "runnable": 0.0,
-}
-
-
-def judge(world: "World") -> list[str]:
+def judge(world: World) -> list[str]:
     """Say what the seed has broken, a line each."""
     evidence = _evidence(world)
     problems = list(world.problems)
@@ -46,7 +22,7 @@ def judge(world: "World") -> list[str]:
     return problems
 
 
-def _is_by_plan(invariant: str, world: "World") -> bool:
+def _is_by_plan(invariant: str, world: World) -> bool:
     """Whether the rule does not hold because of what happens in simulations only."""
     kinds = {fault.kind for fault in world.plan.faults}
     match invariant:
@@ -58,7 +34,7 @@ def _is_by_plan(invariant: str, world: "World") -> bool:
             return False
 
 
-def _evidence(world: "World") -> Evidence:
+def _evidence(world: World) -> Evidence:
     settings = config.Settings()
     record: dict[str, Any] = world.server.record()
     is_skewed = any(fault.kind is Kind.SKEW for fault in world.plan.faults)

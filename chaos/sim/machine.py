@@ -3,32 +3,30 @@
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from chaos.sim.clock import HOST
-from chaos.sim.connection import Connection, SimulatedProfile
+from chaos.sim.connection import SimulatedProfile
+from chaos.sim.host import Scene
 from chaos.sim.island import Island
 from chaos.sim.network import Network
+from chaos.sim.server import Client
 from cortex.domain.clock import Chance
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Profile, open_database
-
-if TYPE_CHECKING:
-    from chaos.sim.world import World
 
 
 class Machine:
     """Where a pod or a client runs; dead ones stay dead, another one takes their place."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: Scene, name: str) -> None:
         self.world = world
         self.name = name
         self.is_stopped = False
         self.is_dead = False
-        self.connections: list[Connection] = []
+        self.connections: list[Client] = []
         self.island = Island(world.clock)
         self.network = Network(random.Random(f"network {world.seed} {name}"))
         self.chance = Chance(

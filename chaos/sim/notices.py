@@ -6,14 +6,19 @@ and when it is told is not left to the kernel.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
-if TYPE_CHECKING:
-    from chaos.sim.connection import Connection
-
 Callback = Callable[..., Any]
+
+
+class Listener(Protocol):
+    """A connection that listens."""
+
+    def is_closed(self) -> bool: ...
+
+    def tell(self, callback: Callback, channel: str, payload: str) -> None: ...
 
 
 @define
@@ -22,9 +27,9 @@ class Notices:
 
     channels: list[str] = field(factory=list)
     """All that anybody ever listened to, in that order."""
-    _listeners: "dict[str, list[tuple[Connection, Callback]]]" = field(factory=dict)
+    _listeners: dict[str, list[tuple[Listener, Callback]]] = field(factory=dict)
 
-    def listen(self, channel: str, connection: "Connection", callback: Callback) -> None:
+    def listen(self, channel: str, connection: Listener, callback: Callback) -> None:
         """Tell this callback of what is sent to a channel, as long as its connection is open."""
         if channel not in self.channels:
             self.channels.append(channel)

@@ -4,22 +4,20 @@ import json
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2
 from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
 from chaos.evidence import Application, Ask, ModelCall
+from chaos.sim.host import Scene
 from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import ModelUnavailableError
 from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
-
-if TYPE_CHECKING:
-    from chaos.sim.world import World
 
 REFUSED: Final = 0.02
 """Chance that nobody answers a call of the ledger, which certainly changes nothing."""
@@ -40,7 +38,7 @@ class _Account:
 class Ledger(httpx2.AsyncBaseTransport):
     """Applies what it is asked to, by the terms of each account; see `chaos.cluster.ledger`."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"ledger {world.seed}")
         self._accounts: dict[str, _Account] = {}
@@ -109,7 +107,7 @@ class Ledger(httpx2.AsyncBaseTransport):
 class Model:
     """A model client that answers as `chaos.workloads.model_script` does."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"model {world.seed}")
         self._asked: dict[str, int] = {}

@@ -1,10 +1,11 @@
 """Where pods live: three places, each with one pod after another."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from chaos.sim.host import Scene
 from chaos.sim.island import Killed
 from chaos.sim.machine import Machine
 from chaos.sim.network import FAIR, Weather
@@ -13,9 +14,6 @@ from cortex.config import Settings
 from cortex.domain.errors import CortexError
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready, run_pod
-
-if TYPE_CHECKING:
-    from chaos.sim.world import World
 
 EMPTY_S = 2.0
 """Until somebody starts a pod again that has ended by itself."""
@@ -28,7 +26,7 @@ ENDS_WITHIN_S = 75.0
 class Place:
     """There is a pod here, or there will be one soon."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: Scene, name: str) -> None:
         self._world = world
         self.name = name
         self.life = 0

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import asyncpg
 
@@ -16,10 +16,20 @@ from chaos.sim.wire import Wire
 from cortex.postgres.embedded import server as embedded
 from cortex.postgres.migrate import migrate
 
-if TYPE_CHECKING:
-    from chaos.sim.connection import Connection
-
 Row = dict[str, Any]
+
+
+class Client(Protocol):
+    """A connection, as far as its server ends it."""
+
+    def is_closed(self) -> bool: ...
+
+    def sever(self) -> None: ...
+
+    def drop(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
 
 TEMPLATE = "sim_template"
 DATABASE = "sim"
@@ -119,9 +129,9 @@ class Server:
         self.ahead_s = 0.0
         """How much its clock is ahead of all others."""
         self.is_down = False
-        self.connections: list[Connection] = []
+        self.connections: list[Client] = []
         """All that were opened, in that order; some are closed since."""
-        self._left: list[tuple[float, Connection]] = []
+        self._left: list[tuple[float, Client]] = []
 
     def open(self) -> None:
         """Make the database anew."""
@@ -193,7 +203,7 @@ class Server:
 
     # --- sessions that end
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: Client) -> None:
         """A session's client has given it up, and cannot tell."""
         self._left.append((self._clock.now + UNNOTICED_S, connection))
 

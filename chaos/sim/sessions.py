@@ -10,15 +10,13 @@ import asyncio
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
+from chaos.sim.notices import Notices
 from chaos.sim.wire import Wire
 from cortex.postgres import connections
-
-if TYPE_CHECKING:
-    from chaos.sim.notices import Notices
 
 SERVER_SETTINGS: Final = {
     # Names that queries do not qualify are looked for where time and chance are simulated, first.
@@ -38,7 +36,7 @@ class Session(connections.Connection):
 
     heard = 0
 
-    async def hear(self, notices: "Notices") -> None:
+    async def hear(self, notices: Notices) -> None:
         """Hear every channel that somebody listens to; not in a transaction, which may undo it."""
         if self.heard == len(notices.channels) or self.is_in_transaction():
             return

@@ -1,16 +1,15 @@
 """What happens to the pods and to Postgres, as the plan has it."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import attrs
 import trio
 
+from chaos.sim.host import Scene
 from chaos.sim.network import FAIR, Weather
+from chaos.sim.places import Place
 from chaos.sim.plan import Fault, Kind
-
-if TYPE_CHECKING:
-    from chaos.sim.places import Place
-    from chaos.sim.world import World
 
 PATIENCE_S: Final = 20.0
 """An ambush waits no longer: then it happens whatever the pod does."""
@@ -19,8 +18,9 @@ PATIENCE_S: Final = 20.0
 class Storm:
     """The faults of one seed."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Scene, places: Mapping[str, Place]) -> None:
         self._world = world
+        self._places = places
 
     async def blow(self) -> None:
         """Let each fault happen at its time; return when all are over and healed."""
@@ -38,7 +38,7 @@ class Storm:
             told["pod"] = fault.place
         detail = {**fault.detail, "for_s": fault.for_s}
         world.note("nemesis", "fault", "invoke", **told, detail=detail)
-        place = world.places[fault.place]
+        place = self._places[fault.place]
         if fault.is_ambush:
             await self._ambush(fault, place)
         else:
@@ -47,7 +47,7 @@ class Storm:
         self._end(fault, place)
         world.note("nemesis", "fault", **told, windows=[])
 
-    async def _ambush(self, fault: Fault, place: "Place") -> None:
+    async def _ambush(self, fault: Fault, place: Place) -> None:
         """Begin when the pod has just changed something and does not know it yet."""
         has_begun = trio.Event()
 
@@ -61,7 +61,7 @@ class Storm:
         if not has_begun.is_set():
             place.spring()
 
-    def _begin(self, fault: Fault, place: "Place") -> None:
+    def _begin(self, fault: Fault, place: Place) -> None:
         world, detail = self._world, fault.detail
         match fault.kind:
             case Kind.KILL:
@@ -85,7 +85,7 @@ class Storm:
             case Kind.PAUSE:
                 world.pace.asleep_until_s = world.clock.now + fault.for_s
 
-    def _end(self, fault: Fault, place: "Place") -> None:
+    def _end(self, fault: Fault, place: Place) -> None:
         match fault.kind:
             case Kind.STOP:
                 place.cont()

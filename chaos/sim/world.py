@@ -11,8 +11,8 @@ import outcome
 import trio
 
 from chaos.history import Event, Type
-from chaos.sim.clock import HOST, Clock, seed_trio
-from chaos.sim.judge import SAMPLE, UNSEEN
+from chaos.sim.clock import HOST, Clock, Turns, seed_trio
+from chaos.sim.host import Host
 from chaos.sim.machine import Machine
 from chaos.sim.notices import Notices
 from chaos.sim.outside import Ledger, Model
@@ -37,6 +37,27 @@ OPEN: Final = """
             WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS jobs,
            (SELECT count(*) FROM cortex_worker.task) AS tasks
 """
+SAMPLE: Final = """
+    SELECT extract(epoch FROM cortex.now())::float8 AS now,
+           (SELECT count(*) FROM cortex_worker.task WHERE state = 'READY') AS ready,
+           (SELECT count(*) FROM cortex_worker.task WHERE state = 'LOCKED') AS locked,
+           (SELECT coalesce(sum(slots), 0)::int FROM cortex.pod WHERE state = 'READY') AS slots,
+           (SELECT coalesce(jsonb_agg(to_jsonb(s)), '[]')::text FROM (
+               SELECT id AS job, extract(epoch FROM cortex.now() - heartbeat_at)::float8 AS for_s
+               FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at IS NOT NULL
+               ORDER BY heartbeat_at LIMIT 5) s) AS silent
+"""
+"""What `chaos.probe` would see, as far as it has to do with simulated time."""
+UNSEEN: Final[dict[str, Any]] = {
+    "idle_in_transaction": 0,
+    "slow": [],
+    "snapshot_s": 0.0,
+    "deadlocks": 0,
+    "dead_rows": {},
+    "size_bytes": 0,
+    "oldest_due_s": 0.0,
+    "runnable": 0.0,
+}
 
 
 class World:
@@ -70,6 +91,7 @@ class World:
         )
         self.places = {name: Place(self, name) for name in PODS}
         self._desk = Machine(self, "people")
+        self.turns: Turns
         self._nursery: trio.Nursery
 
     def run(self) -> None:
@@ -108,14 +130,14 @@ class World:
         self.events.append(Event(at_s=at_s, process=process, kind=kind, type=type_, value=value))
         self.transcript.add(process, kind, type_, value)
 
-    def ran(self, machine: Machine, query: str, args: tuple[object, ...], result: Any) -> None:
+    def ran(self, machine: Host, query: str, args: tuple[object, ...], result: Any) -> None:
         """A statement was run for a machine."""
         name = query_names().get(query, query)
         self.transcript.ran(machine.name, name, args, result)
         if self.pace.ran(name, result) and (place := self.place_of(machine)) is not None:
             place.spring()
 
-    def place_of(self, machine: Machine) -> Place | None:
+    def place_of(self, machine: Host) -> Place | None:
         """Where this machine stands, unless it is that of the people or dead."""
         return next((each for each in self.places.values() if each.machine is machine), None)
 
@@ -136,14 +158,14 @@ class World:
         with trio.CancelScope() as scope:
             self.clock.on_silence = lambda: self._deadlocked(scope)
             async with trio.open_nursery() as self._nursery:
-                people = People(self, self._desk)
+                people = People(self, self._desk, ledger=self.ledger)
                 self._nursery.start_soon(people.live)
                 self._nursery.start_soon(self._watch)
                 for place in self.places.values():
                     self._nursery.start_soon(place.occupy)
                 self.note("run", "phase", name="load")
                 self.is_stormy = True
-                await Storm(self).blow()
+                await Storm(self, self.places).blow()
                 self.is_stormy = False
                 self.note("run", "phase", name="heal")
                 await self._rest(people)

@@ -28,9 +28,9 @@ from cortex import (
     job,
     tool,
 )
+from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
-from cortex.domain.policy import Backoff
 from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0

@@ -1,7 +1,8 @@
-"""How one loop sits an outage out: it tells the first failure, then pauses ever longer, by chance.
+"""Backoff of a loop while the database is unavailable: logs the first failure, then pauses longer.
 
-All loops of all pods meet the same outage and its end. What is wrong, and for how long, the pod
-tells once for all of them: see `database_watch`. A database that lacks something is asked seldom.
+All loops of all pods meet the same outage and its end, so nearly all of each pause is random. What
+is wrong, and for how long, the pod reports once for all of them: see `database_watch`. A database
+that lacks disk, memory or connections is asked seldom.
 """
 
 import random
@@ -11,71 +12,65 @@ from typing import Final, Protocol, TypeVar
 
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, UnavailableError
 
-FIRST_S: Final = 0.1
-MOST_S: Final = 5.0
-SHORTAGE_FIRST_S: Final = 1.0
-SHORTAGE_MOST_S: Final = 15.0
+OUTAGE: Final = Backoff(base_s=0.1, cap_s=5.0)
+SHORTAGE: Final = Backoff(base_s=1.0, cap_s=15.0)
 """A full disk is not emptied in seconds; once it is, nobody waits longer than this."""
 LEAST: Final = 0.1
-"""Part of each pause that is not left to chance."""
+"""The part of each pause that is not random."""
 
 T = TypeVar("T")
 
 
-class Log(Protocol):
+class BackoffLogger(Protocol):
     """What is used of a logger."""
 
     def warning(self, event: str, **context: object) -> object: ...
     def debug(self, event: str, **context: object) -> object: ...
 
 
-class Outage:
-    """One loop's failures in a row."""
+class LoopBackoff:
+    """Counts one loop's failures in a row and says how long to pause after each."""
 
-    def __init__(
-        self, *, rng: random.Random, first_s: float = FIRST_S, most_s: float = MOST_S
-    ) -> None:
-        """The longest pause is `first_s` at first, then doubles up to `most_s`."""
+    def __init__(self, *, rng: random.Random, backoff: Backoff = OUTAGE) -> None:
         self._rng = rng
-        self._first_s = first_s
-        self._most_s = most_s
-        self._count = 0
+        self._usual = backoff
+        self._in_shortage = Backoff(
+            base_s=max(backoff.base_s, SHORTAGE.base_s), cap_s=max(backoff.cap_s, SHORTAGE.cap_s)
+        )
+        self._failures = 0
 
-    @property
-    def is_on(self) -> bool:
-        """The last try has failed."""
-        return self._count > 0
+    def succeeded(self) -> None:
+        """The next failure is the first one again."""
+        self._failures = 0
 
-    def over(self) -> None:
-        """A try has succeeded."""
-        self._count = 0
-
-    def failed(self, log: Log, told: str, error: CortexError, **context: object) -> float:
-        """A try has failed: return for how many seconds to pause."""
-        tell = log.debug if self.is_on else log.warning
-        tell(told, error=error.message, **context)
-        first_s, most_s = self._first_s, self._most_s
-        if is_shortage(error):
-            first_s, most_s = max(first_s, SHORTAGE_FIRST_S), max(most_s, SHORTAGE_MOST_S)
-        longest_s = min(most_s, first_s * 2.0 ** min(self._count, 32))
-        self._count += 1
-        return longest_s * self._rng.uniform(LEAST, 1.0)
+    def failed(
+        self, log: BackoffLogger, event: str, error: CortexError, **context: object
+    ) -> float:
+        """Log a failure, the first one as a warning; return for how many seconds to pause."""
+        write = log.debug if self._failures else log.warning
+        write(event, error=error.message, **context)
+        self._failures += 1
+        backoff = self._in_shortage if is_shortage(error) else self._usual
+        return backoff.pause_s(self._failures, rng=self._rng, least=LEAST)
 
     @asynccontextmanager
-    async def sat_out(self, log: Log, told: str) -> AsyncGenerator[None, None]:
-        """Around one try: when the database does not serve it, tell, pause, and go on after it."""
+    async def pause_if_unavailable(
+        self, log: BackoffLogger, event: str
+    ) -> AsyncGenerator[None, None]:
+        """Around one try: absorb `UnavailableError`, log it, and pause before going on."""
         try:
             yield
         except UnavailableError as error:
-            await trio.sleep(self.failed(log, told, error))
+            await trio.sleep(self.failed(log, event, error))
         else:
-            self.over()
+            self.succeeded()
 
 
 def is_shortage(error: CortexError) -> bool:
-    """Tell whether the database lacks disk, memory or connections."""
+    """Return whether the database lacks disk, memory or connections."""
     return (
         isinstance(error, UnavailableError)
         and error.trouble is not None
@@ -83,14 +78,14 @@ def is_shortage(error: CortexError) -> bool:
     )
 
 
-async def until_answered(
-    call: Callable[[], Awaitable[T]], *, log: Log, told: str, rng: random.Random
+async def retry_while_unavailable(
+    call: Callable[[], Awaitable[T]], *, log: BackoffLogger, event: str, rng: random.Random
 ) -> T:
-    """Ask until there is an answer: an outage costs a job time, but no attempt.
+    """Call until the database answers: an outage costs a job time, but no attempt.
 
-    Raises what `call` raises, but for `UnavailableError`.
+    Raises what `call` raises, except `UnavailableError`.
     """
-    outage = Outage(rng=rng)
+    backoff = LoopBackoff(rng=rng)
     while True:
-        async with outage.sat_out(log, told):
+        async with backoff.pause_if_unavailable(log, event):
             return await call()

@@ -2,47 +2,44 @@
 
 import random
 from collections import deque
+from typing import Final
 
 import attrs
 
-# Past this many doublings any first back-off is above any sane limit; keeps floats in range.
-_DOUBLINGS_MAX = 60
+from cortex.domain.backoff import Backoff
+
+_BACKOFF: Final = Backoff(base_s=0.1, cap_s=10.0)
+_LEAST: Final = 0.5
+"""The part of each pause that is not left to chance."""
 
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
     """Restarts one child up to `max_restarts` times within any `window_s` seconds.
 
-    Before the n-th restart in a window it waits `backoff_first_s * 2**(n-1)` seconds, at most
-    `backoff_max_s`, of which chance takes off up to half. `is_permanent` makes a normal return a
-    crash too. Raises `ValueError` for a policy that could never escalate because its own back-off
-    outlasts the window.
+    It waits by `backoff` before each restart in a window; a random draw takes off up to half.
+    `is_permanent` makes a normal return a crash, too. Raises `ValueError` for a policy that could
+    never escalate because its own backoff outlasts the window.
     """
 
     max_restarts: int = 5
     window_s: float = 60.0
-    backoff_first_s: float = 0.1
-    backoff_max_s: float = 10.0
+    backoff: Backoff = _BACKOFF
     is_permanent: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.max_restarts < 0 or self.backoff_first_s <= 0:
-            raise ValueError("max_restarts must be at least 0 and backoff_first_s above 0")
-        longest_s = sum(self.longest_backoff_s(n) for n in range(1, self.max_restarts + 1))
+        if self.max_restarts < 0 or self.backoff.base_s <= 0:
+            raise ValueError("max_restarts must be at least 0 and backoff.base_s above 0")
+        longest_s = sum(self.backoff.longest_s(n) for n in range(1, self.max_restarts + 1))
         if longest_s >= self.window_s:
             raise ValueError(
                 f"{self.max_restarts} back-offs take up to {longest_s:g} s and so never fall "
                 f"within window_s={self.window_s:g}: this policy would restart for ever"
             )
 
-    def longest_backoff_s(self, nth: int) -> float:
-        """Seconds before the `nth` restart in a window (from 1), before jitter."""
-        doublings = min(nth - 1, _DOUBLINGS_MAX)
-        return min(self.backoff_max_s, self.backoff_first_s * 2.0**doublings)
-
     def backoff_s(self, nth: int, rng: random.Random) -> float:
         """Seconds to wait before the `nth` restart in a window (from 1)."""
-        return self.longest_backoff_s(nth) * rng.uniform(0.5, 1.0)
+        return self.backoff.pause_s(nth, rng=rng, least=_LEAST)
 
 
 class CrashWindow:

@@ -17,8 +17,9 @@ from typing import ClassVar, Final
 import structlog
 import trio
 
-from cortex.actors.backoff import FIRST_S, MOST_S, Outage
+from cortex.actors.backoff import OUTAGE, LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.domain.backoff import Backoff
 
 AT_ONCE: Final = 0.0
 """Returned by a tick that left work behind: call it again without a pause."""
@@ -44,13 +45,12 @@ class Runner(ABC):
         *,
         rng: random.Random,
         interval_s: float,
-        backoff_first_s: float = FIRST_S,
-        backoff_most_s: float = MOST_S,
+        backoff: Backoff = OUTAGE,
     ) -> None:
         """`interval_s`: between two ticks, less the jitter, unless a tick says otherwise."""
         self.interval_s = interval_s
         self._pacer = Pacer(rng=rng, jitter=self.jitter)
-        self._outage = Outage(rng=rng, first_s=backoff_first_s, most_s=backoff_most_s)
+        self._backoff = LoopBackoff(rng=rng, backoff=backoff)
 
     def wake(self) -> None:
         """Tick at once, or once more at once if a tick is under way."""
@@ -79,6 +79,6 @@ class Runner(ABC):
 
     async def _tick_or_back_off(self) -> float:
         pause_s: float | None = None
-        async with self._outage.sat_out(_log, self.failure):
+        async with self._backoff.pause_if_unavailable(_log, self.failure):
             pause_s = await self.tick()
         return self.interval_s if pause_s is None else pause_s

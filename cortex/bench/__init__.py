@@ -1,1 +1,1 @@
-"""`cortex bench`: the figures of the README, measured on this machine."""
+"""`cortex bench`: the figures of docs/internals/hot-path.md, measured on this machine."""

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 

@@ -11,17 +11,17 @@ from typing import Any, Final
 import click
 
 from cortex.cli.screen.output import Output
+from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import OutcomeUnknownError, UsageError
 from cortex.domain.idempotency import KeyPendingError, checked_key, request_digest
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store.idempotency import Answer, guarded, unguarded
+from cortex.store.idempotency import GuardedResponse, guarded, unguarded
 
 PENDING_MAX_S: Final = 10.0
 """No transaction lasts longer: its connection is cut."""
-PAUSE_MIN_S: Final = 0.05
-PAUSE_MAX_S: Final = 1.0
+BACKOFF: Final = Backoff(base_s=0.05, cap_s=1.0)
 TRIES_MAX: Final = 3
 
 
@@ -77,11 +77,11 @@ def _asked(
     key: str,
     operation: str,
     digest: bytes,
-) -> Answer:
+) -> GuardedResponse:
     """Ask until there is an answer: while the key is in use, and when a reply was lost."""
     chance = system_chance()
     give_up_at = time.monotonic() + PENDING_MAX_S
-    pause_s = PAUSE_MIN_S
+    tries = 0
     lost_count = 0
     while True:
         try:
@@ -96,5 +96,5 @@ def _asked(
                     f"it is not known whether it was done: {error.message}",
                     hint="run it again with the same --idempotency-key once the database is back",
                 ) from error
-        call.pause(chance.rng.uniform(pause_s / 2, pause_s))
-        pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+        tries += 1
+        call.pause(BACKOFF.pause_s(tries, rng=chance.rng, least=0.5))

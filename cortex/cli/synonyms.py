@@ -11,6 +11,7 @@ from typing import Final
 VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "list": ("ls",),
     "describe": ("show", "ls"),
+    "show": ("ls",),
     "get": ("show", "ls"),
     "inspect": ("show", "ls"),
     "status": ("show", "ls"),
@@ -56,7 +57,11 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "quotas rm",
         "tokens revoke",
     ),
-    ("kill", "abort", "terminate", "stop", "halt", "shutdown"): ("jobs cancel", "pods drain"),
+    ("kill", "abort", "terminate", "stop", "halt", "shutdown"): (
+        "jobs cancel",
+        "pods drain",
+        "queues pause",
+    ),
     ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "jobs submit"),
     ("create", "new", "add", "enqueue", "exec", "invoke", "trigger", "schedule"): (
         "jobs submit",

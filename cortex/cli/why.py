@@ -10,7 +10,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import clock_time, localised, short_id, span
+from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.why_facts import WhyFacts
 from cortex.store import jobs
@@ -52,18 +52,18 @@ def _document(told: Why, facts: WhyFacts) -> dict[str, Any]:
 def _page(told: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
     name = terminal.paint(f"job {short_id(facts.job_id)}", "bold")
     sentence = localised(told.sentence) if terminal.is_tty else told.sentence
-    yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(told, facts)}"
+    yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(told, facts, terminal)}"
     for command in told.ways_out:
         yield terminal.paint(f"  {safe(command)}", "dim")
 
 
-def _times(told: Why, facts: WhyFacts) -> str:
+def _times(told: Why, facts: WhyFacts, terminal: Terminal) -> str:
     parts = []
     if told.since is not None:
         parts.append(f"for {span((facts.now - told.since).total_seconds())}")
     if told.expected_at is not None:
         left_s = (told.expected_at - facts.now).total_seconds()
-        at = clock_time(told.expected_at)
+        at = terminal.clock(told.expected_at)
         word = "expires" if told.cause is Cause.APPROVAL else "expected"
         parts.append(f"{word} in {span(left_s)} (at {at})" if left_s > 0 else f"{word} now")
     return "".join(f" · {part}" for part in parts)

@@ -9,7 +9,8 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-from cortex.domain.policy import Backoff
+from cortex.domain.backoff import Backoff
+from cortex.domain.failure import Failure, FailureClass
 
 RETRY_AFTER_MAX_S: Final = 300.0
 """What a server may ask for, unless its breaker opens for longer."""
@@ -37,8 +38,7 @@ def app_delay_s(
     Uniform in [0, min(cap, base * multiplier ** retry_count)]: full jitter, always. A server's
     Retry-After raises it, up to 300 s.
     """
-    highest_s = min(backoff.cap_s, backoff.base_s * backoff.multiplier**retry_count)
-    jittered_s = rng.uniform(0, highest_s)
+    jittered_s = backoff.pause_s(retry_count + 1, rng=rng)
     if retry_after_s is None:
         return jittered_s
     return max(jittered_s, min(retry_after_s, RETRY_AFTER_MAX_S))
@@ -55,8 +55,8 @@ class CallRetry:
 
     def delay_s(self, failures: int, *, rng: random.Random, retry_after_s: float | None) -> float:
         """Return the pause after so many failures, the first being 1."""
-        pause_s = min(self.cap_s, self.base_s * 2.0 ** (failures - 1))
-        jittered_s = pause_s + rng.uniform(0, pause_s / 2)
+        backoff = Backoff(base_s=self.base_s, cap_s=self.cap_s)
+        jittered_s = backoff.pause_s(failures, rng=rng, least=1.0, most=1.5)
         return jittered_s if retry_after_s is None else max(jittered_s, retry_after_s)
 
 
@@ -128,3 +128,76 @@ def parse_http_date(value: str) -> datetime | None:
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):  # all of them seen from fuzzing it
         return None
+
+
+@attrs.frozen(kw_only=True)
+class UsedRetries:
+    """What a job has used of its chances, this attempt included."""
+
+    attempts_spent: int
+    max_attempts: int
+    retry_count: int
+    max_retries: int
+    rate_limit_count: int
+
+
+@attrs.frozen
+class Fail:
+    """The job has FAILED, for this reason besides its error."""
+
+    why: str
+
+
+@attrs.frozen
+class TryAgain:
+    """The worker layer tries again: the job stays RUNNING."""
+
+    delay_s: float
+
+
+@attrs.frozen
+class RetryLater:
+    """The application layer tries again: RETRY, one retry used."""
+
+    delay_s: float
+
+
+@attrs.frozen
+class AskPerson:
+    """No retry can help; a person may: the job waits for one."""
+
+
+Decision: TypeAlias = Fail | TryAgain | RetryLater | AskPerson
+
+
+def decide(
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
+) -> Decision:
+    """Decide what follows from a failure."""
+    match failure.cls:
+        case FailureClass.TRANSIENT_INFRA:
+            return _worker(used)
+        case FailureClass.TRANSIENT_APP:
+            return _application(failure, used, backoff, rng=rng)
+        case FailureClass.BUDGET:
+            return AskPerson()
+        case FailureClass.PERMANENT | FailureClass.INVALID_OUTPUT | FailureClass.VALID:
+            return Fail("it can never succeed as it stands")
+
+
+def _worker(used: UsedRetries) -> Decision:
+    if used.attempts_spent >= used.max_attempts:
+        return Fail(f"all {used.max_attempts} worker attempts are spent")
+    return TryAgain(worker_delay_s(used.attempts_spent))
+
+
+def _application(
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
+) -> Decision:
+    if used.retry_count >= used.max_retries:
+        return Fail(f"all {used.max_retries} retries are spent")
+    if failure.is_rate_limit and used.rate_limit_count >= RATE_LIMIT_RETRIES_MAX:
+        return Fail(f"rate-limited {RATE_LIMIT_RETRIES_MAX + 1} times")
+    return RetryLater(
+        app_delay_s(backoff, used.retry_count, rng=rng, retry_after_s=failure.retry_after_s)
+    )

@@ -6,7 +6,7 @@ from cortex.domain.drain import Liveness
 
 
 @attrs.frozen(kw_only=True)
-class SnapshotSeen:
+class SnapshotFacts:
     """What keeps dead rows from being cleared away."""
 
     kind: str
@@ -20,7 +20,7 @@ class SnapshotSeen:
 
 
 @attrs.frozen(kw_only=True)
-class ServerSeen:
+class ServerFacts:
     """The server as any of its users sees it."""
 
     is_standby: bool
@@ -30,12 +30,12 @@ class ServerSeen:
     connections_used: int
     connections_max: int
     """Without those reserved for superusers."""
-    snapshots: tuple[SnapshotSeen, ...]
+    snapshots: tuple[SnapshotFacts, ...]
     """The oldest ones."""
 
 
 @attrs.frozen(kw_only=True)
-class PodSeen:
+class PodFacts:
     """A pod that is said to be alive."""
 
     name: str
@@ -51,10 +51,19 @@ class PodSeen:
     """What its calls to the database suffer from."""
     confinement: str | None = None
     """How it confines the programs of agents; None: it is too old to say so."""
+    silent_after_s: float = 95.0
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
+    zombie_s: float = 300.0
+    """Its setting: the silence after which it frees the jobs of another pod."""
+
+    @property
+    def is_silent(self) -> bool:
+        """It has written no heartbeat for too long."""
+        return self.silent_s > self.silent_after_s
 
 
 @attrs.frozen(kw_only=True)
-class IntruderSeen:
+class IntruderFacts:
     """A session that holds an advisory lock of pods and can be no pod's."""
 
     name: str

@@ -10,8 +10,6 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import Awaited
 
-SILENT_S: Final = 95.0
-"""Three heartbeats of 30 s and a little: who says nothing for so long is suspect."""
 AHEAD_MAX: Final = 1000
 """Tasks ahead of it are counted so far."""
 MISSING_TOOL: Final = "tools:"
@@ -19,7 +17,7 @@ MISSING_TOOL: Final = "tools:"
 
 
 @attrs.frozen(kw_only=True)
-class TaskSeen:
+class TaskFacts:
     """The job's task."""
 
     state: str
@@ -29,16 +27,20 @@ class TaskSeen:
 
 
 @attrs.frozen(kw_only=True)
-class OwnerSeen:
+class OwnerFacts:
     """The pod that has the job."""
 
     name: str
     is_alive: bool
     """It holds its lock."""
+    silent_after_s: float = 95.0
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
+    swept_after_s: float = 360.0
+    """After so much silence its jobs are freed at the latest, by its own settings."""
 
 
 @attrs.frozen(kw_only=True)
-class QueueSeen:
+class QueueFacts:
     """The named queue that the job's task belongs to."""
 
     name: str
@@ -48,7 +50,7 @@ class QueueSeen:
 
 
 @attrs.frozen(kw_only=True)
-class PauseSeen:
+class PauseFacts:
     """A person lets nothing be claimed from the queue that the job's task is in."""
 
     queue: str | None
@@ -59,7 +61,7 @@ class PauseSeen:
 
 
 @attrs.frozen(kw_only=True)
-class FleetSeen:
+class FleetFacts:
     """The living pods, with their load at their last heartbeats."""
 
     ready_count: int
@@ -71,6 +73,8 @@ class FleetSeen:
     """Leaving ones that know the job's type."""
     types: tuple[str, ...]
     """What the ready ones know."""
+    look_s: float = 0.5
+    """How often the ready ones look for pods that died: the shortest of their settings."""
     needs: tuple[str, ...] = ()
     """The tools of the job's agent, or the one that its last pod had not; a pod that lacks one does
     not count as knowing its type."""
@@ -81,7 +85,7 @@ class FleetSeen:
 
 
 @attrs.frozen(kw_only=True)
-class BreakerSeen:
+class BreakerFacts:
     """The circuit breaker that the job waits on."""
 
     name: str
@@ -97,7 +101,7 @@ class BreakerSeen:
 
 
 @attrs.frozen(kw_only=True)
-class BudgetSeen:
+class BudgetFacts:
     """The budget that the job waits on."""
 
     name: str
@@ -114,7 +118,7 @@ class BudgetSeen:
 
 
 @attrs.frozen(kw_only=True)
-class AttemptSeen:
+class AttemptFacts:
     """The last attempt that ended before the job did."""
 
     attempt: int
@@ -152,13 +156,13 @@ class WhyFacts:
     """Number and key of the last committed step."""
     ahead_count: int
     """Tasks that come before its own, counted up to a bound."""
-    task: TaskSeen | None
-    owner: OwnerSeen | None
-    queue: QueueSeen | None
-    pause: PauseSeen | None
-    fleet: FleetSeen
-    breaker: BreakerSeen | None
-    budget: BudgetSeen | None
+    task: TaskFacts | None
+    owner: OwnerFacts | None
+    queue: QueueFacts | None
+    pause: PauseFacts | None
+    fleet: FleetFacts
+    breaker: BreakerFacts | None
+    budget: BudgetFacts | None
     awaited: Awaited | None
     """The approval, unknown effect, quota or freeze that it waits for."""
-    last: AttemptSeen | None
+    last: AttemptFacts | None

@@ -8,7 +8,7 @@ instruction, the other side sees the same invocation id at every repetition.
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
+from typing import Any, Final, Protocol, get_type_hints
 from uuid import UUID
 
 import attrs
@@ -29,18 +29,14 @@ from cortex.domain.effect import (
     changed_nothing,
 )
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
-from cortex.domain.failure_codes import UNKNOWN
-from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
+from cortex.domain.failure import UNKNOWN
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.gates import frozen_arguments
-from cortex.durable.journal import Outcome
 from cortex.durable.threads import called
-
-if TYPE_CHECKING:
-    from cortex.durable.context import Context
 
 CALLS_MAX = 3
 """Times that one attempt asks for leave: first, after it was found not applied, and once more."""
@@ -49,10 +45,10 @@ CALLS_MAX = 3
 class Ledger(Protocol):
     """Where intents and outcomes go: the committer."""
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
 
 
@@ -134,7 +130,7 @@ async def _leave(
     new_id: Callable[[], UUID],
     *,
     is_sure: bool,
-) -> Intended | Done | NotDone:
+) -> IntentReply | Done | NotDone:
     """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
     answer = await ledger.intend(
         EffectIntent(
@@ -175,7 +171,7 @@ async def _leave(
             raise AssertionError(f"unknown verdict {verdict!r}")
 
 
-def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
+def _beyond_quota(call: EffectCall, answer: IntentReply) -> RejectedError:
     if answer.verdict == "no_amount":
         return RejectedError(f"{call.tool}: quota {answer.quota} finds no amount in its arguments")
     return RejectedError(
@@ -231,7 +227,7 @@ def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:
     )
 
 
-def _invocation(call: EffectCall, leave: Intended, lease: Lease) -> Invocation:
+def _invocation(call: EffectCall, leave: IntentReply, lease: Lease) -> Invocation:
     return Invocation(
         id=leave.id,
         job_id=lease.job_id,
@@ -311,13 +307,12 @@ class OwnEffect:
     """None: what the job's steps have."""
 
 
-async def make(ctx: "Context", own: OwnEffect) -> Outcome:
-    """Make the call once; raises its error when it was certainly not applied."""
+def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
+    """Return the call of a function. Raises for an input that no record can hold."""
     what = f"input of effect {own.key!r}"
     plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
     text, digest = frozen_arguments(plain, what=what)
-    limit_s = own.timeout_s or (await ctx.limits()).step_s
-    call = EffectCall(
+    return EffectCall(
         key=own.key,
         tool=own.name[-NAME_CHARS_MAX:],
         arguments=text,
@@ -327,11 +322,6 @@ async def make(ctx: "Context", own: OwnEffect) -> Outcome:
         is_idempotent=own.is_idempotent,
         limit_s=limit_s,
     )
-    ended = await ctx.outside.perform(call)
-    if isinstance(ended, NotDone):
-        await ctx.outside.tell(ended)
-        raise ended.error
-    return await ctx.outside.outcome(own.key, ended)
 
 
 async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:

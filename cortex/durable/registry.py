@@ -9,8 +9,9 @@ from typing import Any, Final, get_type_hints
 
 import attrs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.policy import Backoff, JobPolicy, policy_for
+from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.codec import decode, structure, unstructurable
 
 Handler = Callable[..., Awaitable[Any]]

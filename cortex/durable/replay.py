@@ -21,12 +21,13 @@ from typing import Final
 
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import DivergedError
 from cortex.domain.job import OpenEffect, Step, StepKind
 from cortex.domain.timeouts import TIMEOUTS
 
-LOOK_S: Final = (0.01, 0.5)
-"""Pause between two looks at the handler's branches: at first, and at most."""
+LOOK_BACKOFF: Final = Backoff(base_s=0.01, cap_s=0.5)
+"""Pauses between the looks at the handler's branches."""
 PATIENCE_S: Final = TIMEOUTS["step"].default_s
 """How long a branch may do something of its own before it asks for what is on record."""
 NAMED_MAX: Final = 5
@@ -111,7 +112,7 @@ class Replay:
             self._waiting.discard(task)
 
     async def _until_settled(self, key: str, is_over: Callable[[], bool]) -> bool:
-        pause_s, longest_s = LOOK_S
+        looks = 0
         changes, changed_at, stood = -1, trio.current_time(), False
         while not self.lets(key):
             if is_over():
@@ -123,9 +124,9 @@ class Replay:
             if (stood and stands) or trio.current_time() - changed_at >= PATIENCE_S:
                 raise self._diverged(f"new step {key!r} must not begin")
             stood = stands
-            with trio.move_on_after(pause_s):
+            looks += 1
+            with trio.move_on_after(LOOK_BACKOFF.longest_s(looks)):
                 await self._none_left.wait()
-            pause_s = min(2 * pause_s, longest_s)
         return True
 
     def check_end(self) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import asyncpg
 import attrs
 
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.backoff import Backoff
+from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.postgres import connections
 from cortex.postgres.connections import set_locally
 from cortex.postgres.dsn import redact
@@ -40,6 +40,7 @@ Connection: TypeAlias = "asyncpg.Connection[Record]"
 
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5
+RETRY_BACKOFF = Backoff(base_s=0.02, cap_s=1.0)
 """Repeats of a statement that was certainly rolled back (deadlock, lock time-out).
 
 A pod's are not repeated after a lock time-out: who holds a row for so long may do so for hours, and
@@ -260,7 +261,7 @@ class Database:
                 is_futile = is_cancelled(error) or (self.profile.hot_path and is_locked(error))
                 if not is_rolled_back(error) or is_futile or repeat == RETRIES_AT_ONCE:
                     raise of_statement(error) from error
-            await asyncio.sleep(self._rng.uniform(0, 0.02 * 2**repeat))
+            await asyncio.sleep(RETRY_BACKOFF.pause_s(repeat + 1, rng=self._rng))
         raise AssertionError("unreachable")
 
     async def _bounded(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:

@@ -3,7 +3,7 @@
 The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -12,14 +12,23 @@ import attrs
 import orjson
 
 from cortex.domain import breaker as rules
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    PAST_S,
+    Breaker,
+    BreakerState,
+    CountedError,
+    Past,
+    Turn,
+    policy_of,
+)
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
-from cortex.store.jobs import plain
 from cortex.store.rows import row_of
 
 COUNT_MAX: Final = 1_000
@@ -31,13 +40,42 @@ _COLUMNS = [field.name for field in attrs.fields(Breaker)]
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class BreakerReading:
     """A breaker and the database's time when it was so."""
 
     breaker: Breaker
     now: datetime
     changes: tuple[str, ...] = ()
     """What this very call changed, in the words of facts."""
+
+
+@attrs.frozen(kw_only=True)
+class BreakerRow:
+    """A breaker, and the jobs that wait for it."""
+
+    name: str
+    state: BreakerState = attrs.field(converter=BreakerState)
+    failures: int
+    """In a row."""
+    requests: int
+    """Since it last closed."""
+    opened_at: datetime | None
+    open_until: datetime | None
+    probe_by: UUID | None
+    probe_pod: str | None
+    """Name of the pod that tries it now."""
+    forced_by: str | None
+    """Who holds it open."""
+    forced_reason: str | None
+    forced_at: datetime | None
+    last_error: str | None
+    escalated_at: datetime | None
+    updated_at: datetime
+    waiting: int
+    """Jobs that wait for it, up to `COUNT_MAX`."""
+    past: Past | None = None
+    """See `with_past`."""
+    now: datetime = attrs.field(eq=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -61,26 +99,26 @@ async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
 
 async def failed(
     db: Database, name: str, *, failure: Failure, requests: int, probe: int | None
-) -> Seen:
+) -> BreakerReading:
     """Count a failure; see `cortex.domain.breaker.failed`."""
     return await _change(
         db, name, lambda b, now: rules.failed(b, failure, now, requests=requests, probe=probe)
     )
 
 
-async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> Seen:
+async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> BreakerReading:
     """End a row of failures, or answer the probe."""
     return await _change(db, name, lambda b, _: rules.succeeded(b, requests=requests, probe=probe))
 
 
-async def move_on(db: Database, name: str) -> Seen:
+async def move_on(db: Database, name: str) -> BreakerReading:
     """Write what time alone has made of it; see `cortex.domain.breaker.moved_on`."""
     return await _change(db, name, rules.moved_on)
 
 
 async def take_probe(
     db: Database, name: str, *, pod_id: UUID, lease_s: float
-) -> tuple[Seen, int | None]:
+) -> tuple[BreakerReading, int | None]:
     """Take the probe, if nobody else has it; return its number then.
 
     After `OutcomeUnknownError` it may be taken: it counts as lost when its lease runs out.
@@ -95,21 +133,21 @@ async def take_probe(
     return seen, seen.breaker.probe if taken == [True] else None
 
 
-async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> Seen:
+async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> BreakerReading:
     """Say that the probe is still on its way."""
     return await _change(
         db, name, lambda b, now: rules.renewed(b, now, probe=probe, lease_s=lease_s)
     )
 
 
-async def give_back(db: Database, name: str, *, probe: int) -> Seen:
+async def give_back(db: Database, name: str, *, probe: int) -> BreakerReading:
     """Let somebody else take the probe: this one said nothing."""
     return await _change(db, name, lambda b, _: rules.given_back(b, probe=probe))
 
 
 async def force_open(
     db: Database, name: str, *, by: str, reason: str, for_s: float | None = None
-) -> Seen:
+) -> BreakerReading:
     """Hold a breaker open for so many seconds; None: until somebody closes it.
 
     Raises `UsageError` for an impossible name or time.
@@ -128,13 +166,13 @@ async def force_open(
     )
 
 
-async def close(db: Database, name: str, *, by: str, reason: str) -> Seen:
+async def close(db: Database, name: str, *, by: str, reason: str) -> BreakerReading:
     """Close a breaker now and forget what was counted. Raises `NotFoundError`."""
     await _known(db, name)
     return await _change(db, name, lambda b, _: rules.closed(b), person=(by, reason))
 
 
-async def freeze(db: Database, *, by: str, reason: str) -> Seen:
+async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     """Let no pod begin an effect from now on: jobs wait. Who froze last is told as the one."""
     return await _change(
         db,
@@ -144,7 +182,7 @@ async def freeze(db: Database, *, by: str, reason: str) -> Seen:
     )
 
 
-async def unfreeze(db: Database, *, by: str, reason: str) -> Seen:
+async def unfreeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
     if not (await frozen(db)).is_frozen:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
@@ -164,16 +202,17 @@ async def forget(db: Database, *, idle_s: float, limit: int) -> int:
     return len(await db.fetch("breakers.forget", idle_s, limit))
 
 
-async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("breakers.list", name, limit, COUNT_MAX)]
+async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[BreakerRow]:
+    """Return breakers, those that are not closed first."""
+    rows = await db.fetch("breakers.list", name, limit, COUNT_MAX)
+    return [row_of(BreakerRow, row, past=None) for row in rows]
 
 
 async def _known(db: Database, name: str) -> None:
     policy_of(name)
     if await page(db, name=name, limit=1):
         return
-    known = ", ".join(row["name"] for row in await page(db, limit=10))
+    known = ", ".join(row.name for row in await page(db, limit=10))
     raise NotFoundError(
         f"there is no circuit breaker {name!r}",
         hint=f"there are: {known}" if known else "none has ever opened or counted a failure",
@@ -182,18 +221,18 @@ async def _known(db: Database, name: str) -> None:
 
 async def _change(
     db: Database, name: str, rule: Rule, *, person: tuple[str, str] | None = None
-) -> Seen:
+) -> BreakerReading:
     """Hold a breaker, made if need be, and write what the rule makes of it with its facts.
 
     What a person does is recorded even if it changes nothing.
     """
 
-    async def hold_and_apply(connection: Connection) -> Seen:
+    async def hold_and_apply(connection: Connection) -> BreakerReading:
         row = await _held(connection, name)
         before, now = _breaker(row), row["now"]
         after = rule(before, now)
         if after is before and person is None:
-            return Seen(breaker=before, now=now)
+            return BreakerReading(breaker=before, now=now)
         changes = rules.changes(before, after, is_by_person=person is not None)
         version = await connection.fetchval(
             sql("breakers.save"),
@@ -205,7 +244,7 @@ async def _change(
         if version is None:
             raise AssertionError(f"breaker {name} changed while it was held")
         saved = attrs.evolve(after, version=version)
-        return Seen(breaker=saved, now=now, changes=tuple(changes))
+        return BreakerReading(breaker=saved, now=now, changes=tuple(changes))
 
     return await db.transact(hold_and_apply)
 
@@ -259,31 +298,26 @@ CHANGES_EACH_MAX: Final = 500
 """Of one, the newest: it is tried every half minute, which changes it twice."""
 
 
-async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return by name the `turns` of the last hour, `known_since` and the last `errors`.
-
-    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker_past`. Errors have
-    `at`, `code` and `message`, the newest first; those that say nothing of what was called are not
-    among them.
-    """
+async def past(db: Database, names: Sequence[str]) -> dict[str, Past]:
+    """Return by name what happened in the last hour, and the last errors that count."""
     if not names:
         return {}
     changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
     rows = await db.fetch("breakers.past", list(names), PAST_S, changes, ERRORS_MAX)
     return {
-        row["name"]: {
-            "turns": _timed(row["turns"]),
-            "known_since": row["known_since"],
-            "errors": _timed(row["errors"]),
-        }
+        row["name"]: Past(
+            turns=tuple(Turn(**each) for each in _timed(row["turns"])),
+            known_since=row["known_since"],
+            errors=tuple(CountedError(**each) for each in _timed(row["errors"])),
+        )
         for row in rows
     }
 
 
-async def with_past(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def with_past(db: Database, rows: Sequence[BreakerRow]) -> list[BreakerRow]:
     """Return breakers with what happened to them lately."""
-    known = await past(db, [row["name"] for row in rows])
-    return [{**row, **known[row["name"]]} for row in rows]
+    known = await past(db, [row.name for row in rows])
+    return [attrs.evolve(row, past=known[row.name]) for row in rows]
 
 
 def _timed(document: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED, LetterState
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, Letter, LetterDetail, LetterGroup
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -25,7 +25,8 @@ from cortex.domain.idempotency import error_document
 from cortex.domain.phrases import utc_time
 from cortex.postgres.database import Database, Record, asked_again
 from cortex.postgres.errors import is_overdue, of_statement
-from cortex.store.jobs import plain
+from cortex.store.jobs import payload_of
+from cortex.store.rows import row_of, rows_of
 
 RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which letters; None leaves a criterion out."""
 
     fingerprint: str | None = None
@@ -50,7 +51,7 @@ class LetterFilter:
     error_class: str | None = None
     agent: str | None = None
     tenant: str | None = None
-    states: tuple[LetterState, ...] = UNRESOLVED
+    states: tuple[DeadLetterState, ...] = UNRESOLVED
     since_s: float | None = None
     """Failed at most so many seconds ago."""
 
@@ -77,10 +78,19 @@ class LetterFilter:
 
 
 @attrs.frozen(kw_only=True)
-class Known:
+class KnownValues:
     """What letters have of one kind."""
 
     names: list[str]
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
+
+
+@attrs.frozen
+class NewestLetters:
+    """Letters of one error, the newest first."""
+
+    letters: list[Letter]
     is_all: bool
     """There are no others; else these are of those that were looked at."""
 
@@ -95,7 +105,7 @@ class Resubmission:
 
 
 @attrs.frozen(kw_only=True)
-class Settled:
+class SettledDeadLetter:
     """What a request to retry or discard one letter came to."""
 
     job_id: UUID
@@ -122,7 +132,7 @@ async def resubmit(
     reason: str,
     agent_version: int | None = None,
     from_start: bool = False,
-) -> list[Settled]:
+) -> list[SettledDeadLetter]:
     """Make jobs that go on from failed ones and settle their letters; answer in the same order.
 
     A new job has its origin's steps, so that it runs none of them again, unless `from_start` or
@@ -134,7 +144,7 @@ async def resubmit(
     is told of as the others are that were refused.
     """
 
-    async def retry(batch: Sequence[Resubmission]) -> list[Settled]:
+    async def retry(batch: Sequence[Resubmission]) -> list[SettledDeadLetter]:
         try:
             await db.fetch(
                 "dead_letters.retry",
@@ -152,18 +162,20 @@ async def resubmit(
                 raise
             if len(batch) > 1:
                 raise _too_many(batch) from error
-            return [Settled(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
+            return [SettledDeadLetter(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
         rows = await _standing(db, [each.job_id for each in batch])
         return [_retried(each, rows.get(each.job_id), agent_version) for each in batch]
 
     return await _in_batches(wanted, [each.job_id for each in wanted], RESUBMIT_BATCH, retry)
 
 
-async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> list[Settled]:
+async def discard(
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
+) -> list[SettledDeadLetter]:
     """Give failed jobs up; answer in the same order. Repeating it answers the same."""
 
-    async def settle(batch: Sequence[UUID]) -> list[Settled]:
-        states = [LetterState.DISCARDED.value] * len(batch)
+    async def settle(batch: Sequence[UUID]) -> list[SettledDeadLetter]:
+        states = [DeadLetterState.DISCARDED.value] * len(batch)
         await db.fetch("dead_letters.settle", list(batch), states, [reason] * len(batch), by)
         rows = await _standing(db, batch)
         return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
@@ -171,7 +183,7 @@ async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
     return await _in_batches(job_ids, job_ids, DISCARD_BATCH, settle)
 
 
-def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
+def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
     """Return outcomes as they are kept under an idempotency key."""
     return [
         {
@@ -183,46 +195,45 @@ def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
     ]
 
 
-async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[str, Any]]:
+async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[LetterGroup]:
     """Return errors, the one that came last first, each with its count and its newest letter.
 
     Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
     """
     rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
-    return [plain(row) for row in rows]
+    return rows_of(LetterGroup, rows)
 
 
 async def page(
-    db: Database, which: LetterFilter, *, before: UUID | None = None, limit: int = 50
-) -> list[dict[str, Any]]:
+    db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
+) -> list[Letter]:
     """Return letters, the newest first, older than that of the job `before`."""
-    rows = await db.fetch("dead_letters.page", *which.arguments, before, limit)
-    return [plain(row) for row in rows]
+    return rows_of(Letter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
 
 
-async def newest(db: Database, *, looked_max: int, limit: int) -> list[dict[str, Any]]:
+async def newest(db: Database, *, looked_max: int, limit: int) -> list[LetterGroup]:
     """Return errors of the newest letters that wait for a decision, as `groups` does.
 
     So many letters are looked at, however many there are; `is_all`: these were all of them.
     """
-    return [plain(row) for row in await db.fetch("dead_letters.newest", looked_max, limit)]
+    return rows_of(LetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
 
 
 async def newest_of(
     db: Database, fingerprint: str, *, looked_max: int, limit: int
-) -> list[dict[str, Any]]:
+) -> NewestLetters:
     """Return the letters of one error among those that `newest` looks at, the newest first."""
     rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
-    return [plain(row) for row in rows]
+    return NewestLetters(rows_of(Letter, rows), is_all=all(row["is_all"] for row in rows))
 
 
-async def choose(db: Database, which: LetterFilter, *, limit: int) -> list[UUID]:
+async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
     """Return the jobs of letters to act on, the oldest first."""
     rows = await db.fetch("dead_letters.choose", *which.arguments, limit)
     return [row["job_id"] for row in rows]
 
 
-async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[Letter]:
     """Return the letters of these jobs in their order, in any state.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -231,10 +242,10 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]
     missing = [each for each in job_ids if each not in rows]
     if missing:
         raise await refusal(db, missing[0])
-    return [plain(rows[each]) for each in job_ids]
+    return rows_of(Letter, [rows[each] for each in job_ids])
 
 
-async def show(db: Database, job_id: UUID) -> dict[str, Any]:
+async def show(db: Database, job_id: UUID) -> LetterDetail:
     """Return a letter with what its job tells of it.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -242,7 +253,7 @@ async def show(db: Database, job_id: UUID) -> dict[str, Any]:
     row = await db.fetch_one("dead_letters.show", job_id)
     if row is None:
         raise await refusal(db, job_id)
-    return plain(row)
+    return row_of(LetterDetail, row, payload=payload_of(row["payload"]))
 
 
 async def refusal(db: Database, job_id: UUID) -> CortexError:
@@ -272,10 +283,10 @@ def _too_many(batch: Sequence[Resubmission]) -> CortexError:
     )
 
 
-async def known(db: Database) -> dict[str, Known]:
+async def known(db: Database) -> dict[str, KnownValues]:
     """Return the types, codes and tenants that letters in any state have."""
     rows = await db.fetch("dead_letters.known", KNOWN_MAX, LOOKED_MAX)
-    return {row["kind"]: Known(names=row["names"], is_all=row["is_all"]) for row in rows}
+    return {row["kind"]: KnownValues(names=row["names"], is_all=row["is_all"]) for row in rows}
 
 
 async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
@@ -283,19 +294,21 @@ async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]
     return {row["job_id"]: row for row in await db.fetch("dead_letters.standing", list(job_ids))}
 
 
-def _retried(asked: Resubmission, row: Record | None, agent_version: int | None) -> Settled:
+def _retried(
+    asked: Resubmission, row: Record | None, agent_version: int | None
+) -> SettledDeadLetter:
     if row is not None and row["retried_as"] == asked.new_id:
-        return Settled(job_id=asked.job_id, retried_as=asked.new_id)
+        return SettledDeadLetter(job_id=asked.job_id, retried_as=asked.new_id)
     if row is not None and row["state"] in UNRESOLVED:
-        return Settled(job_id=asked.job_id, error=_no_version(row, agent_version))
-    return Settled(job_id=asked.job_id, error=_refusal(asked.job_id, row))
+        return SettledDeadLetter(job_id=asked.job_id, error=_no_version(row, agent_version))
+    return SettledDeadLetter(job_id=asked.job_id, error=_refusal(asked.job_id, row))
 
 
-def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> Settled:
-    asked = (LetterState.DISCARDED, by, reason)
+def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> SettledDeadLetter:
+    asked = (DeadLetterState.DISCARDED, by, reason)
     if row is not None and (row["state"], row["resolved_by"], row["reason"]) == asked:
-        return Settled(job_id=job_id)
-    return Settled(job_id=job_id, error=_refusal(job_id, row))
+        return SettledDeadLetter(job_id=job_id)
+    return SettledDeadLetter(job_id=job_id, error=_refusal(job_id, row))
 
 
 def _refusal(job_id: UUID, row: Record | None) -> CortexError:
@@ -326,15 +339,15 @@ async def _in_batches(
     wanted: Sequence[T],
     job_ids: Sequence[UUID],
     size: int,
-    work: Callable[[Sequence[T]], Awaitable[list[Settled]]],
-) -> list[Settled]:
+    work: Callable[[Sequence[T]], Awaitable[list[SettledDeadLetter]]],
+) -> list[SettledDeadLetter]:
     """Do batch after batch; one whose reply was lost is asked for again, which is safe.
 
     In the order of the jobs, which is that of all locks on letters: several batches may be in one
     transaction. The answer is in the order of `wanted`.
     """
     order = sorted(range(len(wanted)), key=lambda place: job_ids[place])
-    done: dict[int, Settled] = {}
+    done: dict[int, SettledDeadLetter] = {}
     for start in range(0, len(order), size):
         places = order[start : start + size]
         settled, _ = await asked_again(partial(work, [wanted[place] for place in places]))

@@ -10,9 +10,9 @@ import attrs
 from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.job import EffectIntent, EffectTold, Intended, JobStatus, OpenEffect
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, JobStatus, OpenEffect
 from cortex.postgres.database import Database, Record
-from cortex.store.found import by_name
+from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of
 
 
@@ -83,7 +83,7 @@ class EffectResolved:
 
 async def intend(
     db: Database, *, pod_id: UUID, operations: Sequence[EffectIntent]
-) -> dict[UUID, Intended]:
+) -> dict[UUID, IntentReply]:
     """Ask for leave to call; return the answers by the ids of the intents.
 
     Those without an answer lost their lease. Safe to repeat: what was let through is let through.
@@ -105,7 +105,7 @@ async def intend(
     return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 
 
-async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) -> set[UUID]:
+async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]) -> set[UUID]:
     """Record what became of effects whose steps are not done; return their ids. Safe to repeat."""
     rows = await db.fetch(
         "effects.tell",
@@ -229,8 +229,8 @@ async def _nothing_to_say(db: Database, effect_id: UUID) -> ConflictError:
     )
 
 
-def _intended(row: Record) -> Intended:
-    return Intended(
+def _intended(row: Record) -> IntentReply:
+    return IntentReply(
         id=row["id"],
         verdict=row["verdict"],
         attempt=row["attempt"],

@@ -18,7 +18,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.postgres.database import Database, Record, affected, asked_again
-from cortex.store.found import by_name
+from cortex.store.references import by_name
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
@@ -232,6 +232,11 @@ _JSON_COLUMNS = frozenset(
     {"checkpoint", _FOREIGN, "result", "metadata", "usage", "output", "spec"}
     | {"history", "attempts", "steps", "awaited"}
 )
+
+
+def payload_of(text: str | None) -> Any:
+    """Return a payload; it stays text when it holds a number or a nesting that is beyond us."""
+    return None if text is None else _decoded(_FOREIGN, text)
 
 
 def plain(row: Record) -> dict[str, Any]:

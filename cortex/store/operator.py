@@ -1,4 +1,4 @@
-"""What operators look at all the time: the head of every screen, jobs and breakers.
+"""What operators look at all the time: the head of every screen, and jobs.
 
 One statement for each, however many jobs there are: counts end at a cap.
 """
@@ -11,7 +11,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.job_filter import JobPlace
+from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
 from cortex.store.jobs import plain
 
@@ -57,7 +57,7 @@ class Head:
 
 
 @attrs.frozen(kw_only=True)
-class JobsSeen:
+class ListReading:
     """What somebody sees of a list of jobs."""
 
     jobs: list[dict[str, Any]]
@@ -107,8 +107,8 @@ def _head(row: Mapping[str, Any]) -> Head:
 
 
 async def jobs_seen(
-    db: Database, ids: Sequence[UUID], *, since: JobPlace | None = None, newer_max: int = 0
-) -> JobsSeen:
+    db: Database, ids: Sequence[UUID], *, since: JobCursor | None = None, newer_max: int = 0
+) -> ListReading:
     """Look at some jobs of a list, at how many are newer than a place, and at the head: at once."""
     rows = await db.fetch(
         "operator.look",
@@ -122,9 +122,4 @@ async def jobs_seen(
     seen = [plain(row) for row in rows if row["id"] is not None]
     for each in seen:
         del each["head"], each["newer_count"]
-    return JobsSeen(jobs=seen, newer_count=rows[0]["newer_count"], head=head_of(document))
-
-
-async def breakers_seen(db: Database, *, limit: int) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("operator.breakers", limit, COUNT_MAX)]
+    return ListReading(jobs=seen, newer_count=rows[0]["newer_count"], head=head_of(document))

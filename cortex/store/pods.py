@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleSeen
+from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleReport
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
@@ -34,6 +34,11 @@ class Pod:
     confinement: Confinement = Confinement.NONE
     tools: tuple[str, ...] = ()
     """Names of those that it has for agents."""
+    look_s: float = 0.5
+    """This and the next three: its settings of these names, by which others judge its silence."""
+    heartbeat_s: float = 30.0
+    zombie_s: float = 300.0
+    sweep_s: float = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +51,7 @@ class Vitals:
     hint_latency_ms: float | None
     drain: DrainStatus | None = None
     """How it leaves, once it was asked to."""
-    trouble: TroubleSeen | None = None
+    trouble: TroubleReport | None = None
     """What its calls suffer from."""
 
 
@@ -94,6 +99,8 @@ class PodRow:
     trouble_at: datetime | None
     oldest_lease_at: datetime | None
     longest_claim_at: datetime | None
+    silent_after_s: float
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     connections: int | None
     """Its sessions in the database; None where the server cannot tell."""
     moved: Moved | None = None
@@ -124,6 +131,10 @@ async def register(db: Database, pod: Pod) -> None:
         pod.liveness.value,
         pod.confinement.value,
         list(pod.tools),
+        pod.look_s,
+        pod.heartbeat_s,
+        pod.zombie_s,
+        pod.sweep_s,
     )
 
 

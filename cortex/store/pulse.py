@@ -10,9 +10,8 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
-from cortex.domain.why_facts import SILENT_S
 from cortex.postgres.database import Database
 
 BUCKET_S: Final = 30.0
@@ -73,11 +72,11 @@ class Trouble:
     """State of the breaker or the pod, risk of the request."""
     at: datetime | None
     """Opened, last heard of, expires."""
-    held_by: str | None = None
+    forced_by: str | None = None
     """Who holds the breaker open; None: nobody."""
-    held_for: str | None = None
+    forced_reason: str | None = None
     """Why."""
-    held_until: datetime | None = None
+    open_until: datetime | None = None
     """When the breaker may be tried; None: once somebody closes it."""
 
 
@@ -112,7 +111,7 @@ async def recent(db: Database) -> Recent:
 
 async def troubles(db: Database) -> list[Trouble]:
     """Return what somebody should know of, `TROUBLES_MAX` of each kind at most."""
-    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, SILENT_S, EXPIRES_SOON_S)
+    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, EXPIRES_SOON_S)
     return [Trouble(**dict(row)) for row in rows]
 
 
@@ -133,7 +132,7 @@ class Figures:
     """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
     """For how long the oldest has been due, since its attempt ended if it had one; 0: none."""
-    letters: dict[LetterState, int]
+    letters: dict[DeadLetterState, int]
     """Of the states that wait for somebody."""
 
 
@@ -146,5 +145,7 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         jobs={state: row[state.lower()] for state in JobStatus if not state.is_terminal},
         due_count=row["due"],
         oldest_due_s=row["oldest_due_s"],
-        letters={state: row[state.lower()] for state in (LetterState.OPEN, LetterState.ESCALATED)},
+        letters={
+            state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
+        },
     )

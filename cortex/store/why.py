@@ -8,15 +8,14 @@ from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
 from cortex.domain.why_facts import (
     AHEAD_MAX,
-    SILENT_S,
-    AttemptSeen,
-    BreakerSeen,
-    BudgetSeen,
-    FleetSeen,
-    OwnerSeen,
-    PauseSeen,
-    QueueSeen,
-    TaskSeen,
+    AttemptFacts,
+    BreakerFacts,
+    BudgetFacts,
+    FleetFacts,
+    OwnerFacts,
+    PauseFacts,
+    QueueFacts,
+    TaskFacts,
     WhyFacts,
 )
 from cortex.postgres.database import Database, Record
@@ -25,7 +24,7 @@ from cortex.store.jobs import plain
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
     """Read it all in one snapshot. Raises `NotFoundError`."""
-    rows = await db.fetch("why.facts", [job_id], SILENT_S, AHEAD_MAX + 1)
+    rows = await db.fetch("why.facts", [job_id], AHEAD_MAX + 1)
     if not rows:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
     return _facts(rows[0])
@@ -36,7 +35,7 @@ async def facts_of_all(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyF
 
     For lists: those that come before them are not counted.
     """
-    rows = await db.fetch("why.facts", list(job_ids), SILENT_S, 0) if job_ids else ()
+    rows = await db.fetch("why.facts", list(job_ids), 0) if job_ids else ()
     return {row["job_id"]: _facts(row) for row in rows}
 
 
@@ -64,10 +63,10 @@ _PLAIN = (
 )
 
 
-def _task(row: Record) -> TaskSeen | None:
+def _task(row: Record) -> TaskFacts | None:
     if row["task_state"] is None:
         return None
-    return TaskSeen(
+    return TaskFacts(
         state=row["task_state"],
         run_at=row["task_run_at"],
         attempts_spent=row["attempts_spent"],
@@ -75,24 +74,29 @@ def _task(row: Record) -> TaskSeen | None:
     )
 
 
-def _owner(row: Record) -> OwnerSeen | None:
+def _owner(row: Record) -> OwnerFacts | None:
     if row["pod"] is None:
         return None
-    return OwnerSeen(name=row["pod"], is_alive=row["pod_is_alive"])
+    return OwnerFacts(
+        name=row["pod"],
+        is_alive=row["pod_is_alive"],
+        silent_after_s=row["silent_after_s"],
+        swept_after_s=row["zombie_s"] + row["sweep_s"],
+    )
 
 
-def _queue(row: Record) -> QueueSeen | None:
+def _queue(row: Record) -> QueueFacts | None:
     if row["queue_name"] is None:
         return None
-    return QueueSeen(
+    return QueueFacts(
         name=row["queue_name"], head_id=row["head_id"], is_head_running=row["head_is_running"]
     )
 
 
-def _pause(row: Record) -> PauseSeen | None:
+def _pause(row: Record) -> PauseFacts | None:
     if row["paused_by"] is None:
         return None
-    return PauseSeen(
+    return PauseFacts(
         queue=row["queue_name"],
         by=row["paused_by"],
         at=row["paused_at"],
@@ -100,8 +104,10 @@ def _pause(row: Record) -> PauseSeen | None:
     )
 
 
-def _fleet(row: Record) -> FleetSeen:
-    return FleetSeen(
+def _fleet(row: Record) -> FleetFacts:
+    looks = {} if row["look_s"] is None else {"look_s": row["look_s"]}
+    return FleetFacts(
+        **looks,
         ready_count=row["ready_count"],
         knowing_count=row["knowing_count"],
         slots=int(row["slots"]),
@@ -114,10 +120,10 @@ def _fleet(row: Record) -> FleetSeen:
     )
 
 
-def _breaker(row: Record) -> BreakerSeen | None:
+def _breaker(row: Record) -> BreakerFacts | None:
     if row["breaker_state"] is None:
         return None
-    return BreakerSeen(
+    return BreakerFacts(
         name=row["waiting_on"],
         state=row["breaker_state"],
         open_until=row["open_until"],
@@ -128,10 +134,10 @@ def _breaker(row: Record) -> BreakerSeen | None:
     )
 
 
-def _budget(row: Record) -> BudgetSeen | None:
+def _budget(row: Record) -> BudgetFacts | None:
     if row["budget"] is None:
         return None
-    return BudgetSeen(
+    return BudgetFacts(
         name=row["budget"],
         unit=row["budget_unit"],
         limit=row["limit_amount"],
@@ -139,10 +145,10 @@ def _budget(row: Record) -> BudgetSeen | None:
     )
 
 
-def _last(row: Record) -> AttemptSeen | None:
+def _last(row: Record) -> AttemptFacts | None:
     if row["last_attempt"] is None:
         return None
-    return AttemptSeen(
+    return AttemptFacts(
         attempt=row["last_attempt"],
         outcome=row["last_outcome"],
         error=row["last_error"],

@@ -1,8 +1,7 @@
 """How an effect is described to people: its state, why it stands so, what a person can do."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, Protocol
 
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.phrases import short_id, time_of_day
@@ -62,19 +61,32 @@ def prospects(effect: EffectDetail) -> dict[Resolution, str]:
 # --- A breaker that a person holds open, in words.
 
 
-def is_held(row: Mapping[str, Any], now: datetime) -> bool:
+class Held(Protocol):
+    """A breaker that a person may hold open."""
+
+    @property
+    def forced_by(self) -> str | None: ...
+
+    @property
+    def forced_reason(self) -> str | None: ...
+
+    @property
+    def open_until(self) -> datetime | None: ...
+
+
+def is_held(row: Held, now: datetime) -> bool:
     """Tell whether a person holds it open, and no end of that has passed."""
-    until = row["open_until"]
-    return row["forced_by"] is not None and (until is None or until > now)
+    until = row.open_until
+    return row.forced_by is not None and (until is None or until > now)
 
 
-def held_told(row: Mapping[str, Any], now: datetime) -> str:
+def held_told(row: Held, now: datetime) -> str:
     """Say who holds it open, until when and why: `held open by ana until 12:30 "deploy"`.
 
-    `row` has `forced_by`, `forced_reason` and `open_until`; text of people, to be made safe.
+    Text of people, to be made safe.
     """
-    by, until = row["forced_by"], row["open_until"]
+    by, until = row.forced_by, row.open_until
     if until is not None and until <= now:
         return f"was held open by {by} until {time_of_day(until, now)}: the next call tries it"
     when = "" if until is None else f" until {time_of_day(until, now)}"
-    return f'held open by {by}{when} "{row["forced_reason"]}"'
+    return f'held open by {by}{when} "{row.forced_reason}"'

@@ -13,14 +13,13 @@ from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.phrases import count, localised, money, short_id, since_s, span
 from cortex.domain.waiting import (
     PERSON,
-    ApprovalSeen,
-    EffectSeen,
-    FreezeSeen,
-    QuotaSeen,
+    ApprovalWait,
+    EffectWait,
+    FreezeWait,
+    QuotaWait,
     awaited_of,
     named,
 )
-from cortex.domain.why_facts import SILENT_S
 from cortex.view.cells import Cell, Row
 from cortex.view.why import needs_person
 
@@ -28,7 +27,7 @@ OUTCOMES: Final = {
     "failed": "failed",
     "retry": "failed",
     "suspended": "suspended",
-    "handed_back": "handed back by its leaving pod",
+    "handed_back": "handed back by its pod",
     "pod_died": "its pod died",
     "process_died": "its own process died",
     "lease_expired": "its pod fell silent",
@@ -143,15 +142,15 @@ def _remark_on_waiting(row: Row) -> str:
 def _remark_on_awaited(row: Row) -> str:
     """Say what stands in its way, and what a person can do; "" if nothing does any more."""
     match awaited_of(row.get("awaited")):
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             left_s = -since_s(row, seen.expires_at)
             over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
             return f"{seen.words}, {over}: cortex approvals show {short_id(seen.id)}"
-        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
             return f"{seen.words}; see cortex effects show {short_id(seen.id)}"
-        case FreezeSeen() as seen:
+        case FreezeWait() as seen:
             return localised(seen.words)
-        case QuotaSeen() as seen if seen.is_used_up or _is_later(row):
+        case QuotaWait() as seen if seen.is_used_up or _is_later(row):
             return f"{seen.words}, begins anew in {span(-since_s(row, seen.resets_at))}"
         case _:
             return ""
@@ -210,10 +209,19 @@ def progress(head: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def is_silent(row: Row, silent_s: float) -> bool:
+    """Return whether a running job's heartbeat is too old, by the settings of its pod.
+
+    Of a pod that has no row every silence is too long: nobody takes care of its job.
+    """
+    after_s: float | None = row["silent_after_s"]
+    return after_s is None or silent_s > after_s
+
+
 def _remark_on_running(row: Row) -> str:
     if row["cancel_requested_at"] is not None:
         return f"cancel requested by {row['cancelled_by']}"
     if row["heartbeat_at"] is None:
         return "waits for a pod"
     silent_s = since_s(row, row["heartbeat_at"])
-    return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
+    return f"! no heartbeat for {span(silent_s)}" if is_silent(row, silent_s) else ""

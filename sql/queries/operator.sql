@@ -20,7 +20,7 @@ FROM head LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
            j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
-           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s
     FROM cortex.job j
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
     LEFT JOIN cortex.pod p ON p.id = j.pod_id
@@ -28,15 +28,3 @@ FROM head LEFT JOIN LATERAL (
         SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
         ORDER BY attempt DESC LIMIT 1) e ON true
     WHERE j.id = ANY ($1::uuid[])) p ON true;
-
--- name: breakers
--- Circuit breakers: those that are not closed first, then the newest changes; of each, how many jobs wait for it.
--- $1 limit, $2 how many of those are counted. The freeze of effects is none of them.
-SELECT b.*, p.name AS probe_pod,
-       (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
-            WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
-              AND j.worker_job_id IS NULL LIMIT $2) held)::int AS waiting
-FROM cortex.breaker_now b LEFT JOIN cortex.pod p ON p.id = b.probe_by
-WHERE b.name <> 'effects:all'
-ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $1;

@@ -1,4 +1,5 @@
 import io
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -51,6 +52,23 @@ def test_columns_are_aligned(rows: list[tuple[str, str]]) -> None:
     lines = list(lines_of(columns, shown, terminal=wide, headers=True))
     if max(width_of(line) for line in lines) < 40:
         assert len({width_of(line.partition("|")[0]) for line in lines}) == 1
+
+
+@pytest.mark.parametrize("is_tty, shown", [(True, "14:46:55 CET"), (False, "T13:46:55.000Z")])
+def test_an_instant_is_local_on_terminals_and_utc_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, *, is_tty: bool, shown: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        row = {"at": datetime(2026, 11, 23, 13, 46, 55, tzinfo=UTC)}
+        (line,) = lines_of(
+            [Column(name="at")], [row], terminal=terminal(is_tty=is_tty), headers=False
+        )
+        assert line.endswith(shown)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

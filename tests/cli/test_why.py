@@ -1,3 +1,4 @@
+import re
 from datetime import datetime
 from uuid import UUID
 
@@ -51,8 +52,15 @@ def test_people_read_a_sentence_and_what_would_help(cortex: Cortex, life: Life) 
         f"job …{job_id[-6:]} (digest): it waits for its retry 1 of 3, since "
     )
     assert "TRANSIENT_APP: ⟦U+001B⟧[31moverloaded · for " in sentence
-    assert " · expected in 59m " in sentence
+    assert re.search(r" · expected in 59m \d\ds \(at \d{4}-\d\d-\d\dT[\d:.]+Z\)$", sentence)
     assert way_out == f"  cortex jobs retry {job_id}"
+
+
+def test_who_watches_reads_local_times(cortex: Cortex, life: Life) -> None:
+    job_id = str(a_job_in_retry(life))
+    terminal = cortex.on_terminal("why", job_id, columns=200, env={"TZ": "Europe/Berlin"})
+    assert terminal.end() == 0
+    assert re.search(r" · expected in 59m \d\ds \(at [\d:.]+ CES?T\)", terminal.text)
 
 
 def test_machines_read_the_cause_and_the_facts(cortex: Cortex, life: Life) -> None:

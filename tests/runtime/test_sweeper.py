@@ -6,9 +6,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.job import Finish, JobStatus, Lease
-from cortex.domain.policy import Backoff, JobPolicy, RuntimeConfig
+from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.store import configs, jobs, pods, retries, tasks

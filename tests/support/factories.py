@@ -17,15 +17,14 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.drain import Trouble
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
     EffectIntent,
-    EffectTold,
-    Intended,
+    EffectReport,
+    IntentReply,
     Lease,
     Step,
     StepDone,
@@ -34,12 +33,12 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import EffectTerms, JobLimits, Services, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, JobLimits, Services, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
-from cortex.durable.journal import Journal, Outcome
+from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
@@ -49,7 +48,7 @@ from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
@@ -148,7 +147,7 @@ class EchoModel:
 
     asked: list[ModelRequest] = field(factory=list)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:  # noqa: ARG002
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         self.asked.append(request)
         usage = Usage(input_tokens=10, output_tokens=1)
         text = str(request.messages[-1]["content"])
@@ -159,7 +158,7 @@ class EchoModel:
             usage=usage,
             message_id=f"message-{len(self.asked)}",
         )
-        return Outcome(value=response.to_json(), usage=usage)
+        return StepOutcome(value=response.to_json(), usage=usage)
 
 
 @define
@@ -179,9 +178,9 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         async def run(invocation: Invocation | None) -> Any:
-            self.called.append((call.tool, f"{ctx.job_id}/{call.key}"))
+            self.called.append((call.tool, f"{attempt.job_id}/{call.key}"))
             if self.error is not None:
                 raise self.error
             return dict(call.arguments)
@@ -206,7 +205,7 @@ class LedgerDesk:
     intents: list[EffectIntent] = field(factory=list)
     waits: list[float] = field(factory=list)
     """The limits of the calls that asked whether they may begin."""
-    told: list[EffectTold] = field(factory=list)
+    told: list[EffectReport] = field(factory=list)
     verdicts: list[str] = field(factory=list)
     """What intents are answered next; then `go`."""
     decided: dict[str, Decided] = field(factory=dict)
@@ -217,10 +216,10 @@ class LedgerDesk:
     async def until_it_may_begin(self, call_s: float) -> None:
         self.waits.append(call_s)
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         self.intents.append(intent)
         verdict = self.verdicts.pop(0) if self.verdicts else "go"
-        return Intended(
+        return IntentReply(
             id=self.intents[0].id,
             verdict=verdict,
             attempt=intent.lease.attempt,
@@ -233,7 +232,7 @@ class LedgerDesk:
             wait_s=60.0,
         )
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         self.told.append(operation)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
@@ -460,13 +459,13 @@ class Bench:
     registry: Registry = field(factory=Registry)
     isolation: Isolation | None = None
     running: RunningJobs = field(init=False)
-    standing: Standing = field(init=False)
+    standing: SelfFence = field(init=False)
     committer: Committer = field(init=False)
     receipts: Receipts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.running = RunningJobs(slots=self.slots)
-        self.standing = Standing(fence_s=60.0, settle_s=0.0)
+        self.standing = SelfFence(fence_s=60.0, settle_s=0.0)
         self.standing.locked()
         self.standing.beaten(trio.current_time())
         self.committer = Committer(self.port, pod_id=self.pod.id, rng=self.rng)

@@ -14,8 +14,8 @@ from typing import Any
 import trio
 
 from cortex.agent.tools.tool import tool
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
-from cortex.domain.policy import Backoff
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 

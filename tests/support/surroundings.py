@@ -7,6 +7,7 @@ environment of the test process itself. Subprocesses inherit it.
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -34,6 +35,9 @@ def isolate(environ: MutableMapping[str, str] = os.environ) -> None:
             del environ[name]
     # Root's data folder is not below its home: it has to be named.
     environ.update(installers, HOME=str(home), CORTEX_DATA=str(home / "data"))
+    # Each worker and each process would compile all that it imports: a third of a run's CPU.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _installers(environ: MutableMapping[str, str]) -> dict[str, str]:

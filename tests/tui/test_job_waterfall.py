@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from cortex_tui.model.fall import FallRow, next_problem, rows_of
+from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.render.waterfall import Zoom, axis_of, head_cells, room_of, row_cells
 from tests.support.hostile import LINES, treacherous
 from tests.support.tui_job import BEGAN, a_step
@@ -16,6 +16,8 @@ JOB: dict[str, Any] = {
     "started_at": BEGAN,
     "finished_at": NOW,
     "heartbeat_at": None,
+    "silent_after_s": 95.0,
+    "zombie_s": 300.0,
     "running_since": None,
     "attempts": [],
     "effects": [],
@@ -28,12 +30,12 @@ TURN = [
 ]
 
 
-def rows(steps: Sequence[dict[str, Any]] = TURN, **job: Any) -> list[FallRow]:
+def rows(steps: Sequence[dict[str, Any]] = TURN, **job: Any) -> list[WaterfallRow]:
     folded = job.pop("folded", frozenset())
     return rows_of({**JOB, **job}, steps, folded=folded)
 
 
-def drawn(found: Sequence[FallRow], width: int = 60, zoom: Zoom | None = None) -> list[str]:
+def drawn(found: Sequence[WaterfallRow], width: int = 60, zoom: Zoom | None = None) -> list[str]:
     room = room_of(found, width)
     axis = axis_of(found, zoom or Zoom(), now=NOW, on=found[0])
     lines = [head_cells(room, axis), *(row_cells(row, room, axis, NOW) for row in found)]

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 
 STALE_AFTER_S: Final = 3.0
 """Without an answer; in a quiet minute there is one each second."""
-AGAIN_FIRST_S: Final = 0.1
-AGAIN_MOST_S: Final = 1.0
+AGAIN_BACKOFF: Final = Backoff(base_s=0.1, cap_s=1.0)
 """So that the screen is fresh within two seconds of the database's return."""
 SMOOTHING: Final = 0.2
 
@@ -57,4 +57,4 @@ class Link:
         """How long to wait after the failures up to now; 0 while all is well."""
         if not self._failures:
             return 0.0
-        return min(AGAIN_MOST_S, AGAIN_FIRST_S * 2.0 ** (self._failures - 1))
+        return AGAIN_BACKOFF.longest_s(self._failures)

@@ -45,11 +45,11 @@ from cortex.agent.structuring import MisfitError, Problem, show, structure
 from cortex.agent.tools.abandon import abandonable
 from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
 from cortex.agent.tools.tool_result import checked
-from cortex.domain.approval_policy import ApprovalRule, Call, Gate, gate_of
+from cortex.domain.approval_policy import ApprovalRule, Gate, GatedCall, gate_of
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
-from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
+from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.threads import in_thread
 
 # What the Messages API accepts.
@@ -175,7 +175,7 @@ class Tool:
 
     def gate(self, arguments: Any, rules: Sequence[ApprovalRule]) -> Gate | None:
         """What must be asked of people before a call; None if it may run at once."""
-        call = Call(
+        call = GatedCall(
             tool=self.name,
             arguments=self.canonical(arguments),
             is_effect=self.effect_of(arguments) is not None,
@@ -282,7 +282,7 @@ def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **decla
             hint="use letters, digits, _ and -, at most 64",
         )
     if timeout_s is None:
-        timeout_s = TOOL_TIMEOUTS.get(name, TIMEOUTS["tool_call"].default_s)
+        timeout_s = TIMEOUTS["tool_call"].default_s
     check_timeout("tool_call", timeout_s, source=f"tool {name!r}: timeout")
     docstring = inspect.getdoc(function) or ""
     description = summary(docstring)

@@ -11,7 +11,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, age, clock_time, rfc3339, since_s
+from cortex.domain.phrases import NOTHING, age, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
 from cortex.view.cells import Cell, Row, pad
@@ -60,7 +60,7 @@ def _page(rows: list[dict[str, Any]], terminal: Terminal) -> Iterator[str]:
     yield from block(spec.get("system", ""), indent="    ")
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
-        at = clock_time(row["applied_at"]) if terminal.is_tty else rfc3339(row["applied_at"])
+        at = terminal.clock(row["applied_at"])
         ago = age(since_s(row, row["applied_at"]))
         yield f"  v{row['version']:<4} {at}  by {safe(row['applied_by'])}" + (
             terminal.paint(f"  {ago}", "dim") if terminal.is_tty else ""

@@ -5,7 +5,6 @@ Those that are named are settled at once. Those that fit a filter are an act tha
 """
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -21,16 +20,16 @@ from cortex.cli.options import Options, Text
 from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
-from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
+from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
+from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead, retries_of
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
-from cortex.domain.letter_choice import retries_of
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import LetterFilter
-from cortex.view.cells import Cell, Row
+from cortex.store.dead_letters import DeadLetterFilter
+from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_told
 
 SHOWN_MAX: Final = 20
@@ -38,11 +37,11 @@ SHOWN_MAX: Final = 20
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class DeadLetterRequest:
     """What every command that acts on letters is asked for."""
 
     names: tuple[str, ...]
-    which: LetterFilter
+    which: DeadLetterFilter
     limit: int
     rate: float
     is_dry_run: bool
@@ -98,10 +97,12 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def packed(*args: Any, actor: str | None, idempotency_key: str | None, **given: Any) -> None:
-        names = tuple(field.name for field in attrs.fields(Asked) if field.name in given)
+        names = tuple(
+            field.name for field in attrs.fields(DeadLetterRequest) if field.name in given
+        )
         packed_ones = {name: given.pop(name) for name in names}
-        asked = Asked(**packed_ones, by=acting_name(actor), key=idempotency_key)
-        if bool(asked.names) == (asked.which != LetterFilter()):
+        asked = DeadLetterRequest(**packed_ones, by=acting_name(actor), key=idempotency_key)
+        if bool(asked.names) == (asked.which != DeadLetterFilter()):
             raise UsageError(
                 "give ids or a filter, not both" if asked.names else "which letters?",
                 hint="an id, or a filter such as --fingerprint F: cortex dead ls",
@@ -116,10 +117,10 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @attrs.frozen
-class Chosen:
+class ChosenDeadLetters:
     """The letters that will be acted on."""
 
-    letters: list[dict[str, Any]]
+    letters: list[Letter]
     has_more: bool
     """More letters match than the limit lets through."""
     empty: str = ""
@@ -130,42 +131,46 @@ class Chosen:
     @property
     def ids(self) -> list[UUID]:
         """Their jobs."""
-        return [letter["job_id"] for letter in self.letters]
+        return [letter.job_id for letter in self.letters]
 
 
-def choose(call: Session, asked: Asked, verb: ActVerb, *, from_start: bool = False) -> Chosen:
+def choose(
+    call: Session, asked: DeadLetterRequest, verb: BulkVerb, *, from_start: bool = False
+) -> ChosenDeadLetters:
     """Find the letters: by ids in any state, by a filter those that wait for a decision.
 
     A filter leaves out what no retry could help; one that is named is retried all the same.
     """
     if asked.names:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
-        return Chosen(call(dead_letters.of_jobs, ids), has_more=False)
+        return ChosenDeadLetters(call(dead_letters.of_jobs, ids), has_more=False)
     found = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
     if not found:
-        return Chosen([], has_more=False, empty=nothing_matches(call, asked.which))
+        return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, asked.which))
     letters = call(dead_letters.of_jobs, found[: asked.limit])
     has_more = len(found) > asked.limit
-    if verb is ActVerb.DISCARD:
-        return Chosen(letters, has_more)
+    if verb is BulkVerb.DISCARD:
+        return ChosenDeadLetters(letters, has_more)
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
-    return Chosen(
-        [letter for letter in letters if letter["job_id"] in helped],
+    return ChosenDeadLetters(
+        [letter for letter in letters if letter.job_id in helped],
         has_more,
         empty="no retry could help" if not helped else "",
         left_out=dry_run.left_out_words,
     )
 
 
-def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None:
+def agree(
+    chosen: ChosenDeadLetters, asked: DeadLetterRequest, options: Options, verb: BulkVerb
+) -> None:
     """Ask whether to act on these letters; ends the command for anything but yes."""
     word, count = verb.value.lower(), len(chosen.letters)
     if count == 1:
         (letter,) = chosen.letters
-        question = f"{word} {short_id(letter['job_id'])}: {letter['error_message']}"
+        question = f"{word} {short_id(letter.job_id)}: {letter.error_message}"
     else:
-        errors = len({letter["fingerprint"] for letter in chosen.letters})
+        errors = len({letter.fingerprint for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
         question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
     if asked.names:
@@ -174,59 +179,91 @@ def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None
         confirm_count(safe(question), count, options, is_agreed=asked.is_agreed)
 
 
-def preview(chosen: Chosen, output: Output, verb: ActVerb) -> None:
+def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     """Show what would be acted on, and how much that is."""
-    _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
+    if _are_listed(chosen.letters, output):
+        output.listing("letters", LETTER_COLUMNS, chosen.letters, empty=chosen.empty)
+    else:
+        _errors(chosen.letters, output, LETTER_COLUMNS)
     more = "; more match: raise --limit" if chosen.has_more else ""
     told = f"{letters_told(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
     output.say(f"dry run: {told}{more}", "dim")
 
 
-def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: ActVerb) -> None:
+def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: BulkVerb) -> None:
     """Show what was done with letters that were named. Raises the first error of one."""
     errors = {UUID(each["job_id"]): each["error"] for each in told}
     letters = call(dead_letters.of_jobs, list(errors))
-    rows = [letter | {"error": errors[letter["job_id"]]} for letter in letters]
-    _listing(rows, output, DONE_COLUMNS, empty="")
+    rows = [_Done(letter, error=errors[letter.job_id]) for letter in letters]
+    if _are_listed(letters, output):
+        output.listing("letters", DONE_COLUMNS, rows, empty="")
+    else:
+        _errors(letters, output, DONE_COLUMNS)
     for error in errors.values():
         if error is not None:
             raise error_from(error)
     output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
 
 
-def _listing(
-    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column[Row]], *, empty: str
-) -> None:
-    """Write letters; of many, people get their errors only."""
-    if not output.is_for_people or len(rows) <= SHOWN_MAX:
-        output.listing("letters", columns, rows, empty=empty)
-        return
-    counts = Counter(row["fingerprint"] for row in rows)
-    one_of = {row["fingerprint"]: row for row in rows}
-    groups = [
-        one_of[fingerprint] | {"count": n, "is_all": True}
-        for fingerprint, n in counts.most_common()
-    ]
+def _are_listed(letters: Sequence[Letter], output: Output) -> bool:
+    """Of many letters people get their errors only."""
+    return not output.is_for_people or len(letters) <= SHOWN_MAX
+
+
+def _errors(letters: Sequence[Letter], output: Output, columns: Sequence[Column[Any]]) -> None:
+    """Write the errors of letters, the most frequent first."""
+    alike: dict[str, list[Letter]] = {}
+    for letter in letters:
+        alike.setdefault(letter.fingerprint, []).append(letter)
+    groups = sorted(map(_group, alike.values()), key=lambda group: -group.count)
     names = {"fingerprint", "count", *(column.name for column in columns)} - {"job_id"}
     shown = [column for column in GROUP_COLUMNS if column.name in names and column.is_default]
     output.listing("errors", shown, groups, empty="")
 
 
-def _outcome(row: Row) -> Cell:
-    if row["error"] is not None:
-        return Cell(safe(str(row["error"]["message"])), "fail")
-    if row["retried_as"] is not None:
-        return Cell(f"goes on as {short_id(row['retried_as'])}", "done")
-    return Cell(row["state"].lower(), "dim")
+def _group(letters: Sequence[Letter]) -> LetterGroup:
+    newest = max(letters, key=lambda letter: letter.created_at)
+    head = {field.name: getattr(newest, field.name) for field in attrs.fields(LetterHead)}
+    return LetterGroup(
+        **head,
+        count=len(letters),
+        escalated_count=sum(each.state is DeadLetterState.ESCALATED for each in letters),
+        first_at=min(each.created_at for each in letters),
+        last_at=newest.created_at,
+        is_all=True,
+    )
 
 
-DONE_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
-    Column(name="type", least=8),
+@attrs.frozen
+class _Done:
+    """A letter, and why nothing was done with it."""
+
+    letter: Letter
+    error: Mapping[str, Any] | None
+
+
+def _outcome(row: _Done) -> Cell:
+    letter = row.letter
+    if row.error is not None:
+        return Cell(safe(str(row.error["message"])), "fail")
+    if letter.retried_as is not None:
+        return Cell(f"goes on as {short_id(letter.retried_as)}", "done")
+    return Cell(letter.state.lower(), "dim")
+
+
+DONE_COLUMNS: Final[Sequence[Column[_Done]]] = (
+    Column(
+        name="job_id",
+        title="id",
+        value=lambda r: r.letter.job_id,
+        shown=lambda r: Cell(short_id(r.letter.job_id), "bold"),
+    ),
+    Column(name="type", value=lambda r: r.letter.type, least=8),
     Column(
         name="error_message",
         title="error",
-        shown=lambda r: Cell(safe(r["error_message"])),
+        value=lambda r: r.letter.error_message,
+        shown=lambda r: Cell(safe(r.letter.error_message)),
         least=12,
     ),
     Column(
@@ -237,12 +274,17 @@ DONE_COLUMNS: Final[Sequence[Column[Row]]] = (
         least=20,
         is_for_people=True,
     ),
-    Column(name="retried_as", title="new job", is_default=False),
-    Column(name="state", is_default=False),
-    Column(name="fingerprint", is_default=False),
+    Column(
+        name="retried_as",
+        title="new job",
+        value=lambda r: r.letter.retried_as,
+        is_default=False,
+    ),
+    Column(name="state", value=lambda r: r.letter.state, is_default=False),
+    Column(name="fingerprint", value=lambda r: r.letter.fingerprint, is_default=False),
     Column(
         name="error",
-        value=lambda r: None if r["error"] is None else r["error"]["code"],
+        value=lambda r: None if r.error is None else r.error["code"],
         is_default=False,
     ),
 )

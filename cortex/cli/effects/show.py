@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -11,6 +11,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
+from cortex.domain.approval import Approval
 from cortex.domain.effect import EffectStatus
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import age, rfc3339, short_id, since_s
@@ -51,9 +52,7 @@ def show(options: Options, *, name: str) -> None:
     )
 
 
-def _page(
-    effect: EffectDetail, approval: dict[str, Any] | None, terminal: Terminal
-) -> Iterator[str]:
+def _page(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -> Iterator[str]:
     state = state_cell(effect)
     head = terminal.paint(safe(f"effect {short_id(effect.id)}  {effect.tool}"), "bold")
     yield f"{head}  {terminal.paint(state.text, state.style)}"
@@ -71,9 +70,7 @@ def _page(
             yield f"      {told}"
 
 
-def _facts(
-    effect: EffectDetail, approval: dict[str, Any] | None, terminal: Terminal
-) -> dict[str, str]:
+def _facts(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -> dict[str, str]:
     def at(moment: datetime | None) -> str:
         if moment is None:
             return ""
@@ -103,9 +100,9 @@ def _facts(
     }
 
 
-def _approval(approval: dict[str, Any] | None) -> str:
+def _approval(approval: Approval | None) -> str:
     if approval is None:
         return ""
-    reason = f": {approval['reason']}" if approval["reason"] else ""
-    told = f"{short_id(approval['id'])} {approval['status'].lower()}"
-    return f"{told} by {approval['decided_by']}{reason}" if approval["decided_by"] else told
+    reason = f": {approval.reason}" if approval.reason else ""
+    told = f"{short_id(approval.id)} {approval.status.lower()}"
+    return f"{told} by {approval.decided_by}{reason}" if approval.decided_by else told

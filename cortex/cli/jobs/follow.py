@@ -18,7 +18,7 @@ import attrs
 from cortex.cli.jobs.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import clock_time, exact, money, rfc3339, since_s, span, tokens
+from cortex.domain.phrases import exact, money, since_s, span, tokens
 from cortex.domain.safe import safe
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
@@ -77,11 +77,8 @@ class FactPrinter:
 
     def _line(self, at: datetime, sign: str, style: str, told: str) -> str:
         paint = self._terminal.paint
-        lead = f"{paint(self._moment(at), 'dim')}  {self._prefix}"
+        lead = f"{paint(self._terminal.clock(at), 'dim')}  {self._prefix}"
         return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {told}".rstrip()
-
-    def _moment(self, at: datetime) -> str:
-        return clock_time(at) if self._terminal.is_tty else rfc3339(at)
 
     def _told(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
@@ -103,7 +100,7 @@ class FactPrinter:
         told = []
         if fact.new is JobStatus.RUNNING:
             told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-        if waits := move_told(fact.metadata, self._moment):
+        if waits := move_told(fact.metadata, self._terminal.clock):
             told.append(waits)
         if fact.new is JobStatus.FAILED:
             told.append(str(fact.metadata.get("error")))

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from cortex.cli.screen.output import document_of
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import ApprovalStatus
-from cortex.domain.phrases import clock_time, rfc3339, short_id
+from cortex.domain.approval import ApprovalRow, ApprovalStatus
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.view.cells import pad
@@ -24,27 +24,25 @@ APPROVAL_FIELDS: Final = (
 )
 
 
-def documents_of(
-    effects: Sequence[EffectRow], approvals: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
     """Return them for machines."""
     return {
         "effects": [document_of(row, EFFECT_FIELDS) for row in effects],
-        "approvals": [{name: row[name] for name in APPROVAL_FIELDS} for row in approvals],
+        "approvals": [document_of(row, APPROVAL_FIELDS) for row in approvals],
     }
 
 
-def approval_line(approval: dict[str, Any], terminal: Terminal) -> str:
+def approval_line(approval: ApprovalRow, terminal: Terminal) -> str:
     """Say what was asked, and what was decided or how long it still can be."""
-    told = f"{short_id(approval['id'])} {approval['tool'] or approval['key']} {approval['risk']}"
-    if approval["status"] == ApprovalStatus.PENDING:
-        agreed = f"{approval['agreed']} of {approval['people']} agreed"
-        told += f" · waits, {agreed}, expires {clock(approval['expires_at'], terminal)}"
+    told = f"{short_id(approval.id)} {approval.tool or approval.key} {approval.risk}"
+    if approval.status == ApprovalStatus.PENDING:
+        agreed = f"{approval.agreed} of {approval.people} agreed"
+        told += f" · waits, {agreed}, expires {terminal.clock(approval.expires_at)}"
     else:
-        by = f" by {approval['decided_by']}" if approval["decided_by"] else ""
-        told += f" · {approval['status'].lower()}{by}"
-    told += f": {approval['reason']}" if approval["reason"] else ""
-    return f"  {moment(approval['created_at'], terminal)}  {safe(told)}"
+        by = f" by {approval.decided_by}" if approval.decided_by else ""
+        told += f" · {approval.status.lower()}{by}"
+    told += f": {approval.reason}" if approval.reason else ""
+    return f"  {moment(approval.created_at, terminal)}  {safe(told)}"
 
 
 def effect_line(effect: EffectRow, terminal: Terminal) -> str:
@@ -57,9 +55,4 @@ def effect_line(effect: EffectRow, terminal: Terminal) -> str:
 
 def moment(instant: datetime, terminal: Terminal) -> str:
     """Return when it was, at the head of a line."""
-    return terminal.paint(clock(instant, terminal), "dim")
-
-
-def clock(instant: datetime, terminal: Terminal) -> str:
-    """Return when it is: the time of day for who watches, else exactly."""
-    return clock_time(instant) if terminal.is_tty else rfc3339(instant)
+    return terminal.paint(terminal.clock(instant), "dim")

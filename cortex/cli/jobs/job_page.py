@@ -7,9 +7,10 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.facts import change_told
-from cortex.cli.jobs.job_outside import approval_line, clock, documents_of, effect_line, moment
+from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
@@ -44,7 +45,7 @@ class JobRecord:
     """Lifecycle facts: what people changed about it, and budgets that it waited for."""
     effects: Sequence[EffectRow] = ()
     """The newest first."""
-    approvals: Sequence[dict[str, Any]] = ()
+    approvals: Sequence[ApprovalRow] = ()
     """What people were asked for it, the oldest first."""
 
     @property
@@ -208,7 +209,7 @@ def _transition(row: dict[str, Any], terminal: Terminal) -> str:
     told = []
     if row["new"] == JobStatus.RUNNING.value:
         told.append(f"attempt {row['attempt']}" + (f" on {row['pod']}" if row["pod"] else ""))
-    waits = move_told(row["metadata"], lambda at: clock(at, terminal))
+    waits = move_told(row["metadata"], terminal.clock)
     told += [waits] if waits else []
     told += [
         f"{key} {value}"

@@ -6,9 +6,9 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import clock_time, rfc3339, size, span
+from cortex.domain.phrases import size, span
 from cortex.domain.safe import safe
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     Choice,
     FinalAction,
     Interruption,
@@ -69,7 +69,7 @@ def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:
     """Yield the lines of one receipt."""
     receipt = recorded.receipt
     told = receipt.interruption
-    at = clock_time(recorded.at) if terminal.is_tty else rfc3339(recorded.at)
+    at = terminal.clock(recorded.at)
     head = f"{told.scope} time-out after {span(told.elapsed_s)}, limit {span(told.limit_s)}"
     yield f"{terminal.paint(head, 'bold')}  {terminal.paint(at, 'dim')}"
     lines = {

@@ -10,8 +10,8 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.jobs.bulk import Act, act_on_all, bulk_of, bulk_options
-from cortex.cli.jobs.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
+from cortex.cli.jobs.bulk_commands import act_columns, show_acts, typed
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
@@ -20,15 +20,15 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
-from cortex.domain.phrases import clock_time, localised, short_id, span
+from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
-from cortex.domain.waiting import FreezeSeen, QuotaSeen, awaited_of
+from cortex.domain.waiting import FreezeWait, QuotaWait, awaited_of
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
 from cortex.store.job_choice import choose_to_retry, retry_chosen, retry_each
 from cortex.view.cells import Row
 
-RETRY: Final = Act(
+RETRY: Final = BulkCommand(
     operation="jobs.retry",
     verb="retry",
     would="would try again now",
@@ -95,12 +95,12 @@ def retry(
 def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
     """Say that an open breaker decides, until when, and what would help."""
     for row in call(breakers.page, name=name, limit=1):
-        if row["state"] != BreakerState.OPEN:
+        if row.state != BreakerState.OPEN:
             return
         until = "until somebody closes it"
-        if row["open_until"] is not None:
-            left_s = (row["open_until"] - row["now"]).total_seconds()
-            at = clock_time(row["open_until"])
+        if row.open_until is not None:
+            left_s = (row.open_until - row.now).total_seconds()
+            at = output.talk.clock(row.open_until)
             until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
         output.say(
             f"breaker {name} decides about their calls, and is open {until}: "
@@ -112,8 +112,9 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
 def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
     """Say that a freeze or a quota decides about their effects, and what would help."""
     seen = awaited_of(job["awaited"])
-    if isinstance(seen, FreezeSeen) or (isinstance(seen, QuotaSeen) and seen.is_used_up):
-        output.say(f"it {localised(seen.words)}; {seen.ways_out[0]}", "warn")
+    if isinstance(seen, FreezeWait) or (isinstance(seen, QuotaWait) and seen.is_used_up):
+        words = localised(seen.words) if output.talk.is_tty else seen.words
+        output.say(f"it {words}; {seen.ways_out[0]}", "warn")
 
 
 def _question(failed: Sequence[Mapping[str, Any]]) -> str:

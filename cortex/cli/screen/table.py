@@ -1,12 +1,13 @@
 """Tables: calm, aligned, as wide as the terminal and no wider."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import exact
+from cortex.domain.phrases import date_time, exact
 from cortex.view.cells import Cell, pad, width_of
 
 Row = TypeVar("Row")
@@ -23,7 +24,7 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any] = attrs.Factory(lambda self: _field(self.name), takes_self=True)
     """For machines; the row's field of this name unless given."""
     shown: Callable[[Row], Cell] | None = None
-    """For people; none: the exact value."""
+    """For people; none: the exact value, an instant in local time."""
     title: str | None = None
     is_right: bool = False
     least: int | None = None
@@ -39,7 +40,10 @@ class Column(Generic[Row]):
         """Return what stands in the table."""
         if self.shown is not None and (for_people or self.is_for_people):
             return self.shown(row)
-        return Cell(exact(self.value(row)))
+        value = self.value(row)
+        if for_people and isinstance(value, datetime):
+            return Cell(date_time(value))
+        return Cell(exact(value))
 
 
 def _field(name: str) -> Callable[[Any], Any]:

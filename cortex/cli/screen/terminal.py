@@ -4,10 +4,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Final, TextIO
 
 import attrs
+
+from cortex.domain.phrases import clock_time, rfc3339
 
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40
@@ -57,6 +60,10 @@ class Terminal:
         """Return text in a style, or as it is on a stream without colours."""
         code = _CODES.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code and self.has_color and text else text
+
+    def clock(self, instant: datetime) -> str:
+        """Return the local time of day on a terminal, else the exact instant in UTC."""
+        return clock_time(instant) if self.is_tty else rfc3339(instant)
 
     def plain(self, text: str) -> str:
         """Return text in characters that this stream shows."""

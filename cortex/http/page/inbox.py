@@ -6,9 +6,10 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, SignIn
 from cortex.http.framework.shape import told
 from cortex.http.page.errors import as_page
@@ -31,27 +32,27 @@ class InboxQuery:
 
 
 @as_page
-async def inbox(asked: Asked[InboxQuery, None], api: Api) -> Response:
+async def inbox(asked: CheckedRequest[InboxQuery, None], api: Api) -> Response:
     """Show what waits, the most dangerous first."""
     cursor = asked.query.cursor
     rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1)
     return page(
         "inbox.html",
         rows=[_row(row) for row in rows[:ROWS_MAX]],
-        more=rows[ROWS_MAX - 1]["id"] if len(rows) > ROWS_MAX else None,
+        more=rows[ROWS_MAX - 1].id if len(rows) > ROWS_MAX else None,
         name=asked.principal.name,
         sign_out_csrf=csrf_of(asked.request.cookies[COOKIE_NAME], SIGN_OUT),
     )
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    left_s = (row["expires_at"] - row["now"]).total_seconds()
+def _row(row: ApprovalRow) -> dict[str, Any]:
+    left_s = (row.expires_at - row.now).total_seconds()
     return {
-        "id": row["id"],
-        "risk": row["risk"],
-        "what": call_of(row, row["arguments"]),
-        "effect": row["effect"] or "",
-        "asker": row["agent"] or row["job_type"] or "",
+        "id": row.id,
+        "risk": row.risk,
+        "what": call_of(row, row.arguments),
+        "effect": row.effect or "",
+        "asker": row.agent or row.job_type or "",
         "left": countdown(left_s) if left_s > 0 else "expired",
     }
 

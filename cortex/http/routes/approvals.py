@@ -13,28 +13,27 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
-from cortex.domain.approval_edit import WHAT
+from cortex.domain.approval import BATCH_MAX, TOKEN_BYTES, ApprovalStatus, check_batch
+from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.token import Role
 from cortex.http import deciding
 from cortex.http.deciding import Person, Wish
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.origin import base_url
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record
 from cortex.http.routes.approval_shapes import (
-    Answer,
     Approval,
     ApprovalRow,
     Approvals,
     ApprovalsQuery,
     Approve,
     Batch,
+    BatchAnswer,
     BatchDecided,
     Decided,
     Deny,
@@ -49,7 +48,7 @@ CHANNEL: Final = "api"
 _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 
-async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Response:
+async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) -> Response:
     """Return a page of requests."""
     query = asked.query
     if query.cursor is not None:
@@ -61,21 +60,21 @@ async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Respon
         rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
     else:
         rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
-    shown = [record(ApprovalRow, row, digest=row["digest"].hex()) for row in rows[: query.limit]]
+    shown = [record(ApprovalRow, row, digest=row.digest.hex()) for row in rows[: query.limit]]
     more = len(rows) > query.limit
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
 
-async def show_approval(asked: Asked[None, None], api: Api) -> Response:
+async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Return one request."""
     row = await api.port(approvals.show, asked.path["approval_id"])
     shown = record(
         Approval,
         row,
-        digest=row["digest"].hex(),
+        digest=row.digest.hex(),
         # As they stand in the record: a number keeps its digits, whatever reads it.
-        arguments=orjson.Fragment(row["arguments_text"]),
-        asked=orjson.Fragment(row["asked_text"]),
+        arguments=orjson.Fragment(row.arguments_text),
+        asked=orjson.Fragment(row.asked_text),
         if_approved=if_approved(row),
         if_denied=if_denied(row),
         if_expired=if_expired(row),
@@ -83,7 +82,7 @@ async def show_approval(asked: Asked[None, None], api: Api) -> Response:
     return answer(shown)
 
 
-async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
+async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Response:
     """Agree to a request."""
     body = asked.body
     edited = None
@@ -101,7 +100,7 @@ async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
     return await _decide(asked, api, wish)
 
 
-async def deny_approval(asked: Asked[None, Deny], api: Api) -> Response:
+async def deny_approval(asked: CheckedRequest[None, Deny], api: Api) -> Response:
     """Say no to a request."""
     if not asked.body.reason.strip():
         raise InvalidValueError("reason is empty: whoever asked is told why")
@@ -115,10 +114,10 @@ async def deny_approval(asked: Asked[None, Deny], api: Api) -> Response:
     return await _decide(asked, api, wish)
 
 
-async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
+async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Response:
     """Decide several requests, all or none."""
     body, person = asked.body, _person(asked)
-    is_approved = body.decision is Answer.APPROVE
+    is_approved = body.decision is BatchAnswer.APPROVE
     seen = {each.id: bytes.fromhex(each.digest) for each in body.approvals}
     if not 0 < len(seen) == len(body.approvals) <= BATCH_MAX:
         raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
@@ -132,9 +131,9 @@ async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
             deciding.verdict(
                 each,
                 Wish(
-                    approval_id=each["id"],
+                    approval_id=each.id,
                     is_approved=is_approved,
-                    seen=seen[each["id"]],
+                    seen=seen[each.id],
                     reason=body.reason,
                 ),
                 person,
@@ -157,7 +156,7 @@ async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
     return await mutate(asked, api, work, operation=f"approvals.{body.decision}", request=request)
 
 
-async def link_approval(asked: Asked[None, None], api: Api) -> Response:
+async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Make a link; run again, it makes another one."""
     approval_id = asked.path["approval_id"]
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -169,24 +168,24 @@ async def link_approval(asked: Asked[None, None], api: Api) -> Response:
         path=path,
         url=base_url(asked.request) + path,
         needs_sign_in=needs_sign_in(row),
-        expires_at=row["expires_at"],
+        expires_at=row.expires_at,
     )
     return answer(made, status=201)
 
 
-async def _decide(asked: Asked[None, Any], api: Api, wish: Wish) -> Response:
+async def _decide(asked: CheckedRequest[None, Any], api: Api, wish: Wish) -> Response:
     person = _person(asked)
 
     async def work(db: Database) -> Decided:
         ruling = await deciding.decide(db, wish, person)
         return Decided(id=wish.approval_id, outcome=ruling.outcome, agreed=ruling.agreed_count)
 
-    verb = Answer.APPROVE if wish.is_approved else Answer.DENY
+    verb = BatchAnswer.APPROVE if wish.is_approved else BatchAnswer.DENY
     request = attrs.asdict(wish)
     return await mutate(asked, api, work, operation=f"approvals.{verb}", request=request)
 
 
-def _person(asked: Asked[None, Any]) -> Person:
+def _person(asked: CheckedRequest[None, Any]) -> Person:
     return Person(
         name=asked.principal.name,
         credential=asked.principal.credential,

@@ -20,6 +20,7 @@ from typing import Final, Self
 
 import platformdirs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.postgres.embedded.account import Account, account_for
 from cortex.postgres.embedded.cluster import STOP_BOUND_S, Cluster, FileLock
@@ -159,8 +160,8 @@ def _cluster(home: Path) -> Cluster:
 
 
 LOOK_EVERY_S: Final = 0.5
-AGAIN_MOST_S: Final = 15.0
-"""Between attempts, of which each doubles the wait; why one failed stands in the server's log."""
+REVIVE_BACKOFF: Final = Backoff(base_s=2 * LOOK_EVERY_S, cap_s=15.0)
+"""Between failed attempts to start it; the server's log says why each failed."""
 END_BOUND_S: Final = 5.0
 
 
@@ -184,11 +185,12 @@ def kept_running(server: EmbeddedServer) -> Iterator[None]:
 
 
 def _keep(server: EmbeddedServer, is_over: threading.Event) -> None:
-    wait_s = LOOK_EVERY_S
+    wait_s, failures = LOOK_EVERY_S, 0
     while not is_over.wait(wait_s):
         try:
             server.revive()
         except (CortexError, OSError):
-            wait_s = min(AGAIN_MOST_S, 2 * wait_s)
+            failures += 1
+            wait_s = REVIVE_BACKOFF.longest_s(failures)
         else:
-            wait_s = LOOK_EVERY_S
+            wait_s, failures = LOOK_EVERY_S, 0

@@ -19,9 +19,10 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
 from cortex.domain.answer_text import Message, messages_of
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
@@ -55,7 +56,7 @@ class AnswerListener:
         """Gets each message of any job, wanted or not, in the event loop."""
         self._port = port
         self._new_id = new_id
-        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._backoff = LoopBackoff(rng=rng, backoff=Backoff(base_s=AGAIN_S, cap_s=AGAIN_S))
         self._pacer = Pacer(rng=rng)
         self._wanted: set[UUID] = set()
         self._kept: set[UUID] = set()
@@ -88,7 +89,7 @@ class AnswerListener:
             try:
                 await self._listen()
             except CortexError as error:
-                await trio.sleep(self._outage.failed(_log, "models are not heard", error))
+                await trio.sleep(self._backoff.failed(_log, "models are not heard", error))
             finally:
                 with trio.move_on_after(GOODBYE_S, shield=True):
                     await self._close()
@@ -109,7 +110,7 @@ class AnswerListener:
             if is_due := now >= renew_at:
                 renew_at = now + watches.RENEW_S
             await self._change(set(self._wanted) if is_due else self._wanted & self._new)
-            self._outage.over()
+            self._backoff.succeeded()
             await trio.sleep(CHANGES_APART_S)
             until = renew_at if self._wanted else left_at + LINGER_S
             if session.is_pooled:

@@ -23,9 +23,10 @@ import attrs
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
-from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
+from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
@@ -100,8 +101,8 @@ class AnswerSender:
         self._running = running
         self._receipts = receipts
         self._hints = Pacer(rng=rng)
-        self._looking = Outage(rng=rng, first_s=1.0, most_s=1.0)
-        self._sending = Outage(rng=rng)
+        self._looking = LoopBackoff(rng=rng, backoff=Backoff(base_s=1.0, cap_s=1.0))
+        self._sending = LoopBackoff(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
 
@@ -122,7 +123,7 @@ class AnswerSender:
                     await trio.sleep(self._looking.failed(_log, "watches not read", error))
                     self._hints.wake()
                 else:
-                    self._looking.over()
+                    self._looking.succeeded()
                 await trio.sleep(LOOK_APART_S)
 
     async def look(self) -> None:
@@ -170,13 +171,13 @@ class AnswerSender:
                 messages += pieces
         state = (lease, 0 if progress is None else progress.checkpoint_seq)
         if state != job.state:
-            messages.append(LookHint(job_id))
+            messages.append(PollHint(job_id))
         return _News(job, job.asked_at, state, sent, messages)
 
     async def _send(self) -> None:
         while True:
             await self._somebody.wait()
-            async with self._sending.sat_out(_log, "not sent to watchers"):
+            async with self._sending.pause_if_unavailable(_log, "not sent to watchers"):
                 await self.tick()
             if not self._jobs:
                 self._somebody = trio.Event()

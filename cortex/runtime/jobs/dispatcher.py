@@ -14,6 +14,7 @@ On stop: a claim in flight is shielded by the port, and what it returns is still
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -22,15 +23,16 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.domain.backoff import Backoff, GrowingLimit, grown
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 
 # --- How fast a pod claims again after an outage: a few jobs at first, then doubling.
@@ -43,12 +45,14 @@ FULL: Final = 1000
 """From here on a pod claims as much as it has room for: its usual number of slots."""
 
 
-class ClaimRamp:
+class ClaimSlowStart:
     """The claims that one pod may make by an instant of trio's clock; no outage: any number."""
 
     def __init__(self) -> None:
         self._is_out = False
-        self._began: float | None = None
+        self._limit = GrowingLimit(first=FIRST, unlimited_from=FULL)
+        self._limit.lift()
+        self._began = 0.0
         self._claimed_count = 0
 
     def broken(self) -> None:
@@ -59,13 +63,11 @@ class ClaimRamp:
         """Return how many more may be claimed now; the database is there."""
         if self._is_out:
             self._is_out, self._began, self._claimed_count = False, now, 0
-        if self._began is None:
-            return float("inf")
-        allowed = FIRST * 2 ** ((now - self._began) / DOUBLES_IN_S)
-        if allowed >= FULL:
-            self._began = None
-            return float("inf")
-        return max(0, int(allowed) - self._claimed_count)
+            self._limit.restart()
+        self._limit.grow_to(grown(FIRST, 2.0, (now - self._began) / DOUBLES_IN_S))
+        if self._limit.is_unlimited:
+            return math.inf
+        return max(0, int(self._limit.value) - self._claimed_count)
 
     def claimed(self, count: int) -> None:
         """Count what was claimed."""
@@ -101,7 +103,7 @@ class Dispatcher:
         tools: Sequence[str] = (),
         actors: JobActors,
         jobs_nursery: trio.Nursery,
-        standing: Standing,
+        standing: SelfFence,
         pacer: Pacer,
         poll_s: float,
     ) -> None:
@@ -120,11 +122,11 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
-        self._looks = OrphanLooks(apart_s=poll_s)
+        self._looks = OrphanScan(apart_s=poll_s)
         self._is_failing = False
         """The last claim failed, for whatever reason."""
-        self._ramp = ClaimRamp()
-        self._outage = Outage(rng=actors.rng, first_s=poll_s, most_s=poll_s)
+        self._ramp = ClaimSlowStart()
+        self._backoff = LoopBackoff(rng=actors.rng, backoff=Backoff(base_s=poll_s, cap_s=poll_s))
 
     def hint(self, *, promote: bool = False) -> None:
         """There may be work; with `promote`, a named queue may move on."""
@@ -156,13 +158,13 @@ class Dispatcher:
                 self._promote_next = self._is_failing = True
                 self._doubted()
                 # Hints do not cut it short: there may be many.
-                await trio.sleep(self._outage.failed(_log, "claim failed", error))
+                await trio.sleep(self._backoff.failed(_log, "claim failed", error))
                 continue
             except Exception:
                 self._is_failing = True
                 raise
             self._is_failing = False
-            self._outage.over()
+            self._backoff.succeeded()
             if pause_s > 0:
                 woken = await self._pacer.wait(pause_s)
                 self._promote_next = self._promote_next or not woken
@@ -275,7 +277,7 @@ APART_S: Final = 30.0
 """Of the looks without a doubt: far below the threshold of a sweep, which would find them too."""
 
 
-class OrphanLooks:
+class OrphanScan:
     """The looks of one pod, by trio's clock."""
 
     def __init__(self, *, apart_s: float) -> None:

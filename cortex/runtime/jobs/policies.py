@@ -15,11 +15,12 @@ from uuid import UUID
 import attrs
 import structlog
 
-from cortex.actors.backoff import until_answered
+from cortex.actors.backoff import retry_while_unavailable
 from cortex.agent.spec import AgentSpec
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.job import Claim
-from cortex.domain.policy import Backoff, JobPolicy, RuntimeConfig
+from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
@@ -45,10 +46,10 @@ class AgentSpecCache:
         if key in self._specs:
             self._specs.move_to_end(key)
             return self._specs[key]
-        found = await until_answered(
+        found = await retry_while_unavailable(
             lambda: self._port(agents.spec, agent_id, version),
             log=_log,
-            told="agent not read",
+            event="agent not read",
             rng=self._rng,
         )
         self._specs[key] = found
@@ -118,10 +119,10 @@ class Policies:
         if config_id is None or config_id == self.config_id:
             return self._own
         if config_id not in self._others:
-            stored = await until_answered(
+            stored = await retry_while_unavailable(
                 lambda: self._port(configs.spec, config_id),
                 log=_log,
-                told="configuration not read",
+                event="configuration not read",
                 rng=self._rng,
             )
             self._others[config_id] = _read(stored, config_id)

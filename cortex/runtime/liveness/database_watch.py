@@ -19,16 +19,16 @@ import attrs
 import structlog
 import trio
 
-from cortex.actors.backoff import SHORTAGE_MOST_S
-from cortex.domain.drain import Trouble, TroubleSeen
-from cortex.domain.errors import UnavailableError
+from cortex.actors.backoff import SHORTAGE
+from cortex.domain.drain import TroubleReport
+from cortex.domain.errors import Trouble, UnavailableError
 
 LOOK_S: Final = 1.0
 ANSWERED_WITHIN_S: Final = 5.0
 """Statements end themselves after so long."""
 SILENT_S: Final = ANSWERED_WITHIN_S
 """By then at least one answer would have come."""
-FORGOTTEN_S: Final = SHORTAGE_MOST_S + ANSWERED_WITHIN_S
+FORGOTTEN_S: Final = SHORTAGE.cap_s + ANSWERED_WITHIN_S
 """A call that failed and was not made again in the longest pause of a loop: nobody knows how it
 would fare now, and a pod must not stay unready for what nobody wants."""
 TELL_AGAIN_S: Final = 60.0
@@ -71,13 +71,13 @@ class DatabaseWatch:
         self._is_loud = False
 
     @property
-    def seen(self) -> TroubleSeen | None:
+    def seen(self) -> TroubleReport | None:
         """What is wrong just now, as far as this pod can tell."""
         now = trio.current_time()
         trouble = self._trouble(now)
         if trouble is None:
             return None
-        return TroubleSeen(trouble, now - min(self._since, self._quiet_since, now))
+        return TroubleReport(trouble, now - min(self._since, self._quiet_since, now))
 
     def sent(self) -> None:
         """See `Watch.sent`."""

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.phases import Outcome, ShutdownLog
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
 from cortex.domain.errors import CortexError, UnavailableError
@@ -164,13 +164,13 @@ async def sign_off(
     say: Callable[[], Awaitable[None]], *, may_owe: bool, rng: random.Random
 ) -> None:
     """Say goodbye; `may_owe`: attempts have ended here of which the database was never told."""
-    outage = Outage(rng=rng)
+    backoff = LoopBackoff(rng=rng)
     while True:
         try:
             await say()
             return
         except CortexError as error:
-            pause_s = outage.failed(_log, "did not sign off", error)
+            pause_s = backoff.failed(_log, "did not sign off", error)
             if not (may_owe and isinstance(error, UnavailableError)):
                 return
         await trio.sleep(pause_s)

@@ -1,6 +1,6 @@
 """Says that the pod lives: one statement per interval for the pod and all its jobs.
 
-Owns: one dedicated connection, the pod's session lock on it, and the pod's `Standing`.
+Owns: one dedicated connection, the pod's session lock on it, and the pod's `SelfFence`.
 Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
 Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
 `fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
@@ -17,19 +17,21 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.running import RunningJobs, Stop
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods
 from cortex.store.pods import Pod, Vitals
 
 RECONNECT_MAX_S = 2.0
 """Short: while the lock is not held, others may take this pod's jobs."""
+LOCK_BACKOFF = Backoff(base_s=0.05, cap_s=RECONNECT_MAX_S)
 RETRY_S = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +48,7 @@ class Heartbeat:
         *,
         pod: Pod,
         running: RunningJobs,
-        standing: Standing,
+        standing: SelfFence,
         vitals: Callable[[], Vitals],
         interval_s: float,
         rng: random.Random,
@@ -59,7 +61,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._rng = rng
         self._pacer = Pacer(rng=rng)
-        self._outage = Outage(rng=rng, first_s=RETRY_S, most_s=RETRY_S)
+        self._backoff = LoopBackoff(rng=rng, backoff=Backoff(base_s=RETRY_S, cap_s=RETRY_S))
         self._session: Dedicated = port.dedicated(on_lost=self._on_lost)
 
     def beat_soon(self) -> None:
@@ -110,12 +112,12 @@ class Heartbeat:
             await self.tick()
         except CortexError as error:
             self._standing.missed()
-            pause_s = self._outage.failed(_log, "heartbeat failed", error)
+            pause_s = self._backoff.failed(_log, "heartbeat failed", error)
             longest_s = self._interval_s if self._standing.is_locked else RECONNECT_MAX_S
             await trio.sleep(min(pause_s, longest_s))
             self._pacer.wake()
         else:
-            self._outage.over()
+            self._backoff.succeeded()
 
     async def _lock(self) -> None:
         """Connect and take the lock; the server may need a while to see the old one gone."""
@@ -123,10 +125,10 @@ class Heartbeat:
         if self._port.is_pooled:
             self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
             return
-        backoff_s = 0.05
+        tries = 0
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
-            await trio.sleep(self._rng.uniform(0.5, 1.0) * backoff_s)
-            backoff_s = min(2 * backoff_s, RECONNECT_MAX_S)
+            tries += 1
+            await trio.sleep(LOCK_BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
         self._standing.locked()
 
     async def _fence(self) -> None:

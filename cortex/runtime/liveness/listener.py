@@ -18,8 +18,9 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.actors.backoff import Outage
+from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
@@ -60,7 +61,7 @@ class Listener:
         self._port = port
         self._pod_id = pod_id
         self._rng = rng
-        self._outage = Outage(rng=rng, first_s=AGAIN_S, most_s=AGAIN_S)
+        self._backoff = LoopBackoff(rng=rng, backoff=Backoff(base_s=AGAIN_S, cap_s=AGAIN_S))
         self._on_task = on_task
         self._on_control = on_control
         self._on_breaker = on_breaker
@@ -83,10 +84,10 @@ class Listener:
                     await self._listen()
                     while self._session.is_open:
                         await self._probe()
-                        self._outage.over()
+                        self._backoff.succeeded()
                         await self._pacer.wait(PROBE_EVERY_S)
                 except CortexError as error:
-                    pause_s = self._outage.failed(_log, "hints do not arrive", error)
+                    pause_s = self._backoff.failed(_log, "hints do not arrive", error)
                 self.latency_ms = None
                 await trio.sleep(pause_s)
         finally:

@@ -20,11 +20,12 @@ import structlog
 import trio
 
 from cortex.actors.runner import Runner
+from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from cortex.store.pods import Suspect
 
@@ -50,14 +51,14 @@ class TakeOver(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: Standing,
+        standing: SelfFence,
         look_s: float,
         settle_s: float,
         deaths_max: int,
         rng: random.Random,
         metrics: Metrics | None = None,
     ) -> None:
-        super().__init__(rng=rng, interval_s=look_s, backoff_first_s=look_s, backoff_most_s=look_s)
+        super().__init__(rng=rng, interval_s=look_s, backoff=Backoff(base_s=look_s, cap_s=look_s))
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id

@@ -1,4 +1,4 @@
-"""Every metric of a pod: its name, its labels and what it means. The README's table is made of it.
+"""Every metric of a pod: its name, labels and meaning. docs/reference/metrics.md lists them.
 
 Labels have few values, whatever jobs and people write: no ids, and `other` for names that the pod
 does not know. What counts the whole system and not one pod says so: there take `max`, not `sum`.

@@ -1,4 +1,4 @@
-"""How a loop sits an outage out: one line, longer and longer pauses, all by chance."""
+"""How a loop waits out an outage: one line, longer and longer pauses, all random."""
 
 from random import Random
 
@@ -9,16 +9,14 @@ from structlog import get_logger
 from structlog.testing import capture_logs
 
 from cortex.actors.backoff import (
-    FIRST_S,
     LEAST,
-    MOST_S,
-    SHORTAGE_FIRST_S,
-    SHORTAGE_MOST_S,
-    Outage,
-    until_answered,
+    OUTAGE,
+    SHORTAGE,
+    LoopBackoff,
+    retry_while_unavailable,
 )
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.domain.backoff import Backoff
+from cortex.domain.errors import RejectedError, Trouble, UnavailableError
 
 LOG = get_logger("test")
 GONE = UnavailableError("gone", trouble=Trouble.UNREACHABLE)
@@ -26,18 +24,16 @@ FULL = UnavailableError("full", trouble=Trouble.DISK_FULL)
 
 
 @pytest.mark.parametrize(
-    "error, first_s, most_s",
-    [(GONE, FIRST_S, MOST_S), (FULL, SHORTAGE_FIRST_S, SHORTAGE_MOST_S)],
+    "error, backoff",
+    [(GONE, OUTAGE), (FULL, SHORTAGE)],
     ids=["gone", "full"],
 )
-def test_pauses_double_up_to_a_bound_and_differ(
-    error: UnavailableError, first_s: float, most_s: float
-) -> None:
+def test_pauses_double_up_to_a_bound_and_differ(error: UnavailableError, backoff: Backoff) -> None:
     runs = []
     for seed in range(20):
-        outage = Outage(rng=Random(seed))
+        loop = LoopBackoff(rng=Random(seed))
         with capture_logs() as lines:
-            runs.append([outage.failed(LOG, "not done", error, batch=3) for _ in range(20)])
+            runs.append([loop.failed(LOG, "not done", error, batch=3) for _ in range(20)])
         assert [line["log_level"] for line in lines] == ["warning"] + ["debug"] * 19
         assert (lines[0]["event"], lines[0]["error"], lines[0]["batch"]) == (
             "not done",
@@ -45,21 +41,19 @@ def test_pauses_double_up_to_a_bound_and_differ(
             3,
         )
     for number, pauses in enumerate(zip(*runs, strict=True)):
-        longest_s = min(most_s, first_s * 2**number)
+        longest_s = min(backoff.cap_s, backoff.base_s * 2**number)
         assert LEAST * longest_s <= min(pauses)
         assert max(pauses) <= longest_s
         assert max(pauses) - min(pauses) > longest_s / 2, "pods do not come in step"
 
 
 def test_after_a_success_it_begins_anew() -> None:
-    outage = Outage(rng=Random(1))
+    backoff = LoopBackoff(rng=Random(1))
     for _ in range(10):
-        outage.failed(LOG, "not done", GONE)
-    assert outage.is_on
-    outage.over()
-    assert not outage.is_on
+        backoff.failed(LOG, "not done", GONE)
+    backoff.succeeded()
     with capture_logs() as lines:
-        assert outage.failed(LOG, "not done", GONE) <= FIRST_S
+        assert backoff.failed(LOG, "not done", GONE) <= OUTAGE.base_s
     assert lines[0]["log_level"] == "warning"
 
 
@@ -75,11 +69,11 @@ async def test_a_job_asks_until_there_is_an_answer(
             raise FULL if asked % 2 else GONE
         return asked
 
-    assert await until_answered(ask, log=LOG, told="not read", rng=Random(2)) == 31
-    assert trio.current_time() < 30 * SHORTAGE_MOST_S
+    assert await retry_while_unavailable(ask, log=LOG, event="not read", rng=Random(2)) == 31
+    assert trio.current_time() < 30 * SHORTAGE.cap_s
 
     async def refuse() -> int:
         raise RejectedError("no")
 
     with pytest.raises(RejectedError):
-        await until_answered(refuse, log=LOG, told="not read", rng=Random(2))
+        await retry_while_unavailable(refuse, log=LOG, event="not read", rng=Random(2))

@@ -8,7 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from cortex.actors.backoff import FIRST_S, MOST_S
+from cortex.actors.backoff import OUTAGE
 from cortex.actors.runner import AT_ONCE, Runner
 from cortex.domain.errors import UnavailableError
 
@@ -89,7 +89,7 @@ async def test_an_outage_is_logged_once_and_waited_out(autojump_clock: MockClock
     assert [line["event"] for line in lines] == ["not swept"] * 13
     levels = [line["log_level"] for line in lines]
     assert levels == ["warning"] + ["debug"] * 11 + ["warning"], "an outage after it is another one"
-    longest = [min(MOST_S, FIRST_S * 2**number) for number in range(12)]
+    longest = [OUTAGE.longest_s(nth) for nth in range(1, 13)]
     for pause, longest_s in zip(sweep.pauses, longest, strict=False):
         assert 0.75 * INTERVAL_S < pause <= INTERVAL_S + longest_s
 

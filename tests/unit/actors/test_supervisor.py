@@ -20,11 +20,12 @@ from cortex.actors.supervisor import (
     SupervisorEscalated,
     open_supervisor,
 )
+from cortex.domain.backoff import Backoff
 
 Status = trio.TaskStatus[None]
 Run = Callable[[Status], Awaitable[None]]
 LogLines = list[MutableMapping[str, Any]]
-POLICY = RestartPolicy(max_restarts=3, window_s=60, backoff_first_s=1.0, backoff_max_s=4.0)
+POLICY = RestartPolicy(max_restarts=3, window_s=60, backoff=Backoff(base_s=1.0, cap_s=4.0))
 
 
 class Scripted:
@@ -316,7 +317,7 @@ async def test_only_crashes_within_the_window_count(
     lives_s: float, escalates: bool, autojump_clock: MockClock
 ) -> None:
     """Three crashes in 60 s are allowed, and a back-off of 1 s makes a cycle of it."""
-    policy = RestartPolicy(max_restarts=3, window_s=60, backoff_first_s=1.0, backoff_max_s=1.0)
+    policy = RestartPolicy(max_restarts=3, window_s=60, backoff=Backoff(base_s=1.0, cap_s=1.0))
     survived = trio.Event()
 
     async def survive(status: Status) -> None:
@@ -478,7 +479,7 @@ async def test_the_end_of_the_grace_cancels_children_that_back_off(
     autojump_clock: MockClock,
 ) -> None:
     log = ShutdownLog()
-    policy = RestartPolicy(backoff_first_s=10, backoff_max_s=10)
+    policy = RestartPolicy(backoff=Backoff(base_s=10, cap_s=10))
     async with supervised(restart=policy, grace_s=3, log=log) as sup:
         await sup.start(Scripted("a", crash(ValueError("boom"), after_s=1)))
     assert trio.current_time() == 3
@@ -494,7 +495,7 @@ async def test_random_lives_leave_nothing_behind(seed: int, autojump_clock: Mock
     """Actors crash, return and are cancelled at random; each ends in the state that it earned."""
     trio._core._run._r.seed(seed)
     rng = random.Random(seed)
-    patient = RestartPolicy(max_restarts=1000, window_s=1e6, backoff_first_s=0.1, backoff_max_s=1)
+    patient = RestartPolicy(max_restarts=1000, window_s=1e6, backoff=Backoff(base_s=0.1, cap_s=1))
     running: set[str] = set()
 
     def life(name: str, *, ending: Run) -> Run:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.policy import POLICIES, Backoff
+from cortex.domain.backoff import Backoff
+from cortex.domain.policy import POLICIES
 from cortex.domain.retry import (
     CALL_RETRIES,
     RETRY_AFTER_MAX_S,

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import (
     DivergedError,
@@ -23,7 +24,6 @@ from cortex.domain.errors import (
 )
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
-from cortex.domain.policy import Backoff
 from cortex.domain.retry import worker_delay_s
 from cortex.runtime.jobs.job_ending import STACK_CHARS_MAX, ending_of, not_judged
 from tests.support.factories import a_claim

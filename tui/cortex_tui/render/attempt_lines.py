@@ -6,13 +6,13 @@ from typing import Any
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money
-from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, Look, endings
+from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, Look, WaterfallRow, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
 
 
 def attempt_lines(
-    row: FallRow, detail: Mapping[str, Any], job: Look, now: datetime, width: int
+    row: WaterfallRow, detail: Mapping[str, Any], job: Look, now: datetime, width: int
 ) -> Iterator[Line]:
     """Yield the attempts that tried a step; of a row that is no step: all that are known."""
     ended = {each["attempt"]: each for each in endings(job)}
@@ -62,7 +62,7 @@ def _where(
         yield from labelled("pod", f"{pod or 'none'}{was}", width, "warn" if was else "")
 
 
-def _committed(row: FallRow, width: int) -> Iterator[Line]:
+def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
     told = "done"
     if row.ended is not None:
         told += f" in {span((row.ended - row.began).total_seconds())} · {day_time(row.ended)}"

@@ -13,16 +13,13 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalSeen, EffectSeen, awaited_of
-from cortex.domain.why_facts import SILENT_S
+from cortex.domain.waiting import ApprovalWait, EffectWait, awaited_of
 from cortex.view.cells import Cell
-from cortex.view.jobs import state_of
-from cortex_tui.model.fall import Look
+from cortex.view.jobs import is_silent, state_of
+from cortex_tui.model.waterfall import Look
 from cortex_tui.render.job_rows import status_of, why
 from cortex_tui.render.words import countdown
 
-FREED_AFTER_S: Final = 300.0
-"""Of silence, unless CORTEX_ZOMBIE_S says otherwise: what a pod is set to is not in the record."""
 GAP: Final = 3
 
 
@@ -46,7 +43,7 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
     yield _state(row, status, now)
     beat: Cell | None = None
     if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
-        beat = _heartbeat((now - row["heartbeat_at"]).total_seconds())
+        beat = _heartbeat(row, (now - row["heartbeat_at"]).total_seconds())
         if beat.style == "alarm":
             yield beat
     if cost := _cost(row):
@@ -74,12 +71,13 @@ def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
     return Cell(words, state.style)
 
 
-def _heartbeat(silent_s: float) -> Cell:
-    if silent_s >= FREED_AFTER_S:
+def _heartbeat(row: Look, silent_s: float) -> Cell:
+    freed_after_s: float = row["zombie_s"] or 0.0  # nothing keeps the job of a pod without a row
+    if silent_s >= freed_after_s:
         return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
-    if silent_s > SILENT_S:
+    if is_silent(row, silent_s):
         return Cell(f"! heartbeat {silent_s:.0f}s", "alarm")
-    return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{FREED_AFTER_S:.0f}s", "dim")
+    return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{freed_after_s:.0f}s", "dim")
 
 
 def _cost(row: Look) -> str:
@@ -124,7 +122,7 @@ def why_line(row: Look, now: datetime) -> Cell:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if (seen := gate(row)) is not None:
-        when, dot, what = ("", "", told) if isinstance(seen, EffectSeen) else told.partition(" · ")
+        when, dot, what = ("", "", told) if isinstance(seen, EffectWait) else told.partition(" · ")
         return Cell(safe(f"{when}{dot}a opens it · {what}"), "appr")
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
@@ -158,12 +156,12 @@ def _under_way(row: Look) -> str:
     )
 
 
-def gate(row: Look) -> ApprovalSeen | EffectSeen | None:
+def gate(row: Look) -> ApprovalWait | EffectWait | None:
     """Return the request or the unknown effect that it waits for, if a person can still decide."""
     match awaited_of(row["awaited"]):
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             return seen
-        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
             return seen
         case _:
             return None

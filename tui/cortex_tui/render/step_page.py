@@ -14,7 +14,7 @@ from cortex.store.job_view import TEXT_CHARS_MAX
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
-from cortex_tui.model.fall import FallRow, Look, endings
+from cortex_tui.model.waterfall import Look, WaterfallRow, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
 from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
@@ -46,14 +46,20 @@ EFFECTS: Final = {
 }
 
 
-def head(row: FallRow | None, view: View) -> tuple[Cell, Cell]:
+def head(row: WaterfallRow | None, view: View) -> tuple[Cell, Cell]:
     """Return the two ends of the line above it."""
     named = Cell("" if row is None else safe(_named(row)), "bold")
     return named, Cell(f"◂ {view} ▸", "accent")
 
 
 def page(
-    row: FallRow | None, detail: Detail | None, job: Look, view: View, *, now: datetime, width: int
+    row: WaterfallRow | None,
+    detail: Detail | None,
+    job: Look,
+    view: View,
+    *,
+    now: datetime,
+    width: int,
 ) -> list[Line]:
     """Return the lines of a view; `detail` is None while it is read."""
     if detail is None:
@@ -78,11 +84,13 @@ def page(
     return lines or [(Cell("nothing is recorded", "dim"),)]
 
 
-def _named(row: FallRow) -> str:
+def _named(row: WaterfallRow) -> str:
     return row.name or "running" if row.number is None else f"step {row.number} {row.name}"
 
 
-def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) -> Iterator[Line]:
+def _step(
+    row: WaterfallRow, detail: Detail, job: Look, now: datetime, width: int
+) -> Iterator[Line]:
     yield from labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
     took_s = ((row.ended or now) - row.began).total_seconds()
     until = f" → {day_time(row.ended)}" if row.ended else " → now"
@@ -102,7 +110,7 @@ def _step(row: FallRow, detail: Detail, job: Look, now: datetime, width: int) ->
         yield from _cut(detail, width)
 
 
-def _arguments(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+def _arguments(row: WaterfallRow, detail: Detail, width: int) -> Iterator[Line]:
     found = _decoded(detail["arguments"])
     if found is None:
         found = _asked_for(row, _decoded(detail["asked_by"]))
@@ -111,7 +119,7 @@ def _arguments(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
         yield from _rows(found, width)
 
 
-def _asked_for(row: FallRow, answer: Any) -> Any:
+def _asked_for(row: WaterfallRow, answer: Any) -> Any:
     """Return the input of a call as the model gave it, if just one of that name stands there."""
     if not isinstance(answer, dict) or row.kind != StepKind.TOOL:
         return None
@@ -141,7 +149,7 @@ def _effect(detail: Detail, now: datetime, width: int) -> Iterator[Line]:
         yield from labelled("resolved", told, width)
 
 
-def _errors(row: FallRow, detail: Detail, job: Look, width: int) -> Iterator[Line]:
+def _errors(row: WaterfallRow, detail: Detail, job: Look, width: int) -> Iterator[Line]:
     found = _decoded(detail["output"])
     if isinstance(found, dict) and "tool_error" in found:
         yield from labelled("error", str(found["tool_error"]), width, "fail")
@@ -181,7 +189,7 @@ def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
         yield from labelled(day_time(at), text, width, style)
 
 
-def _prompt(row: FallRow | None, detail: Detail, width: int) -> Iterator[Line]:
+def _prompt(row: WaterfallRow | None, detail: Detail, width: int) -> Iterator[Line]:
     """What the job was asked for; the turns after that are the steps before this one."""
     payload = detail["payload"]
     yield (Cell("what the job was given", "dim"),)
@@ -209,7 +217,7 @@ def _response(detail: Detail, width: int) -> Iterator[Line]:
         yield from labelled("stopped", str(stop), width, "dim")
 
 
-def _raw(row: FallRow, detail: Detail, width: int) -> Iterator[Line]:
+def _raw(row: WaterfallRow, detail: Detail, width: int) -> Iterator[Line]:
     known = {
         "key": row.step_key or row.name,
         "seq": row.number,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from cortex.store.approvals import InboxRow
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
-from cortex_tui.model.inbox import InboxRow
+from cortex_tui.app_context import AppContext
 from cortex_tui.render import approval_rows
 
 CHARS: Final = 200_000
@@ -20,13 +20,13 @@ KEPT_MAX: Final = 500
 class ArgumentReader:
     """`briefs` is what is known, by the digest of the arguments."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         self._desk = desk
         self.briefs: dict[Any, Cell] = {}
 
     def unread(self, rows: Sequence[InboxRow]) -> list[UUID]:
         """Return the ids of requests whose arguments are not known."""
-        return [row["id"] for row in rows if row["digest"] not in self.briefs]
+        return [row.id for row in rows if row.digest not in self.briefs]
 
     async def read(self, ids: Sequence[UUID]) -> None:
         """Read the arguments of these, or of the first ones."""

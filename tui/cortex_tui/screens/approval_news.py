@@ -18,7 +18,7 @@ ACTS_MAX: Final = 32
 Version = tuple[object, ...]
 
 
-class OwnActs:
+class OwnActions:
     """As which version requests were decided on here.
 
     A look may see what an act did before the act itself hears of it, or after. Either way the first
@@ -51,13 +51,13 @@ class OwnActs:
 def news_of(subject: Subject) -> str:
     """Say what became of it elsewhere."""
     for each in subject.approvals:
-        match ApprovalStatus(each["status"]):
+        match ApprovalStatus(each.status):
             case ApprovalStatus.PENDING:
                 continue
             case ApprovalStatus.EXPIRED:
-                return approval_lines.expired(each["expires_at"])
+                return approval_lines.expired(each.expires_at)
             case ApprovalStatus.CANCELLED:
-                return safe(f"void: {each['reason']}")
+                return safe(f"void: {each.reason}")
             case _:
                 return safe(f"already {ended_briefly(each)}")
     return subject.facts.votes_words

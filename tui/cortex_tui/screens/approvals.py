@@ -15,23 +15,22 @@ from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
+from cortex.domain.approval import BATCH_MAX, ApprovalStatus, Risk, check_batch
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.acts import Act
-from cortex_tui.desk import Desk
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.editing import edit_of, text_of, why_not_edited
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
-from cortex_tui.model.question import Asks
+from cortex_tui.model.question import Prompt
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
-from cortex_tui.model.thing import Thing
 from cortex_tui.render import approval_lines, approval_page, approval_rows
-from cortex_tui.screens import approval_acts
-from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
+from cortex_tui.screens import approval_decisions
 from cortex_tui.screens.approval_briefs import ArgumentReader
+from cortex_tui.screens.approval_decisions import REASON_LINES, Decider, name_of
 from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
@@ -71,7 +70,7 @@ class ApprovalsScreen(Frame):
     """
     SIDE_FROM = THIRD_MIN
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._inbox = Inbox(deciding=lambda: desk.recall.ids)
         self._silence = Silence(desk, self)
@@ -97,7 +96,7 @@ class ApprovalsScreen(Frame):
             desk,
             self._inbox.window,
             approval_rows.columns(self._arguments.briefs),
-            key=lambda row: row["id"],
+            key=lambda row: row.id,
             empty=lambda: approval_lines.nothing(self._inbox),
         )
         self._table.marked = self._inbox.marked
@@ -160,9 +159,9 @@ class ApprovalsScreen(Frame):
     def writing(self) -> Sequence[tuple[str, str]]:
         return EDITOR_KEYS if self.has_class("-editing") else ()
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._inbox.window.current
-        return None if row is None else approval_acts.thing_of(self.desk, row["id"])
+        return None if row is None else approval_decisions.thing_of(self.desk, row.id)
 
     # --- looking
 
@@ -223,7 +222,7 @@ class ApprovalsScreen(Frame):
 
     async def _look_at_page(self) -> bool:
         asked = self._in_front
-        found = {each["id"]: each for each in await self.desk.backend.approvals.show(asked)}
+        found = {each.id: each for each in await self.desk.backend.approvals.show(asked)}
         approvals = [found[each] for each in asked if each in found]
         if asked != self._in_front or len(approvals) < len(asked):
             return asked != self._in_front
@@ -237,7 +236,7 @@ class ApprovalsScreen(Frame):
             self.strip.tell(f"✗ {safe(told)}", "fail")
             self._refocus()
             return True
-        is_long = sum(len(each["arguments_text"]) for each in approvals) > LONG_CHARS
+        is_long = sum(len(each.arguments_text) for each in approvals) > LONG_CHARS
         subject = (
             await asyncio.to_thread(subject_of, approvals) if is_long else subject_of(approvals)
         )
@@ -295,7 +294,7 @@ class ApprovalsScreen(Frame):
 
     def _is_over(self, subject: Subject) -> bool:
         now = self.desk.session.now
-        return any(each["expires_at"] <= now for each in subject.approvals)
+        return any(each.expires_at <= now for each in subject.approvals)
 
     def go_first(self) -> None:
         """Go to the most urgent one that this operator may decide."""
@@ -362,7 +361,7 @@ class ApprovalsScreen(Frame):
     def action_job(self) -> None:
         row = self._inbox.window.current
         if row is not None:
-            self.desk.open("job", row["job_id"])
+            self.desk.open("job", row.job_id)
 
     def action_mark(self) -> None:
         focused = self._inbox.focused
@@ -377,7 +376,7 @@ class ApprovalsScreen(Frame):
         if self._batch:
             self._batch = ()
         elif len(self._inbox.marked) in range(2, BATCH_MAX + 1):
-            order = (row["id"] for row in self._inbox.window.rows)
+            order = (row.id for row in self._inbox.window.rows)
             self._batch = tuple(each for each in order if each in self._inbox.marked)
         else:
             told = f"mark 2 to {BATCH_MAX} requests of one shape by space, then b"
@@ -437,12 +436,12 @@ class ApprovalsScreen(Frame):
                 told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
-            elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
+            elif not all(each.status == ApprovalStatus.PENDING for each in subject.approvals):
                 told = news_of(subject)
             elif self._is_over(subject):
                 told = approval_lines.expired(subject.facts.expires_at)
             elif is_approving:
-                told = approval_acts.why_not_mine(self._inbox.row(self._in_front[0]))
+                told = approval_decisions.why_not_mine(self._inbox.row(self._in_front[0]))
         if told is not None:
             self.strip.tell(told, "warn")
             return None
@@ -450,7 +449,7 @@ class ApprovalsScreen(Frame):
 
     # --- deciding
 
-    def _ask(self, subject: Subject, question: Asks, act: Callable[[], Act]) -> None:
+    def _ask(self, subject: Subject, question: Prompt, act: Callable[[], Action]) -> None:
         self._inbox.is_asking = True
 
         def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
@@ -467,7 +466,7 @@ class ApprovalsScreen(Frame):
         self.strip.ask(question, answered)
         self._silence.fill()
 
-    def _agreed(self, subject: Subject, act: Act) -> None:
+    def _agreed(self, subject: Subject, act: Action) -> None:
         """Send it after a moment in which it can be taken back, or at once.
 
         Also where nothing may be done: it is told now, not after that moment.
@@ -570,7 +569,7 @@ class ApprovalsScreen(Frame):
 
     def _steps_of(self) -> StepsOf | None:
         row = self._inbox.window.current
-        return None if row is None else (row["job_id"], (row["id"], row["version"], row["status"]))
+        return None if row is None else (row.job_id, (row.id, row.version, row.status))
 
     def _head(self) -> tuple[Cell, Cell]:
         subject = self._subject
@@ -579,7 +578,7 @@ class ApprovalsScreen(Frame):
         if len(subject.approvals) > 1:
             return Cell(name_of(subject), "bold"), Cell("BATCH", "bold")
         row = self._inbox.row(subject.facts.id)
-        is_own = row is not None and row["is_own"]
+        is_own = row is not None and row.is_own
         title, when = approval_page.head(subject.facts, self.desk.session.now, is_own=is_own)
         return Cell(title, "bold"), when
 
@@ -593,5 +592,5 @@ class ApprovalsScreen(Frame):
         )
 
 
-def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:
+def _reason(desk: AppContext, text: str) -> Callable[[int], Strip]:
     return lambda _: Strip([Segment(f"   {text}", desk.palette["accent"])])

@@ -1,0 +1,2214 @@
+-- The whole schema, as all migrations together make it. Generated, never edited: migrations change
+-- the schema, and `python -m tests.support.schema_page` makes this page anew. The migrations base
+-- and readonly create the roles.
+
+-- The permanent record: jobs, history, steps, agents, pods.
+CREATE SCHEMA cortex;
+GRANT USAGE ON SCHEMA cortex TO cortex_runtime;
+GRANT USAGE ON SCHEMA cortex TO cortex_reader;
+
+-- The transient queue: a task lives until its job needs no pod any more.
+CREATE SCHEMA cortex_worker;
+GRANT USAGE ON SCHEMA cortex_worker TO cortex_runtime;
+GRANT USAGE ON SCHEMA cortex_worker TO cortex_reader;
+
+-- Applied migrations; written by `cortex migrate` only.
+CREATE TABLE cortex.migration (
+    version integer NOT NULL,  -- Number of the file.
+    name text NOT NULL,  -- Name of the file.
+    digest bytea NOT NULL,  -- SHA-256 of the file as it was applied.
+    applied_at timestamptz NOT NULL DEFAULT now(),  -- When.
+    CONSTRAINT migration_pkey PRIMARY KEY (version)
+);
+GRANT SELECT ON cortex.migration TO cortex_runtime;
+GRANT SELECT ON cortex.migration TO cortex_reader;
+
+-- The only clock that leases, due times and stamps use. A test moves time by replacing it.
+CREATE FUNCTION cortex.now()
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN statement_timestamp();
+
+-- A time-ordered identifier (RFC 9562, version 7) for callers in plain SQL.
+CREATE FUNCTION cortex.uuid7()
+ RETURNS uuid
+ LANGUAGE sql
+ PARALLEL SAFE
+RETURN (encode((SUBSTRING(int8send(((EXTRACT(epoch FROM clock_timestamp()) * (1000)::numeric))::bigint) FROM 3) || set_bit(set_bit(SUBSTRING(uuid_send(gen_random_uuid()) FROM 7), (4)::bigint, 1), (5)::bigint, 1)), 'hex'::text))::uuid;
+
+CREATE FUNCTION cortex.refuse_change()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION '%.% is append-only: % refused', TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'check_violation';
+END $function$;
+
+-- A named agent; what it is stands in its immutable versions.
+CREATE TABLE cortex.agent (
+    id uuid NOT NULL,  -- UUIDv7 made by the application.
+    name text NOT NULL,  -- The name that people and jobs use.
+    version integer NOT NULL,  -- The newest version: what a job submitted now will use.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the first version was applied.
+    CONSTRAINT agent_pkey PRIMARY KEY (id),
+    CONSTRAINT agent_name_key UNIQUE (name),
+    CONSTRAINT agent_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT agent_version_check CHECK (version >= 1)
+);
+GRANT INSERT, SELECT, UPDATE ON cortex.agent TO cortex_runtime;
+GRANT SELECT ON cortex.agent TO cortex_reader;
+
+-- One immutable version of an agent's specification.
+CREATE TABLE cortex.agent_version (
+    agent_id uuid NOT NULL,  -- The agent.
+    version integer NOT NULL,  -- 1, 2, 3 … without gaps.
+    spec jsonb NOT NULL,  -- The specification as canonical JSON.
+    digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: applying the same again makes no version.
+    applied_by text NOT NULL,  -- Who applied it.
+    applied_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was applied.
+    CONSTRAINT agent_version_pkey PRIMARY KEY (agent_id, version),
+    CONSTRAINT agent_version_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES cortex.agent(id),
+    CONSTRAINT agent_version_digest_check CHECK (octet_length(digest) = 32),
+    CONSTRAINT agent_version_version_check CHECK (version >= 1)
+);
+GRANT INSERT, SELECT ON cortex.agent_version TO cortex_runtime;
+GRANT SELECT ON cortex.agent_version TO cortex_reader;
+
+CREATE TRIGGER agent_version_is_immutable BEFORE DELETE OR UPDATE ON cortex.agent_version FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- Sets of tools that versions of agents have; few, and never changed.
+CREATE TABLE cortex.tool_set (
+    task text NOT NULL,  -- What cortex_worker.task.task is for the jobs of agents with these tools.
+    tools text[] NOT NULL,  -- Their names, sorted.
+    CONSTRAINT tool_set_pkey PRIMARY KEY (task),
+    CONSTRAINT tool_set_tools_check CHECK (cardinality(tools) >= 1)
+);
+GRANT INSERT, SELECT ON cortex.tool_set TO cortex_runtime;
+GRANT SELECT ON cortex.tool_set TO cortex_reader;
+
+-- The tools that an agent's specification names, sorted.
+CREATE FUNCTION cortex.tools_of(spec jsonb)
+ RETURNS text[]
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+SELECT ARRAY(SELECT DISTINCT t.name COLLATE "C" FROM jsonb_array_elements_text(
+    CASE jsonb_typeof(spec->'tools') WHEN 'array' THEN spec->'tools' ELSE '[]' END) AS t(name) ORDER BY 1) $function$;
+
+-- The task of jobs whose agent has these tools, sorted.
+CREATE FUNCTION cortex.task_with(tools text[])
+ RETURNS text
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+SELECT CASE WHEN tools = '{}' THEN 'run_agent' ELSE
+    'run_agent ' || left(encode(sha256(convert_to(array_to_string(tools, ' '), 'UTF8')), 'hex'), 16) END $function$;
+
+-- The tasks that a pod with these job types and tools can serve.
+CREATE FUNCTION cortex.claimable(types text[], tools text[])
+ RETURNS text[]
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
+                      WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) $function$;
+
+CREATE FUNCTION cortex.tool_set_of_version()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    found text[] := cortex.tools_of(NEW.spec);
+BEGIN
+    IF found <> '{}' THEN
+        INSERT INTO cortex.tool_set (task, tools) VALUES (cortex.task_with(found), found) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.tool_set_of_version() FROM PUBLIC;
+
+CREATE TRIGGER agent_version_has_tools AFTER INSERT ON cortex.agent_version FOR EACH ROW EXECUTE FUNCTION cortex.tool_set_of_version();
+
+-- Policies and prices, one immutable row for each set that a pod ever started with.
+CREATE TABLE cortex.config (
+    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- What a job keeps.
+    digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: the same set again is the same row.
+    spec jsonb NOT NULL,  -- Policies by job type and prices by model, as canonical JSON.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When a pod first had it.
+    CONSTRAINT config_pkey PRIMARY KEY (id),
+    CONSTRAINT config_digest_key UNIQUE (digest),
+    CONSTRAINT config_digest_check CHECK (octet_length(digest) = 32)
+);
+GRANT INSERT, SELECT ON cortex.config TO cortex_runtime;
+GRANT SELECT ON cortex.config TO cortex_reader;
+
+CREATE TRIGGER config_is_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.config FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- Defaults of each job type, written by the pods that know it; used by submit_job.
+CREATE TABLE cortex.job_type (
+    name text NOT NULL,  -- The name under which handlers are registered.
+    worker_attempts integer NOT NULL,  -- Attempts of one task before the job fails.
+    max_retries integer NOT NULL,  -- Application retries of one job.
+    timeout_s integer NOT NULL,  -- Seconds from the first start of a job to its time-out.
+    timeout_max_s integer,  -- The longest time-out that a job of this type may be given. Null, from an old pod: 1.5 times timeout_s.
+    CONSTRAINT job_type_pkey PRIMARY KEY (name),
+    CONSTRAINT job_type_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
+    CONSTRAINT job_type_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT job_type_timeout_max_s_check CHECK (timeout_max_s >= 1 AND timeout_max_s <= 907200),
+    CONSTRAINT job_type_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 604800),
+    CONSTRAINT job_type_worker_attempts_check CHECK (worker_attempts >= 1 AND worker_attempts <= 100)
+);
+GRANT INSERT, SELECT, UPDATE ON cortex.job_type TO cortex_runtime;
+GRANT SELECT ON cortex.job_type TO cortex_reader;
+
+-- State of a job; the last three are terminal.
+CREATE TYPE cortex.job_status AS ENUM ('PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
+
+-- The permanent record of one job.
+CREATE TABLE cortex.job (
+    id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit is found again.
+    type text NOT NULL,  -- Which registered handler runs it.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- Whose job it is.
+    agent_id uuid,  -- The agent that it runs, if it runs one.
+    agent_version integer,  -- The agent's version, bound at submit and kept on every attempt.
+    status cortex.job_status NOT NULL DEFAULT 'PENDING'::cortex.job_status,  -- Where it stands; illegal transitions are refused.
+    attempt integer NOT NULL DEFAULT 0,  -- Number of its latest run, never reused: the fence of every write.
+    retry_count integer NOT NULL DEFAULT 0,  -- Application retries used.
+    max_retries integer NOT NULL DEFAULT 3,  -- Application retries allowed.
+    worker_attempts integer NOT NULL DEFAULT 3,  -- Worker attempts of each of its tasks.
+    pod_deaths integer NOT NULL DEFAULT 0,  -- Pods that died while running it, in a row and without a step in between: it makes a job a suspect and condemns none.
+    timeout_s integer NOT NULL DEFAULT 3600,  -- Seconds from started_at to its time-out.
+    priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
+    queue_name text,  -- Jobs of one named queue run one after another.
+    pod_id uuid,  -- The pod that runs it, or ran it last; null between attempts.
+    worker_job_id bigint,  -- Its task: a soft reference, null when nothing is in flight.
+    approval_token bytea,  -- SHA-256 of the token of the approval that it waits for.
+    next_retry_at timestamptz,  -- When RETRY becomes due.
+    heartbeat_at timestamptz,  -- When its pod last said that it runs; null between attempts.
+    run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
+    started_at timestamptz,  -- When its first attempt began.
+    finished_at timestamptz,  -- When it reached its terminal state.
+    cancel_requested_at timestamptz,  -- When a person asked for its end; its pod stops it.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was submitted.
+    updated_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Stamped on any change.
+    cancelled_by text,  -- Who asked for its cancellation.
+    cancel_reason text,  -- Why.
+    error_message text,  -- One line for people, set exactly in FAILED.
+    error_code text,  -- Stable code of that error.
+    checkpoint jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Small head of its progress: step, seq, phase, totals.
+    result jsonb,  -- What its handler returned.
+    payload jsonb NOT NULL,  -- What it was submitted with; immutable.
+    config_id integer,  -- Policies and prices that it began with, and keeps on every attempt.
+    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.
+    suspended_at timestamptz,  -- Since when no pod has it; null while one does, and before its first start.
+    waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its time-out.
+    rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries that a rate limit cost it.
+    attempts_kept integer NOT NULL DEFAULT 0,  -- Worker attempts that its next task begins with: those of a task that ended to wait, not to be tried again.
+    waits_count integer NOT NULL DEFAULT 0,  -- How often in a row it waited for a breaker or a budget without a step in between.
+    own_failure_at timestamptz,  -- When it last had to wait because its own call failed, without a step since then.
+    job_key text,  -- The key that it was submitted with: a new job with the same replaces it while it waits.
+    error_class text,  -- Class of the error that it failed with.
+    error_source text,  -- What failed: the name of a breaker, as in waiting_on; null for its own code.
+    origin_id uuid,  -- The failed job that it goes on from.
+    lineage_id uuid,  -- The first job of that line: its name is the workspace's. Null for itself.
+    submitted_by text DEFAULT NULLIF(current_setting('cortex.actor'::text, true), ''::text),  -- Who submitted it: the session's setting cortex.actor.
+    has_open boolean NOT NULL DEFAULT false,  -- It has had effects or approvals: what is open of them is closed when it ends.
+    was_suspect boolean NOT NULL DEFAULT false,  -- Its task was a suspect when it came to wait; its next task is one, unless it has made a step.
+    submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential by which it was submitted: os:UID@HOST, token:ID or db:LOGIN; null of jobs from before there were any.
+    process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, their pods alive, in a row and without a step in between: the poison guard.
+    CONSTRAINT job_pkey PRIMARY KEY (id),
+    CONSTRAINT job_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
+    CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
+    CONSTRAINT approval_token_only_in_approval CHECK ((approval_token IS NOT NULL) = (status = 'WAITING_FOR_APPROVAL'::cortex.job_status)),
+    CONSTRAINT checkpoint_is_small CHECK (pg_column_size(checkpoint) <= 16384),
+    CONSTRAINT error_class_only_in_failed CHECK (error_class IS NULL OR status = 'FAILED'::cortex.job_status),
+    CONSTRAINT error_message_only_in_failed CHECK ((error_message IS NOT NULL) = (status = 'FAILED'::cortex.job_status)),
+    CONSTRAINT finished_at_only_when_terminal CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status]))),
+    CONSTRAINT job_approval_token_check CHECK (octet_length(approval_token) = 32),
+    CONSTRAINT job_attempt_check CHECK (attempt >= 0),
+    CONSTRAINT job_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
+    CONSTRAINT job_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
+    CONSTRAINT job_pod_deaths_check CHECK (pod_deaths >= 0),
+    CONSTRAINT job_process_deaths_check CHECK (process_deaths >= 0),
+    CONSTRAINT job_queue_name_check CHECK (length(queue_name) >= 1 AND length(queue_name) <= 100),
+    CONSTRAINT job_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT job_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 604800),
+    CONSTRAINT job_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT job_waiting_on_check CHECK (length(waiting_on) >= 1 AND length(waiting_on) <= 300),
+    CONSTRAINT job_worker_attempts_check CHECK (worker_attempts >= 1 AND worker_attempts <= 100),
+    CONSTRAINT lineage_with_origin CHECK ((origin_id IS NULL) = (lineage_id IS NULL)),
+    CONSTRAINT next_retry_at_only_in_retry CHECK ((next_retry_at IS NOT NULL) = (status = 'RETRY'::cortex.job_status)),
+    CONSTRAINT payload_size CHECK (pg_column_size(payload) <= 2097152),
+    CONSTRAINT result_only_in_completed CHECK (result IS NULL OR status = 'COMPLETED'::cortex.job_status),
+    CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
+    CONSTRAINT waiting_only_when_suspended CHECK (waiting_on IS NULL OR (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])))
+) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX job_pending ON cortex.job USING btree (created_at) WHERE status = 'PENDING'::cortex.job_status;
+CREATE INDEX job_approval ON cortex.job USING btree (approval_token) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status;
+CREATE INDEX job_running ON cortex.job USING btree (heartbeat_at) WHERE status = 'RUNNING'::cortex.job_status;
+CREATE INDEX job_worker_job ON cortex.job USING btree (worker_job_id) WHERE worker_job_id IS NOT NULL;
+CREATE INDEX job_due_by_time ON cortex.job USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);
+CREATE INDEX job_due_by_breaker ON cortex.job USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
+CREATE INDEX job_prober ON cortex.job USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
+CREATE INDEX job_let_go ON cortex.job USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
+CREATE INDEX job_origin ON cortex.job USING btree (origin_id) WHERE origin_id IS NOT NULL;
+CREATE INDEX job_key ON cortex.job USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
+CREATE INDEX job_waits_for_budget ON cortex.job USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
+CREATE INDEX job_lineage ON cortex.job USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
+CREATE INDEX job_waits_for_quota ON cortex.job USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
+CREATE INDEX job_status ON cortex.job USING btree (status, created_at DESC, id DESC);
+CREATE INDEX job_agent ON cortex.job USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_retry_due ON cortex.job USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
+CREATE INDEX job_waits_for_person ON cortex.job USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
+CREATE INDEX job_waits_for_tool ON cortex.job USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
+GRANT INSERT, SELECT, UPDATE ON cortex.job TO cortex_runtime;
+GRANT SELECT ON cortex.job TO cortex_reader;
+
+-- The one table of legal transitions.
+CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new cortex.job_status)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE previous WHEN 'PENDING'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RUNNING'::cortex.job_status THEN (new = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RETRY'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'WAITING_FOR_APPROVAL'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) ELSE false END;
+
+CREATE FUNCTION cortex.job_before_update()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.updated_at := cortex.now();
+    IF NEW.status <> OLD.status THEN
+        IF NOT cortex.is_legal_transition(OLD.status, NEW.status) THEN
+            RAISE EXCEPTION 'job % cannot go from % to %', OLD.id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+        END IF;
+        IF NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN
+            NEW.finished_at := cortex.now();
+            NEW.heartbeat_at := NULL;
+        END IF;
+    END IF;
+    RETURN NEW;
+END $function$;
+
+CREATE TRIGGER job_before_update BEFORE UPDATE ON cortex.job FOR EACH ROW EXECUTE FUNCTION cortex.job_before_update();
+
+CREATE FUNCTION cortex.job_before_insert()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'job % must begin as PENDING, not %', NEW.id, NEW.status
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+END $function$;
+
+CREATE TRIGGER job_begins_pending BEFORE INSERT ON cortex.job FOR EACH ROW WHEN (new.status <> 'PENDING'::cortex.job_status) EXECUTE FUNCTION cortex.job_before_insert();
+
+CREATE FUNCTION cortex.job_payload_is_immutable()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'the payload of job % is immutable', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_is_immutable';
+END $function$;
+
+CREATE TRIGGER job_payload_is_immutable BEFORE UPDATE OF payload ON cortex.job FOR EACH ROW WHEN (new.payload IS DISTINCT FROM old.payload) EXECUTE FUNCTION cortex.job_payload_is_immutable();
+
+-- Every transition of every job, in the transaction that made it. Append-only.
+CREATE TABLE cortex.job_history (
+    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
+    previous cortex.job_status,  -- State before; null in a job's first row.
+    new cortex.job_status NOT NULL,  -- State after.
+    attempt integer NOT NULL,  -- The job's attempt at that moment.
+    pod_id uuid,  -- The pod that ran it at that moment.
+    at timestamptz NOT NULL,  -- When, by the database's clock.
+    metadata jsonb NOT NULL,  -- What belongs to the new state: error, retry, who and why.
+    CONSTRAINT job_history_pkey PRIMARY KEY (job_id, id)
+) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+GRANT SELECT ON cortex.job_history TO cortex_runtime;
+GRANT SELECT ON cortex.job_history TO cortex_reader;
+
+CREATE TRIGGER job_history_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_history FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+CREATE FUNCTION cortex.job_history_of_insert()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+    SELECT id, NULL, status, attempt, pod_id, created_at, '{}' FROM inserted;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_history_of_insert() FROM PUBLIC;
+
+CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
+
+CREATE FUNCTION cortex.job_history_of_update()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_hashjoin TO 'on'
+AS $function$
+BEGIN
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+    SELECT n.id, o.status, n.status, n.attempt, n.pod_id, n.updated_at,
+           CASE n.status
+               WHEN 'FAILED' THEN jsonb_build_object(
+                   'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
+               WHEN 'RETRY' THEN jsonb_build_object(
+                   'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
+               WHEN 'WAITING_FOR_APPROVAL' THEN
+                   CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
+                       SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
+                       FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
+                   ELSE jsonb_build_object('waiting_on', n.waiting_on) END
+               WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
+               ELSE '{}'
+           END
+    FROM after n JOIN before o ON o.id = n.id
+    WHERE o.status <> n.status;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
+
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+
+-- Attempts that ended before their job did, one row each: why the job has more than one attempt.
+CREATE TABLE cortex.job_attempt (
+    job_id uuid NOT NULL,  -- The job.
+    attempt integer NOT NULL,  -- Which attempt.
+    pod_id uuid,  -- The pod that ran it.
+    outcome text NOT NULL,  -- failed: tried again by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died beside its pod · lease_expired: its pod fell silent.
+    ended_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it ended.
+    due_at timestamptz,  -- When the next one was due; null when a person decides.
+    error text,  -- One line, for failed attempts.
+    error_class text,  -- Class of the error: what decided whether and how it is tried again.
+    error_code text,  -- Stable code of the error.
+    error_source text,  -- What failed, or what is waited for.
+    retry_count integer,  -- Application retries used when it ended.
+    CONSTRAINT job_attempt_pkey PRIMARY KEY (job_id, attempt),
+    CONSTRAINT job_attempt_outcome_check CHECK (outcome = ANY (ARRAY['failed'::text, 'retry'::text, 'suspended'::text, 'handed_back'::text, 'pod_died'::text, 'process_died'::text, 'lease_expired'::text]))
+);
+CREATE INDEX job_attempt_handed_back ON cortex.job_attempt USING btree (pod_id, ended_at) WHERE outcome = 'handed_back'::text;
+GRANT INSERT, SELECT ON cortex.job_attempt TO cortex_runtime;
+GRANT SELECT ON cortex.job_attempt TO cortex_reader;
+
+-- Receipts of time-outs. Append-only; the transcript up to each are the steps to its checkpoint and its partial text.
+CREATE TABLE cortex.timeout_event (
+    job_id uuid NOT NULL,  -- The job. No foreign key: a receipt outlives its job.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was recorded.
+    attempt integer NOT NULL,  -- The attempt that ran out of time.
+    nth integer NOT NULL,  -- Which time-out of that scope and step in that attempt: a call is tried several times.
+    scope text NOT NULL,  -- Whose limit fired.
+    limit_s double precision NOT NULL,  -- That limit, in seconds.
+    elapsed_s double precision NOT NULL,  -- Seconds since that scope began.
+    phase text NOT NULL,  -- model: waiting for an answer · tool: in a tool · step: in a step of the job's own · handler: between steps.
+    step_key text,  -- The step that was interrupted; null between steps.
+    step_elapsed_s double precision NOT NULL,  -- Seconds since that step began, or since the last checkpoint.
+    step_started_at timestamptz NOT NULL,  -- The same by the pod's clock: what the files' times compare with.
+    checkpoint_seq integer NOT NULL,  -- The last committed step, where the job goes on; 0: none.
+    checkpoint_key text,  -- Its key.
+    retry_count integer NOT NULL,  -- Application retries used by then.
+    final_action text NOT NULL,  -- retried_call: called again in the step · told_model: the model was told · released: tried again by the worker layer · retry: by the application layer · failed: the job failed.
+    partial_text text,  -- What the model had said by then.
+    artefacts jsonb NOT NULL,  -- Files of the workspace that the step changed, the newest 200: path, bytes written, when changed.
+    work_trees jsonb NOT NULL,  -- Git work trees of the job's folder and workspace: root, branch, head, uncommitted changes, diff.
+    problem text,  -- Why the files could not be looked at, or not all.
+    CONSTRAINT timeout_event_pkey PRIMARY KEY (job_id, id),
+    CONSTRAINT timeout_event_once UNIQUE NULLS NOT DISTINCT (job_id, attempt, scope, step_key, nth),
+    CONSTRAINT timeout_event_attempt_check CHECK (attempt >= 1),
+    CONSTRAINT timeout_event_checkpoint_seq_check CHECK (checkpoint_seq >= 0),
+    CONSTRAINT timeout_event_elapsed_s_check CHECK (elapsed_s >= 0::double precision),
+    CONSTRAINT timeout_event_final_action_check CHECK (final_action = ANY (ARRAY['retried_call'::text, 'retry'::text, 'released'::text, 'failed'::text, 'told_model'::text])),
+    CONSTRAINT timeout_event_limit_s_check CHECK (limit_s >= 0::double precision),
+    CONSTRAINT timeout_event_nth_check CHECK (nth >= 1),
+    CONSTRAINT timeout_event_partial_text_check CHECK (octet_length(partial_text) <= 65536),
+    CONSTRAINT timeout_event_phase_check CHECK (phase = ANY (ARRAY['model'::text, 'tool'::text, 'step'::text, 'handler'::text])),
+    CONSTRAINT timeout_event_retry_count_check CHECK (retry_count >= 0),
+    CONSTRAINT timeout_event_scope_check CHECK (scope = ANY (ARRAY['job'::text, 'step'::text, 'call'::text, 'connect'::text, 'idle'::text])),
+    CONSTRAINT timeout_event_step_elapsed_s_check CHECK (step_elapsed_s >= 0::double precision),
+    CONSTRAINT timeout_event_step_key_check CHECK (length(step_key) >= 1 AND length(step_key) <= 500)
+) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+GRANT INSERT, SELECT ON cortex.timeout_event TO cortex_runtime;
+GRANT SELECT ON cortex.timeout_event TO cortex_reader;
+
+CREATE TRIGGER timeout_event_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.timeout_event FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- Committed steps, append-only: the checkpoints that a resumed job replays.
+CREATE TABLE cortex.job_step (
+    job_id uuid NOT NULL,  -- The job.
+    seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
+    attempt integer NOT NULL,  -- The attempt that committed it.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision.
+    key text NOT NULL,  -- Its name in the job's code; unique within the job.
+    digest bytea NOT NULL,  -- Digest of its input: a replay that asks for another input diverged.
+    started_at timestamptz NOT NULL,  -- When it began.
+    finished_at timestamptz NOT NULL,  -- When it was committed.
+    cost_usd numeric(18,8),  -- What it cost in US dollars; null when nothing or when the price is unknown.
+    usage jsonb,  -- Tokens: input, output, cache read, cache write.
+    output json,  -- What it returned; json and not jsonb, which would change numbers: a replay must see the same.
+    input text,  -- What it was asked with, as JSON: secrets redacted, at most 4 KiB of it. Shows what changed when a replay diverges.
+    amid text,  -- error: asked for while an exception was being handled · failure: after a step of its attempt had failed. A replay need not come by it.
+    parent_key text,  -- Key of the step whose function asked for it; null: the handler did. A replay that finds the parent on record does not come by it.
+    CONSTRAINT job_step_pkey PRIMARY KEY (job_id, seq),
+    CONSTRAINT job_step_key_once UNIQUE (job_id, key),
+    CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
+    CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text])),
+    CONSTRAINT job_step_seq_check CHECK (seq >= 1)
+) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+GRANT INSERT, SELECT ON cortex.job_step TO cortex_runtime;
+GRANT SELECT ON cortex.job_step TO cortex_reader;
+
+CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- Every pod that ever started: one run of `cortex up`.
+CREATE TABLE cortex.pod (
+    id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is another pod.
+    lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives.
+    name text NOT NULL,  -- Host name and process id, for people only.
+    version text NOT NULL,  -- Version of Cortex that it runs.
+    state text NOT NULL DEFAULT 'READY'::text,  -- READY, DRAINING, STOPPED (left in order) or DEAD (taken over).
+    job_types text[] NOT NULL,  -- Job types that it can run.
+    slots integer NOT NULL,  -- Jobs that it runs at once at most.
+    running integer NOT NULL DEFAULT 0,  -- Jobs that it ran at its last heartbeat.
+    started_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it registered.
+    heartbeat_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Its last heartbeat.
+    draining_at timestamptz,  -- When it began to leave.
+    ended_at timestamptz,  -- When it left, or was found dead.
+    loop_lag_ms real,  -- Worst delay of its event loop since the heartbeat before.
+    rss_bytes bigint,  -- Its resident memory.
+    hint_latency_ms real,  -- How long a notification takes to reach it; null while none arrives.
+    phase text,  -- Where it stands while it leaves; of a dead pod, where it died; else null.
+    phase_at timestamptz,  -- When that phase began.
+    abort_at timestamptz,  -- When jobs that it still runs are handed back; in later phases, when they were.
+    closed_at timestamptz,  -- By when it has closed everything and ended.
+    liveness text NOT NULL DEFAULT 'lock'::text,  -- What tells that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, the heartbeat alone.
+    trouble text,  -- What is wrong with the database as this pod finds it, such as disk_full, though its heartbeat comes through; else null.
+    trouble_at timestamptz,  -- Since when.
+    drain_requested_at timestamptz,  -- When a person asked it to take no more jobs and hand back those that it runs; its process stays. Null: nobody does.
+    drain_requested_by text,  -- Who asked.
+    drain_reason text,  -- Why; may be empty.
+    confinement text,  -- What confines the programs that agents start; unsafe: the operator lets them run free.
+    tools text[] NOT NULL DEFAULT '{}'::text[],  -- The tools that it has for agents.
+    look_s double precision NOT NULL DEFAULT 0.5,  -- Its setting look_s: how often it looks for pods that died.
+    heartbeat_s double precision NOT NULL DEFAULT 30,  -- Its setting heartbeat_s: how often it writes a heartbeat.
+    zombie_s double precision NOT NULL DEFAULT 300,  -- Its setting zombie_s: the silence after which it frees the jobs of another pod.
+    sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it looks for jobs of silent pods.
+    silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
+    CONSTRAINT pod_pkey PRIMARY KEY (id),
+    CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
+    CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
+    CONSTRAINT pod_confinement_check CHECK (confinement = ANY (ARRAY['bubblewrap'::text, 'landlock'::text, 'user'::text, 'none'::text, 'unsafe'::text])),
+    CONSTRAINT pod_drain_reason_check CHECK (length(drain_reason) <= 500),
+    CONSTRAINT pod_drain_requested_by_check CHECK (length(drain_requested_by) >= 1 AND length(drain_requested_by) <= 200),
+    CONSTRAINT pod_heartbeat_s_check CHECK (heartbeat_s > 0::double precision),
+    CONSTRAINT pod_liveness_check CHECK (liveness = ANY (ARRAY['lock'::text, 'heartbeat'::text])),
+    CONSTRAINT pod_look_s_check CHECK (look_s > 0::double precision),
+    CONSTRAINT pod_phase_check CHECK (phase = ANY (ARRAY['intake'::text, 'jobs'::text, 'hand_back'::text, 'flush'::text, 'sign_off'::text])),
+    CONSTRAINT pod_state_check CHECK (state = ANY (ARRAY['READY'::text, 'DRAINING'::text, 'STOPPED'::text, 'DEAD'::text])),
+    CONSTRAINT pod_sweep_s_check CHECK (sweep_s > 0::double precision),
+    CONSTRAINT pod_trouble_check CHECK (trouble ~ '^[a-z_]{1,40}$'::text),
+    CONSTRAINT pod_zombie_s_check CHECK (zombie_s > 0::double precision),
+    CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL))
+) WITH (fillfactor=50);
+CREATE INDEX pod_ended ON cortex.pod USING btree (ended_at DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX pod_alive ON cortex.pod USING btree (heartbeat_at) WHERE state = ANY (ARRAY['READY'::text, 'DRAINING'::text]);
+GRANT INSERT, SELECT, UPDATE ON cortex.pod TO cortex_runtime;
+GRANT SELECT ON cortex.pod TO cortex_reader;
+
+-- When the server began to take writes: it was started, or promoted, or it recovered from a crash. Before, nobody could hold a lock or write a heartbeat.
+CREATE FUNCTION cortex.serving_since()
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT greatest(pg_postmaster_start_time(), (
+    SELECT max(backend_start) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'walwriter')) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.serving_since() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.serving_since() TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.serving_since() TO cortex_reader;
+
+-- The session whose transaction this is, as far as anybody can tell; null if it is over. A locked row names its transaction in xmax.
+CREATE FUNCTION cortex.holder_of(held xid)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT jsonb_build_object('pid', l.pid, 'application', a.application_name, 'user', a.usename, 'client', a.client_addr,
+                          'state', a.state, 'since', a.xact_start)
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'transactionid' AND l.granted AND l.transactionid = held LIMIT 1 $function$;
+REVOKE EXECUTE ON FUNCTION cortex.holder_of(xid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_reader;
+
+-- Pods said to be alive whose session ended: nobody holds their lock. Behind a pooler there is none; only silence tells.
+CREATE FUNCTION cortex.lost_pods()
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ STABLE
+AS $function$
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_catalog.pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+)
+SELECT p.id FROM cortex.pod p
+WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
+  -- Who has just registered takes its lock next; after a start of the server all of them take theirs anew.
+  AND p.started_at < cortex.now() - interval '2 s'
+  AND cortex.serving_since() < cortex.now() - interval '5 s' $function$;
+REVOKE EXECUTE ON FUNCTION cortex.lost_pods() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_reader;
+
+-- Periodic work that all pods do by turns: who finds it done a moment ago leaves it.
+CREATE TABLE cortex.runner (
+    name text NOT NULL,  -- Which.
+    ran_at timestamptz NOT NULL,  -- When some pod did it last.
+    CONSTRAINT runner_pkey PRIMARY KEY (name),
+    CONSTRAINT runner_name_check CHECK (length(name) >= 1 AND length(name) <= 100)
+) WITH (fillfactor=50);
+GRANT INSERT, SELECT, UPDATE ON cortex.runner TO cortex_runtime;
+GRANT SELECT ON cortex.runner TO cortex_reader;
+
+-- LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: to be claimed · LOCKED: a pod has it.
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
+
+-- The transient row of a job that needs a pod; deleted when it does not.
+CREATE TABLE cortex_worker.task (
+    job_id uuid NOT NULL,  -- Its job; a job never has more than one task.
+    id bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,  -- Order of arrival; job.worker_job_id names it. Tasks are found by their job.
+    task text NOT NULL,  -- Job type; for run_agent of an agent with tools followed by their set, see cortex.tool_set.
+    state cortex_worker.task_state NOT NULL,  -- Whether it can be claimed.
+    priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
+    attempt integer NOT NULL DEFAULT 0,  -- The job's attempt: raised by each claim, the fence.
+    attempts_spent integer NOT NULL DEFAULT 0,  -- Claims that count against max_attempts.
+    max_attempts integer NOT NULL,  -- After so many failed claims the job fails.
+    locked_by uuid,  -- The pod that has it.
+    locked_at timestamptz,  -- Since when.
+    run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
+    queue_name text,  -- Tasks of one named queue run one after another.
+    job_key text,  -- A new task with the same key replaces this one while it is not locked.
+    is_suspect boolean NOT NULL DEFAULT false,  -- Pods or processes have died while running it: it runs in a process of its own.
+    CONSTRAINT task_pkey PRIMARY KEY (job_id),
+    CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
+    CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED'::cortex_worker.task_state OR queue_name IS NOT NULL),
+    CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
+    CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
+    CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100)
+) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;
+CREATE INDEX task_queued ON cortex_worker.task USING btree (queue_name, priority, run_at, id) WHERE state = 'QUEUED'::cortex_worker.task_state;
+-- At most one task of a named queue can be claimed or running.
+CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task USING btree (queue_name) WHERE queue_name IS NOT NULL AND (state = ANY (ARRAY['READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]));
+CREATE UNIQUE INDEX task_job_key ON cortex_worker.task USING btree (job_key) WHERE job_key IS NOT NULL;
+CREATE INDEX task_ready ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect;
+CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND is_suspect;
+CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.task TO cortex_runtime;
+GRANT SELECT ON cortex_worker.task TO cortex_reader;
+
+CREATE FUNCTION cortex_worker.hint()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    -- One notification a statement at most: NOTIFY takes a lock over the whole database at commit.
+    IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
+        PERFORM pg_notify('cortex_task', 'ready');
+    ELSIF EXISTS (SELECT FROM inserted WHERE state = 'QUEUED') THEN
+        PERFORM pg_notify('cortex_task', 'queued');
+    END IF;
+    RETURN NULL;
+END $function$;
+
+CREATE TRIGGER task_hint AFTER INSERT ON cortex_worker.task REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION cortex_worker.hint();
+
+CREATE FUNCTION cortex_worker.task_with_tools()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    NEW.task := coalesce((
+        SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.job j
+        JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
+        WHERE j.id = NEW.job_id), NEW.task);
+    RETURN NEW;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.task_with_tools() FROM PUBLIC;
+
+CREATE TRIGGER task_with_tools BEFORE INSERT ON cortex_worker.task FOR EACH ROW WHEN (new.task = 'run_agent'::text) EXECUTE FUNCTION cortex_worker.task_with_tools();
+
+-- The job types and priorities of ready tasks: of each, the first one that a claim looks at is its oldest.
+--   task: What their tasks are called: the type, and the set of tools.
+--   priority: Their priority: the smaller, the sooner.
+CREATE VIEW cortex_worker.ready_head WITH (security_invoker=true) AS
+ WITH RECURSIVE head AS (
+        ( SELECT task.task,
+            task.priority
+           FROM cortex_worker.task
+          WHERE task.state = 'READY'::cortex_worker.task_state AND NOT task.is_suspect
+          ORDER BY task.task, task.priority, task.run_at, task.id
+         LIMIT 1)
+        UNION ALL
+         SELECT next.task,
+            next.priority
+           FROM head h
+             CROSS JOIN LATERAL ( SELECT t.task,
+                    t.priority
+                   FROM cortex_worker.task t
+                  WHERE t.state = 'READY'::cortex_worker.task_state AND NOT t.is_suspect AND ((ROW(t.task, t.priority) > ROW(h.task, h.priority)))
+                  ORDER BY t.task, t.priority, t.run_at, t.id
+                 LIMIT 1) next
+        )
+ SELECT task,
+    priority
+   FROM head;
+GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
+GRANT SELECT ON cortex_worker.ready_head TO cortex_reader;
+
+-- Queues from which nothing is claimed now; a queue that is not here is open. Who paused and resumed what stands in the facts.
+CREATE TABLE cortex_worker.queue_pause (
+    queue text NOT NULL,  -- Name of the queue; empty: the default one, of tasks without a queue.
+    paused_by text NOT NULL,  -- Who paused it.
+    paused_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when.
+    reason text NOT NULL,  -- Why.
+    CONSTRAINT queue_pause_pkey PRIMARY KEY (queue),
+    CONSTRAINT queue_pause_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
+    CONSTRAINT queue_pause_queue_check CHECK (length(queue) <= 100),
+    CONSTRAINT queue_pause_reason_check CHECK (length(reason) >= 1 AND length(reason) <= 500)
+);
+GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
+GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
+
+-- Gives each of these jobs its task, with the key that it was submitted with, if it waits without one; returns those that got it. The caller holds the jobs.
+CREATE FUNCTION cortex.give_tasks(jobs uuid[])
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog'
+AS $function$
+WITH made AS (
+    INSERT INTO cortex_worker.task (
+        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+           j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
+           -- Whoever wanted its key has cancelled it, but for one who took the key before it came to wait.
+           CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
+           j.was_suspect AND j.pod_deaths + j.process_deaths > 0
+    FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    ORDER BY j.id
+    ON CONFLICT DO NOTHING
+    RETURNING id, job_id
+)
+UPDATE cortex.job j
+SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
+FROM made WHERE j.id = made.job_id
+RETURNING j.id $function$;
+
+-- Gives a job that waits for a person its task; whether it did.
+CREATE FUNCTION cortex.let_go(of_job uuid)
+ RETURNS boolean
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog'
+AS $function$
+-- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
+SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
+    SELECT j.id FROM cortex.job j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $function$;
+
+-- Gives a task to each of these jobs that waits for a budget; returns to how many.
+CREATE FUNCTION cortex.wake(jobs uuid[])
+ RETURNS integer
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog'
+AS $function$
+WITH held AS MATERIALIZED (
+    SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+)
+SELECT count(*)::int FROM cortex.give_tasks(ARRAY(SELECT id FROM held)) $function$;
+
+-- Frees a job key for its next holder, one at a time; cancels the waiting one.
+CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    replaced uuid;
+    told text := format('replaced by job %s with the same key %L', successor, key);
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    -- A locked one runs on; the key passes to its successor.
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
+    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL
+    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+    UPDATE cortex.job
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+        approval_token = NULL, worker_job_id = NULL
+    WHERE id = replaced;
+    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    UPDATE cortex.job SET job_key = key WHERE id = successor;
+END $function$;
+
+-- Submits a batch in the caller's transaction; returns the ids that were new. A null element takes its type's default.
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
+ RETURNS SETOF uuid
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    wrong text;
+    late record;
+    new_ids uuid[];
+    keyed record;
+BEGIN
+    SELECT n INTO wrong FROM unnest(agents) AS n
+    WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'agent "%" does not exist', wrong
+            USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
+    END IF;
+    SELECT s.type, s.timeout_s, coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s INTO late
+    FROM unnest(types, timeouts_s) AS s(type, timeout_s) LEFT JOIN cortex.job_type t ON t.name = s.type
+    WHERE s.timeout_s > coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'timeout_s % is above the hard limit of job type "%": % seconds', late.timeout_s, late.type,
+            late.longest_s
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'timeout_hard_limit',
+                  HINT = 'a job may run at most 1.5 times as long as its type';
+    END IF;
+    SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
+    WHERE octet_length(p::text) > 262144 LIMIT 1;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    WITH asked AS (
+        SELECT * FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats,
+                             worker_attempts, max_retries, timeouts_s)
+            AS s(id, type, payload, agent, tenant, queue_name, priority, run_at,
+                 worker_attempts, max_retries, timeout_s)
+    ), job AS (
+        INSERT INTO cortex.job AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id)
+        SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,
+               coalesce(s.priority, 0), coalesce(s.run_at, cortex.now()),
+               coalesce(s.worker_attempts, (l.limits->>'worker_attempts')::int, t.worker_attempts, 3),
+               coalesce(s.max_retries, (l.limits->>'max_retries')::int, t.max_retries, 3),
+               coalesce(s.timeout_s, (l.limits->>'timeout_seconds')::int, t.timeout_s, 3600),
+               nextval('cortex_worker.task_id_seq')
+        FROM asked s
+        LEFT JOIN cortex.agent a ON a.name = s.agent
+        LEFT JOIN LATERAL (
+            SELECT v.spec->'limits' AS limits FROM cortex.agent_version v
+            WHERE v.agent_id = a.id AND v.version = a.version) l ON true
+        LEFT JOIN cortex.job_type t ON t.name = s.type
+        ON CONFLICT (id) DO NOTHING
+        RETURNING j.*
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > cortex.now() THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    -- By key, so that two batches do not wait for each other; the last one of a batch keeps its key.
+    FOR keyed IN
+        SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
+        WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
+    LOOP
+        PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
+        UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+    END LOOP;
+    RETURN QUERY SELECT unnest(new_ids);
+END $function$;
+
+-- Submits a job from any language, in the caller's transaction; returns its id. The same id again does nothing.
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7())
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    PERFORM cortex.submit_jobs(
+        ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
+        ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
+        ARRAY[job_key]);
+    RETURN id;
+END $function$;
+
+-- Adds a job by its worker task, in the caller's transaction; returns the task's id (job.worker_job_id).
+CREATE FUNCTION cortex_worker.add_job(task text, payload jsonb DEFAULT '{}'::jsonb, queue_name text DEFAULT NULL::text, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, priority integer DEFAULT NULL::integer)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    added uuid := cortex.submit_job(
+        type => task, payload => payload, queue_name => queue_name, run_at => run_at,
+        worker_attempts => max_attempts, job_key => job_key, priority => priority);
+BEGIN
+    RETURN (SELECT worker_job_id FROM cortex.job WHERE id = added);
+END $function$;
+
+-- Versions of all breakers: one that was forgotten and comes back is newer than what any pod remembers of it.
+CREATE SEQUENCE cortex.breaker_version;
+GRANT USAGE ON SEQUENCE cortex.breaker_version TO cortex_runtime;
+
+-- What failed lately of all that jobs call, and whether it may be called. A row is written only when calls fail.
+CREATE TABLE cortex.breaker (
+    name text NOT NULL,  -- llm:MODEL, tool:NAME, http:HOST or notify:CHANNEL; what job.waiting_on names.
+    state text NOT NULL,  -- CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
+    failures integer NOT NULL,  -- Failures in a row that pass: what would repeat itself does not count.
+    successes integer NOT NULL,  -- Probes in a row that succeeded.
+    requests bigint NOT NULL,  -- Calls since it last closed, as far as pods had a reason to tell of them.
+    opened_at timestamptz,  -- Beginning of the outage, however often it was probed since.
+    open_until timestamptz,  -- From then on it may be probed; null while a person holds it open without an end.
+    probe integer NOT NULL,  -- Number of the last probe: a report of an older one decides nothing.
+    probe_by uuid,  -- The pod whose probe is on its way.
+    probe_until timestamptz,  -- When that probe counts as lost: its pod renews it while it lives.
+    forced_by text,  -- Who holds it open: until open_until if that is told, until somebody closes it, or until it is probed.
+    forced_reason text,  -- Why.
+    forced_at timestamptz,  -- Since when.
+    last_error text,  -- Code and message of the newest failure that counted.
+    escalated_at timestamptz,  -- When a person was asked, once an outage.
+    version bigint NOT NULL DEFAULT nextval('cortex.breaker_version'::regclass),  -- Larger with each write, and never used again: tells an old look from a new one.
+    updated_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was last written.
+    CONSTRAINT breaker_pkey PRIMARY KEY (name),
+    CONSTRAINT breaker_failures_check CHECK (failures >= 0),
+    CONSTRAINT breaker_forced_by_check CHECK (length(forced_by) >= 1 AND length(forced_by) <= 200),
+    CONSTRAINT breaker_forced_reason_check CHECK (length(forced_reason) >= 1 AND length(forced_reason) <= 1000),
+    CONSTRAINT breaker_last_error_check CHECK (length(last_error) <= 1000),
+    CONSTRAINT breaker_name_check CHECK (length(name) >= 1 AND length(name) <= 300),
+    CONSTRAINT breaker_probe_check CHECK (probe >= 0),
+    CONSTRAINT breaker_requests_check CHECK (requests >= 0),
+    CONSTRAINT breaker_state_check CHECK (state = ANY (ARRAY['CLOSED'::text, 'OPEN'::text, 'HALF_OPEN'::text])),
+    CONSTRAINT breaker_successes_check CHECK (successes >= 0),
+    CONSTRAINT forced_by_somebody_for_a_reason CHECK ((forced_by IS NULL) = (forced_reason IS NULL) AND (forced_by IS NULL) = (forced_at IS NULL)),
+    CONSTRAINT forced_only_open CHECK (forced_by IS NULL OR state = 'OPEN'::text),
+    CONSTRAINT open_until_unless_forced CHECK (
+CASE
+    WHEN state = 'CLOSED'::text THEN open_until IS NULL
+    ELSE open_until IS NOT NULL OR forced_by IS NOT NULL
+END),
+    CONSTRAINT opened_at_only_in_an_outage CHECK ((opened_at IS NULL) = (state = 'CLOSED'::text)),
+    CONSTRAINT probe_only_in_half_open CHECK ((probe_by IS NULL) = (probe_until IS NULL) AND (probe_by IS NULL OR state = 'HALF_OPEN'::text))
+) WITH (fillfactor=50);
+CREATE INDEX breaker_unhealthy ON cortex.breaker USING btree (updated_at DESC) WHERE state <> 'CLOSED'::text OR failures > 0;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.breaker TO cortex_runtime;
+GRANT SELECT ON cortex.breaker TO cortex_reader;
+
+-- How a breaker stands now, from its columns of these names: an OPEN one whose time is over is HALF_OPEN.
+CREATE FUNCTION cortex.breaker_state(state text, open_until timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+SELECT CASE WHEN state = 'OPEN' AND open_until <= cortex.now() THEN 'HALF_OPEN' ELSE state END $function$;
+
+-- Breakers as they stand now: what time alone has changed is seen at once.
+--   name: llm:MODEL, tool:NAME, http:HOST or notify:CHANNEL; what job.waiting_on names.
+--   state: CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
+--   failures: Failures in a row that pass: what would repeat itself does not count.
+--   successes: Probes in a row that succeeded.
+--   requests: Calls since it last closed, as far as pods had a reason to tell of them.
+--   opened_at: Beginning of the outage, however often it was probed since.
+--   open_until: From then on it may be probed; null while a person holds it open without an end.
+--   probe: Number of the last probe: a report of an older one decides nothing.
+--   probe_by: The pod whose probe is on its way.
+--   probe_until: When that probe counts as lost: its pod renews it while it lives.
+--   forced_by: Who holds it open: until open_until if that is told, until somebody closes it, or until it is probed.
+--   forced_reason: Why.
+--   forced_at: Since when.
+--   last_error: Code and message of the newest failure that counted.
+--   escalated_at: When a person was asked, once an outage.
+--   version: Larger with each write, and never used again: tells an old look from a new one.
+--   updated_at: When it was last written.
+CREATE VIEW cortex.breaker_now WITH (security_invoker=true) AS
+ SELECT name,
+    cortex.breaker_state(state, open_until) AS state,
+    failures,
+    successes,
+    requests,
+    opened_at,
+    open_until,
+    probe,
+    probe_by,
+    probe_until,
+    forced_by,
+    forced_reason,
+    forced_at,
+    last_error,
+    escalated_at,
+    version,
+    updated_at
+   FROM cortex.breaker b;
+GRANT SELECT ON cortex.breaker_now TO cortex_runtime;
+GRANT SELECT ON cortex.breaker_now TO cortex_reader;
+
+-- What went wrong, what it cost, and who changed what. Append-only.
+CREATE TABLE cortex.fact (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When, by the database's clock.
+    type text NOT NULL,  -- error: something failed · cost: one call of a model · lifecycle: something changed its state, or a person changed it.
+    subtype text NOT NULL,  -- What exactly: an error's code, "model_call", "budget_raised", "breaker_opened" …
+    source text,  -- What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- Whose it is.
+    job_id uuid,  -- The job, if it belongs to one. No foreign key: a fact outlives its job.
+    attempt integer,  -- The job's attempt.
+    step text,  -- Key of the step.
+    agent_id uuid,  -- The job's agent.
+    agent_version integer,  -- That agent's version: the configuration it happened under.
+    pod_id uuid,  -- The pod.
+    trace_id text,  -- Trace of the request that it belongs to.
+    call_id uuid,  -- The call that a cost is of: each call is booked once.
+    amount numeric(18,8),  -- Money; null when nothing or when the price is unknown.
+    currency text,  -- ISO 4217 code of the amount.
+    resolves bigint,  -- The error fact that this one says is over.
+    data jsonb NOT NULL DEFAULT '{}'::jsonb,  -- What belongs to the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.
+    CONSTRAINT fact_pkey PRIMARY KEY (id),
+    CONSTRAINT amount_and_currency_together CHECK ((amount IS NULL) = (currency IS NULL)),
+    CONSTRAINT fact_currency_check CHECK (length(currency) = 3),
+    CONSTRAINT fact_data_check CHECK (pg_column_size(data) <= 131072),
+    CONSTRAINT fact_source_check CHECK (length(source) >= 1 AND length(source) <= 300),
+    CONSTRAINT fact_subtype_check CHECK (length(subtype) >= 1 AND length(subtype) <= 100),
+    CONSTRAINT fact_type_check CHECK (type = ANY (ARRAY['error'::text, 'cost'::text, 'lifecycle'::text]))
+) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX fact_job ON cortex.fact USING btree (job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX fact_type ON cortex.fact USING btree (type, at);
+CREATE INDEX fact_source ON cortex.fact USING btree (source, at) WHERE source IS NOT NULL;
+CREATE UNIQUE INDEX fact_call ON cortex.fact USING btree (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX fact_resolves ON cortex.fact USING btree (resolves, id) WHERE resolves IS NOT NULL;
+CREATE INDEX fact_breaker_turn ON cortex.fact USING btree (source, at, id) WHERE type = 'lifecycle'::text AND subtype ~~ 'breaker\_%'::text AND source IS NOT NULL;
+CREATE INDEX fact_breaker_error ON cortex.fact USING btree (source, at, id) WHERE type = 'error'::text AND (data ->> 'class'::text) ~~ 'TRANSIENT\_%'::text AND source IS NOT NULL;
+GRANT INSERT, SELECT ON cortex.fact TO cortex_runtime;
+GRANT SELECT ON cortex.fact TO cortex_reader;
+
+CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- How much the calls of a job, an agent or a tenant may take; who changed it stands in the facts.
+CREATE TABLE cortex.budget (
+    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which budgets are locked.
+    name text GENERATED ALWAYS AS ((((((scope || ':'::text) || subject) || ':'::text) || unit) || ':'::text) || period) STORED,  -- What people and waiting jobs call it: scope:subject:unit:period.
+    scope text NOT NULL,  -- Whose calls it counts: those of one line of jobs, of an agent or of a tenant.
+    subject text NOT NULL,  -- Name of the agent or the tenant; of a job the id of the first one of its line.
+    unit text NOT NULL,  -- usd: money · tokens: tokens of every kind.
+    period text NOT NULL,  -- run: each line of jobs has the limit to itself · day: all share it, anew each UTC day.
+    limit_amount numeric(20,8) NOT NULL,  -- US dollars or tokens. A call that begins when so much is spent does not begin.
+    declared_amount numeric(20,8),  -- What the agent's file said last: the same again does not undo what a person changed.
+    changed_by text NOT NULL,  -- Who changed it last.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL,  -- Why.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first set.
+    CONSTRAINT budget_pkey PRIMARY KEY (id),
+    CONSTRAINT budget_name_key UNIQUE (name),
+    CONSTRAINT budget_once UNIQUE (scope, subject, unit, period),
+    CONSTRAINT budget_limit_amount_check CHECK (limit_amount >= 0::numeric),
+    CONSTRAINT budget_period_check CHECK (period = ANY (ARRAY['run'::text, 'day'::text])),
+    CONSTRAINT budget_scope_check CHECK (scope = ANY (ARRAY['job'::text, 'agent'::text, 'tenant'::text])),
+    CONSTRAINT budget_subject_check CHECK (length(subject) >= 1 AND length(subject) <= 100),
+    CONSTRAINT budget_unit_check CHECK (unit = ANY (ARRAY['usd'::text, 'tokens'::text]))
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.budget TO cortex_runtime;
+GRANT SELECT ON cortex.budget TO cortex_reader;
+
+-- What was taken from a budget in one run or on one day.
+CREATE TABLE cortex.budget_use (
+    budget_id integer NOT NULL,  -- The budget. No foreign key: a removed one must not fail a call on its way.
+    window_key text NOT NULL,  -- Per run the first job of the line, per day the UTC date.
+    spent numeric(20,8) NOT NULL DEFAULT 0,  -- Booked by calls that have ended.
+    reserved numeric(20,8) NOT NULL DEFAULT 0,  -- Estimates of the calls under way.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the run or the day began to take from it.
+    run_spent numeric(20,8) GENERATED ALWAYS AS (
+CASE
+    WHEN length(window_key) = 36 THEN spent
+    ELSE NULL::numeric
+END) STORED,  -- What a run spent, to find the one that spent most; null for a day, whose row changes with each call and stays out of indexes.
+    CONSTRAINT budget_use_pkey PRIMARY KEY (budget_id, window_key),
+    CONSTRAINT budget_use_reserved_check CHECK (reserved >= 0::numeric)
+) WITH (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX budget_use_run ON cortex.budget_use USING btree (budget_id, run_spent) WHERE run_spent IS NOT NULL;
+CREATE INDEX budget_use_at ON cortex.budget_use USING btree (at, budget_id, window_key);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.budget_use TO cortex_runtime;
+GRANT SELECT ON cortex.budget_use TO cortex_reader;
+
+-- A call under way, with or without budgets: what is left here when its pod dies is booked as lost.
+CREATE TABLE cortex.reservation (
+    id uuid NOT NULL,  -- The call; its cost is booked under the same id.
+    job_id uuid NOT NULL,  -- The job.
+    attempt integer NOT NULL,  -- The attempt that makes it.
+    pod_id uuid NOT NULL,  -- The pod that makes it.
+    tenant text NOT NULL,  -- Whose job it is.
+    agent_id uuid,  -- The job's agent.
+    agent_version integer,  -- That agent's version.
+    step text NOT NULL,  -- Key of the step.
+    model text NOT NULL,  -- The model.
+    input_tokens bigint NOT NULL,  -- Likely tokens of the prompt: what a lost call is booked with.
+    input_usd numeric(18,8),  -- Their likely price in US dollars; null when the model's price is unknown.
+    budget_ids integer[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
+    window_keys text[] NOT NULL,  -- The run or the day of each.
+    amounts numeric[] NOT NULL,  -- The room in each, in its unit.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the call was let through.
+    CONSTRAINT reservation_pkey PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1);
+CREATE INDEX reservation_job ON cortex.reservation USING btree (job_id, attempt);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.reservation TO cortex_runtime;
+GRANT SELECT ON cortex.reservation TO cortex_reader;
+
+-- Ends calls: gives their room back, books what they used, records the cost. A call that was ended before is skipped.
+CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    booked int;
+BEGIN
+    WITH ended AS (
+        SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
+    ), gone AS (
+        DELETE FROM cortex.reservation r USING ended e WHERE r.id = e.id
+        RETURNING r.*, e.used_tokens, e.cost, e.note
+    ), part AS (
+        SELECT p.budget_id, p.window_key, sum(p.amount) AS held,
+               sum(CASE b.unit WHEN 'usd' THEN coalesce(g.cost, 0) ELSE g.used_tokens END) AS used
+        FROM gone g
+        CROSS JOIN LATERAL unnest(g.budget_ids, g.window_keys, g.amounts) AS p(budget_id, window_key, amount)
+        JOIN cortex.budget b ON b.id = p.budget_id
+        GROUP BY p.budget_id, p.window_key
+    ), locked AS MATERIALIZED (
+        SELECT part.* FROM part
+        JOIN cortex.budget_use u ON u.budget_id = part.budget_id AND u.window_key = part.window_key
+        ORDER BY part.budget_id, part.window_key FOR UPDATE OF u
+    ), spent AS (
+        UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
+        FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
+    ), fact AS (
+        INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
+                                 pod_id, call_id, amount, currency, data)
+        SELECT 'cost', 'model_call', left('llm:' || g.model, 300), g.tenant, g.job_id, g.attempt, g.step, g.agent_id,
+               g.agent_version, g.pod_id, g.id, g.cost, CASE WHEN g.cost IS NOT NULL THEN 'USD' END,
+               g.note || jsonb_build_object('model', g.model)
+        FROM gone g
+    )
+    SELECT count(*) INTO booked FROM gone;
+    RETURN booked;
+END $function$;
+
+-- Ends calls whose outcome nobody will tell: the prompt was likely paid.
+CREATE FUNCTION cortex.settle_lost(calls uuid[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    RETURN (
+        SELECT cortex.settle(array_agg(r.id), array_agg(r.input_tokens), array_agg(r.input_usd),
+                             array_agg(jsonb_build_object(
+                                 'outcome', 'lost', 'estimated', true,
+                                 'usage', jsonb_build_object('input_tokens', r.input_tokens))))
+        FROM cortex.reservation r WHERE r.id = ANY (calls));
+END $function$;
+
+-- Whether nobody will tell any more what a call cost whose attempt is over: its pod is gone, or had a minute for it.
+CREATE FUNCTION cortex.is_lost(call cortex.reservation)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
+    -- A pod that lives books what its call really cost, as soon as it reaches the database again.
+    OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
+                (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
+                '-infinity') < cortex.now() - interval '1 minute' $function$;
+
+-- Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.
+CREATE FUNCTION cortex.reserve(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid, of_version integer, of_step text, of_model text, most_tokens bigint, most_usd numeric, likely_tokens bigint, likely_usd numeric)
+ RETURNS TABLE(verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s double precision, is_own boolean)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    today date := (cortex.now() AT TIME ZONE 'UTC')::date;
+    known int[];
+    windows text[];
+    ids int[] := '{}';
+    keys text[] := '{}';
+    room numeric[] := '{}';
+    left_over uuid[];
+    rank int;
+    worst int := 0;
+    held record;
+    refused record;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.reservation r WHERE r.id = new_call) THEN
+        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt
+                   AND j.pod_id = of_pod AND j.status::text = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN;
+    END IF;
+    left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
+                       AND (r.pod_id = of_pod OR cortex.is_lost(r)));
+    IF cardinality(left_over) > 0 THEN
+        PERFORM cortex.settle_lost(left_over);
+    END IF;
+
+    SELECT array_agg(b.id ORDER BY b.id),
+           array_agg(CASE b.period WHEN 'run' THEN of_lineage::text ELSE today::text END ORDER BY b.id)
+    INTO known, windows
+    FROM (VALUES ('job', of_lineage::text), ('tenant', of_tenant),
+                 ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) AS mine(scope, subject)
+    JOIN cortex.budget b ON b.scope = mine.scope AND b.subject = mine.subject;
+
+    IF known IS NOT NULL THEN
+        INSERT INTO cortex.budget_use (budget_id, window_key)
+        SELECT n.id, n.key FROM unnest(known, windows) AS n(id, key) ORDER BY n.id
+        ON CONFLICT DO NOTHING;
+        FOR held IN
+            SELECT b.id, u.window_key, b.name, b.unit, b.period, b.limit_amount, u.spent, u.reserved,
+                   round(CASE b.unit WHEN 'usd' THEN most_usd ELSE most_tokens END, 8) AS amount
+            FROM unnest(known, windows) AS n(id, key)
+            JOIN cortex.budget b ON b.id = n.id
+            JOIN cortex.budget_use u ON u.budget_id = n.id AND u.window_key = n.key
+            ORDER BY n.id FOR UPDATE OF u
+        LOOP
+            -- Who finds nobody else's call under way may begin with whatever is left, so that it can be spent.
+            rank := CASE WHEN held.amount IS NULL THEN 3
+                         WHEN held.spent >= held.limit_amount THEN 2
+                         WHEN held.reserved > 0 AND held.spent + held.reserved + held.amount > held.limit_amount THEN 1
+                         ELSE 0 END;
+            IF rank > worst THEN
+                worst := rank;
+                refused := held;
+            END IF;
+            ids := ids || held.id;
+            keys := keys || held.window_key;
+            room := room || held.amount;
+        END LOOP;
+        IF worst > 0 THEN
+            RETURN QUERY SELECT (ARRAY['busy', 'spent', 'unpriced'])[worst], refused.name, refused.unit, refused.spent,
+                refused.limit_amount, CASE refused.period WHEN 'day' THEN
+                    extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
+                EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
+                        AND refused.id = ANY (r.budget_ids));
+            RETURN;
+        END IF;
+        UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
+        FROM unnest(ids, keys, room) AS n(id, key, amount) WHERE u.budget_id = n.id AND u.window_key = n.key;
+    END IF;
+
+    INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, agent_id, agent_version, step, model,
+                                    input_tokens, input_usd, budget_ids, window_keys, amounts)
+    VALUES (new_call, of_job, of_attempt, of_pod, of_tenant, of_agent, of_version, of_step, of_model,
+            likely_tokens, likely_usd, ids, keys, room);
+    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+END $function$;
+
+-- Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts that are no short names.
+CREATE FUNCTION cortex.fingerprint(type text, code text, message text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN substr(encode(sha256(convert_to(concat_ws(''::text, type, code, regexp_replace(regexp_replace(regexp_replace(regexp_replace("left"(message, 1000), '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)'::text, '""'::text, 'gi'::text), '(?<![\w/.:])~?/[\w.-][^\s"''`:,;)]*'::text, '/'::text, 'g'::text), '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M'::text, '#'::text, 'gi'::text), '[0-9#]+([.,:][0-9#]+)*'::text, '#'::text, 'g'::text)), 'UTF8'::name)), 'hex'::text), 1, 12);
+
+-- How many steps a retry of a failed job goes on after, when its last model response is why it failed: those before that one. Null: all.
+CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text]))))));
+
+-- What became of each job that failed; payload, attempts and times are its job's.
+CREATE TABLE cortex.dead_letter (
+    job_id uuid NOT NULL,  -- The failed job. No foreign key: rows come from the job's own trigger.
+    lineage_id uuid NOT NULL,  -- First job of the line that it belongs to; its own id when it goes on from none.
+    fingerprint text NOT NULL,  -- What equal errors share: see cortex.fingerprint.
+    type text NOT NULL,  -- Job type.
+    tenant text NOT NULL,  -- Whose job it was.
+    agent_id uuid,  -- The agent that it ran, if it ran one.
+    error_class text,  -- Class of the error.
+    error_code text,  -- Stable code of the error.
+    error_source text,  -- What failed, by the name of its breaker; null for the job's own code.
+    awaits text GENERATED ALWAYS AS (
+CASE
+    WHEN error_class = ANY (ARRAY['TRANSIENT_INFRA'::text, 'TRANSIENT_APP'::text]) THEN error_source
+    ELSE NULL::text
+END) STORED,  -- The breaker whose closing lets it be retried by itself: the source of an error that passes.
+    state text NOT NULL DEFAULT 'OPEN'::text,  -- OPEN: nobody has decided · ESCALATED: an operator must change something first · RETRIED: another job goes on from it · DISCARDED: given up by a person · ARCHIVED: no retry could ever read it.
+    created_at timestamptz NOT NULL,  -- When the job failed.
+    triaged_at timestamptz,  -- When the triage was done with it: what is still OPEN waits for a person.
+    resolved_at timestamptz,  -- When it was retried, discarded or archived.
+    resolved_by text,  -- By whom.
+    reason text,  -- Why it was resolved or escalated.
+    retried_as uuid,  -- The job that goes on from it.
+    is_automatic boolean NOT NULL DEFAULT false,  -- It was retried by the triage, which does so once in a line of jobs.
+    CONSTRAINT dead_letter_pkey PRIMARY KEY (job_id),
+    CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED'::text OR NOT is_automatic),
+    CONSTRAINT dead_letter_resolved_by_check CHECK (length(resolved_by) >= 1 AND length(resolved_by) <= 200),
+    CONSTRAINT dead_letter_state_check CHECK (state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text, 'RETRIED'::text, 'DISCARDED'::text, 'ARCHIVED'::text])),
+    CONSTRAINT resolved_when_done_with CHECK ((resolved_at IS NOT NULL) = (state = ANY (ARRAY['RETRIED'::text, 'DISCARDED'::text, 'ARCHIVED'::text])) AND (resolved_by IS NOT NULL) = (resolved_at IS NOT NULL)),
+    CONSTRAINT retried_as_only_in_retried CHECK ((retried_as IS NOT NULL) = (state = 'RETRIED'::text))
+);
+CREATE INDEX dead_letter_newest ON cortex.dead_letter USING btree (created_at, job_id);
+CREATE INDEX dead_letter_unresolved ON cortex.dead_letter USING btree (created_at, job_id) WHERE state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text]);
+CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter USING btree (fingerprint text_pattern_ops, created_at);
+CREATE INDEX dead_letter_untriaged ON cortex.dead_letter USING btree (COALESCE(awaits, ''::text), created_at) WHERE state = 'OPEN'::text AND triaged_at IS NULL;
+-- A line of jobs is retried by itself once; then a person decides.
+CREATE UNIQUE INDEX dead_letter_automatic ON cortex.dead_letter USING btree (lineage_id) WHERE is_automatic;
+GRANT SELECT ON cortex.dead_letter TO cortex_runtime;
+GRANT UPDATE (state, triaged_at, resolved_at, resolved_by, reason, retried_as, is_automatic) ON cortex.dead_letter TO cortex_runtime;
+GRANT SELECT ON cortex.dead_letter TO cortex_reader;
+
+CREATE FUNCTION cortex.dead_letter_of_failure()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    INSERT INTO cortex.dead_letter (
+        job_id, lineage_id, fingerprint, type, tenant, agent_id, error_class, error_code, error_source, created_at)
+    VALUES (NEW.id, coalesce(NEW.lineage_id, NEW.id),
+            cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message), NEW.type, NEW.tenant,
+            NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
+
+CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status) EXECUTE FUNCTION cortex.dead_letter_of_failure();
+
+-- The longest pause, in seconds, before an application retry of a job after so many: by what it began with, or as its agent has it.
+CREATE FUNCTION cortex.backoff_s(of_type text, config_id integer, agent_id uuid, agent_version integer, retry_count integer)
+ RETURNS double precision
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+WITH given AS (
+    SELECT c.spec->'policies'->of_type->'backoff' AS policy, v.spec->'limits'->'backoff' AS agent
+    FROM (SELECT $2 AS config_id, $3 AS agent_id, $4 AS agent_version) j
+    LEFT JOIN cortex.config c ON c.id = j.config_id
+    LEFT JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
+), figure AS (
+    -- What another version wrote, and this one cannot read, must not stop the sweep.
+    SELECT n.name, (coalesce(nullif(g.agent->n.agent_name, 'null'), g.policy->n.name)) AS value
+    FROM given g, (VALUES ('base_s', 'base_seconds'), ('cap_s', 'cap_seconds'), ('multiplier', 'multiplier'))
+        AS n(name, agent_name)
+), known AS (
+    SELECT name, CASE WHEN jsonb_typeof(value) = 'number' THEN value::float8 END AS value FROM figure
+)
+SELECT least(coalesce((SELECT value FROM known WHERE name = 'cap_s'), 300),
+             coalesce((SELECT value FROM known WHERE name = 'base_s'), 1)
+             * power(coalesce((SELECT value FROM known WHERE name = 'multiplier'), 2), retry_count)) $function$;
+
+-- What a person asked for of many dead letters at once. Pods work it off; its progress is written with the letters.
+CREATE TABLE cortex.dead_act (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Its number, by which people name it.
+    token uuid NOT NULL,  -- By which asking twice begins one act.
+    verb text NOT NULL,  -- What becomes of the letters.
+    state text NOT NULL DEFAULT 'RUNNING'::text,  -- RUNNING: pods are at it, or will be · PAUSED: by a person · DONE: each letter had its turn · ENDED: by a person, before that.
+    which text NOT NULL,  -- How the letters were chosen, as one types it; for people only.
+    agent_version integer,  -- Of the new jobs' agents; null: the same, 0: the newest.
+    from_start boolean NOT NULL DEFAULT false,  -- The new jobs are given no steps.
+    rate_per_s double precision NOT NULL,  -- So many letters a second at most, across all pods.
+    asked_by text NOT NULL,  -- Who asked; the letters are settled in this name.
+    reason text NOT NULL,  -- Why; kept with each letter.
+    letter_count integer NOT NULL,  -- Letters that it was begun for: they are fixed.
+    done_count integer NOT NULL DEFAULT 0,  -- Letters that it has settled.
+    failed_count integer NOT NULL DEFAULT 0,  -- Letters that it could not settle; they say why.
+    batch_max integer NOT NULL,  -- Letters of the next batch at most: halved when a batch takes too long or is refused, then grown again.
+    due_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When its next batch is due.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was begun.
+    changed_by text,  -- Who paused it, let it go on or ended it last.
+    changed_at timestamptz,  -- When.
+    change_reason text,  -- Why; may be empty.
+    ended_at timestamptz,  -- When it was done, or ended.
+    CONSTRAINT dead_act_pkey PRIMARY KEY (id),
+    CONSTRAINT dead_act_token_key UNIQUE (token),
+    CONSTRAINT changed_by_somebody CHECK ((changed_by IS NULL) = (changed_at IS NULL) AND (change_reason IS NULL) = (changed_at IS NULL)),
+    CONSTRAINT dead_act_asked_by_check CHECK (length(asked_by) >= 1 AND length(asked_by) <= 200),
+    CONSTRAINT dead_act_batch_max_check CHECK (batch_max > 0),
+    CONSTRAINT dead_act_change_reason_check CHECK (length(change_reason) <= 500),
+    CONSTRAINT dead_act_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT dead_act_done_count_check CHECK (done_count >= 0),
+    CONSTRAINT dead_act_failed_count_check CHECK (failed_count >= 0),
+    CONSTRAINT dead_act_letter_count_check CHECK (letter_count > 0),
+    CONSTRAINT dead_act_rate_per_s_check CHECK (rate_per_s > 0::double precision AND rate_per_s <= '1000000'::numeric::double precision),
+    CONSTRAINT dead_act_reason_check CHECK (length(reason) >= 1 AND length(reason) <= 500),
+    CONSTRAINT dead_act_state_check CHECK (state = ANY (ARRAY['RUNNING'::text, 'PAUSED'::text, 'DONE'::text, 'ENDED'::text])),
+    CONSTRAINT dead_act_verb_check CHECK (verb = ANY (ARRAY['RETRY'::text, 'DISCARD'::text])),
+    CONSTRAINT dead_act_which_check CHECK (length(which) <= 2000),
+    CONSTRAINT done_when_all_are CHECK ((done_count + failed_count) <= letter_count AND (state = 'DONE'::text) = ((done_count + failed_count) = letter_count)),
+    CONSTRAINT ended_at_only_when_over CHECK ((ended_at IS NOT NULL) = (state = ANY (ARRAY['DONE'::text, 'ENDED'::text]))),
+    CONSTRAINT version_only_of_a_retry CHECK (verb = 'RETRY'::text OR agent_version IS NULL AND NOT from_start)
+);
+CREATE INDEX dead_act_due ON cortex.dead_act USING btree (due_at, id) WHERE state = 'RUNNING'::text;
+CREATE INDEX dead_act_newest ON cortex.dead_act USING btree ((ended_at IS NOT NULL), id DESC);
+CREATE INDEX dead_act_ended ON cortex.dead_act USING btree (ended_at) WHERE ended_at IS NOT NULL;
+GRANT DELETE, INSERT, SELECT ON cortex.dead_act TO cortex_runtime;
+GRANT UPDATE (state, done_count, failed_count, batch_max, due_at, changed_by, changed_at, change_reason, ended_at) ON cortex.dead_act TO cortex_runtime;
+GRANT SELECT ON cortex.dead_act TO cortex_reader;
+
+-- The letters of each act, in their order: as many of the first ones had their turn as the act has counted.
+CREATE TABLE cortex.dead_act_letter (
+    act_id bigint NOT NULL,  -- The act.
+    nth integer NOT NULL,  -- Its place, from 1.
+    job_id uuid NOT NULL,  -- The failed job.
+    error_code text,  -- Code of the error.
+    error text,  -- Why it was not settled; null: it was, or had no turn yet.
+    CONSTRAINT dead_act_letter_pkey PRIMARY KEY (act_id, nth),
+    CONSTRAINT dead_act_letter_act_id_fkey FOREIGN KEY (act_id) REFERENCES cortex.dead_act(id) ON DELETE CASCADE,
+    CONSTRAINT dead_act_letter_error_check CHECK (length(error) <= 1000),
+    CONSTRAINT dead_act_letter_nth_check CHECK (nth > 0),
+    CONSTRAINT error_is_whole CHECK ((error IS NULL) = (error_code IS NULL))
+);
+CREATE INDEX dead_act_letter_failed ON cortex.dead_act_letter USING btree (act_id, nth) WHERE error IS NOT NULL;
+GRANT DELETE, INSERT, SELECT ON cortex.dead_act_letter TO cortex_runtime;
+GRANT UPDATE (error_code, error) ON cortex.dead_act_letter TO cortex_runtime;
+GRANT SELECT ON cortex.dead_act_letter TO cortex_reader;
+
+-- How often, or for how much, a tool's effects may be begun in an hour or a day, by all pods together.
+CREATE TABLE cortex.quota (
+    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which quotas of one tool are locked.
+    name text GENERATED ALWAYS AS ((((tool || ':'::text) || COALESCE(argument, 'calls'::text)) || ':'::text) || period) STORED,  -- What people and waiting jobs call it: tool:argument:period, or tool:calls:period.
+    tool text NOT NULL,  -- The tool.
+    argument text,  -- The argument that is added up, dotted where it is nested; null: calls are counted.
+    unit text,  -- What the argument is measured in, for people.
+    period text NOT NULL,  -- hour or day, of UTC.
+    limit_amount numeric(20,8) NOT NULL,  -- How much at most.
+    changed_by text NOT NULL,  -- Who changed it last.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL,  -- Why.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first set.
+    CONSTRAINT quota_pkey PRIMARY KEY (id),
+    CONSTRAINT quota_name_key UNIQUE (name),
+    CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL),
+    CONSTRAINT name_fits_what_a_job_waits_for CHECK (length(name) <= 290),
+    CONSTRAINT quota_argument_check CHECK (length(argument) >= 1 AND length(argument) <= 200),
+    CONSTRAINT quota_limit_amount_check CHECK (limit_amount >= 0::numeric),
+    CONSTRAINT quota_period_check CHECK (period = ANY (ARRAY['hour'::text, 'day'::text])),
+    CONSTRAINT quota_tool_check CHECK (length(tool) >= 1 AND length(tool) <= 200),
+    CONSTRAINT quota_unit_check CHECK (length(unit) >= 1 AND length(unit) <= 20)
+);
+CREATE INDEX quota_tool ON cortex.quota USING btree (tool, id);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.quota TO cortex_runtime;
+GRANT SELECT ON cortex.quota TO cortex_reader;
+
+-- What was taken from a quota in one hour or one day.
+CREATE TABLE cortex.quota_use (
+    quota_id integer NOT NULL,  -- The quota. No foreign key: a removed one must not fail a call on its way.
+    began_at timestamptz NOT NULL,  -- When that hour or day began.
+    used numeric(20,8) NOT NULL DEFAULT 0,  -- Begun effects, or the sum of their argument.
+    CONSTRAINT quota_use_pkey PRIMARY KEY (quota_id, began_at),
+    CONSTRAINT quota_use_used_check CHECK (used >= 0::numeric)
+) WITH (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX quota_use_began ON cortex.quota_use USING btree (began_at);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.quota_use TO cortex_runtime;
+GRANT SELECT ON cortex.quota_use TO cortex_reader;
+
+-- When the hour or the day of an instant began, in UTC.
+CREATE FUNCTION cortex.quota_began(period text, at timestamp with time zone)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN (date_trunc(period, (at AT TIME ZONE 'UTC'::text)) AT TIME ZONE 'UTC'::text);
+
+-- Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.
+CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamp with time zone)
+ RETURNS TABLE(verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    held record;
+    asked text;
+    takes numeric;
+    ids int[] := '{}';
+    began timestamptz[] := '{}';
+    amounts numeric[] := '{}';
+BEGIN
+    INSERT INTO cortex.quota_use (quota_id, began_at)
+    SELECT q.id, cortex.quota_began(q.period, cortex.now()) FROM cortex.quota q WHERE q.tool = of_tool ORDER BY q.id
+    ON CONFLICT DO NOTHING;
+    FOR held IN
+        SELECT q.id, q.name, q.argument, q.period, trim_scale(q.limit_amount) AS limit_amount, u.began_at,
+               trim_scale(u.used) AS used
+        FROM cortex.quota q
+        JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
+        WHERE q.tool = of_tool AND (taken_at IS NULL OR taken_at < u.began_at) ORDER BY q.id FOR UPDATE OF u
+    LOOP
+        takes := 1;
+        IF held.argument IS NOT NULL THEN
+            asked := of_arguments #>> string_to_array(held.argument, '.');
+            -- Only what is written as a plain number counts: anything else cannot be held to a limit.
+            IF asked IS NULL OR json_typeof(of_arguments #> string_to_array(held.argument, '.')) <> 'number'
+               OR asked::numeric < 0 THEN
+                RETURN QUERY SELECT 'no_amount', held.name, held.used, held.limit_amount, NULL::numeric, NULL::float8;
+                RETURN;
+            END IF;
+            takes := round(asked::numeric, 8);
+        END IF;
+        IF takes > held.limit_amount THEN
+            RETURN QUERY SELECT 'never', held.name, held.used, held.limit_amount, takes, NULL::float8;
+            RETURN;
+        ELSIF held.used + takes > held.limit_amount THEN
+            RETURN QUERY SELECT 'quota', held.name, held.used, held.limit_amount, takes,
+                extract(epoch FROM held.began_at + ('1 ' || held.period)::interval - cortex.now())::float8;
+            RETURN;
+        END IF;
+        ids := ids || held.id;
+        began := began || held.began_at;
+        amounts := amounts || takes;
+    END LOOP;
+    UPDATE cortex.quota_use u SET used = u.used + n.amount
+    FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
+END $function$;
+
+-- Calls with an outside result: intent before, outcome after. A row that is PENDING may have been applied or not.
+CREATE TABLE cortex.effect (
+    id uuid NOT NULL,  -- The invocation: the idempotency key of the other side, the same on every repetition.
+    job_id uuid NOT NULL,  -- The job that intends it, the last one of its line.
+    lineage_id uuid NOT NULL,  -- First job of that line: a job that goes on from a failed one does not do it again.
+    attempt integer NOT NULL,  -- The attempt of the job that may call it: the fence.
+    key text NOT NULL,  -- The step that it is.
+    tool text NOT NULL,  -- The tool, or the function of the job's own code.
+    tenant text NOT NULL,  -- Whose job it is.
+    agent_id uuid,  -- The job's agent.
+    agent_version integer,  -- That agent's version.
+    arguments json NOT NULL,  -- What it is called with, as canonical JSON.
+    digest bytea NOT NULL,  -- SHA-256 of the arguments.
+    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: the call may be under way, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: certainly not applied · ABANDONED: given up by a person.
+    is_sure boolean NOT NULL DEFAULT false,  -- Certainly not applied so far: the next attempt may call at once.
+    calls_count integer NOT NULL DEFAULT 1,  -- How many attempts were given leave to call.
+    can_reconcile boolean NOT NULL,  -- Whether the other side can be asked what became of it.
+    approval_id uuid,  -- The decision that it consumed: a decision lets one call through.
+    why text,  -- Why it failed, or why nobody knows.
+    result json,  -- What a person said that it returned; of others it stands in their step.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first intended.
+    called_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When an attempt last got leave to call.
+    finished_at timestamptz,  -- When its outcome was recorded.
+    resolution text,  -- What a person said of it.
+    resolved_by text,  -- Who.
+    resolved_at timestamptz,  -- When.
+    resolved_reason text,  -- Why.
+    CONSTRAINT effect_pkey PRIMARY KEY (id),
+    CONSTRAINT effect_approval_id_key UNIQUE (approval_id),
+    CONSTRAINT effect_once UNIQUE (lineage_id, key, digest),
+    CONSTRAINT effect_calls_count_check CHECK (calls_count >= 1),
+    CONSTRAINT effect_check CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'::name))),
+    CONSTRAINT effect_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
+    CONSTRAINT effect_resolution_check CHECK (resolution = ANY (ARRAY['applied'::text, 'not-applied'::text, 'give-up'::text])),
+    CONSTRAINT effect_resolved_by_check CHECK (length(resolved_by) >= 1 AND length(resolved_by) <= 200),
+    CONSTRAINT effect_status_check CHECK (status = ANY (ARRAY['PENDING'::text, 'UNKNOWN'::text, 'COMPLETED'::text, 'FAILED'::text, 'ABANDONED'::text])),
+    CONSTRAINT effect_tool_check CHECK (length(tool) >= 1 AND length(tool) <= 200),
+    CONSTRAINT finished_at_only_when_final CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'ABANDONED'::text]))),
+    CONSTRAINT resolved_by_somebody_for_a_reason CHECK ((resolution IS NULL) = (resolved_by IS NULL) AND (resolution IS NULL) = (resolved_at IS NULL) AND (resolution IS NULL) = (resolved_reason IS NULL)),
+    CONSTRAINT result_only_when_completed CHECK (result IS NULL OR status = 'COMPLETED'::text),
+    CONSTRAINT sure_only_when_pending CHECK (status = 'PENDING'::text OR NOT is_sure)
+) WITH (fillfactor=70, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX effect_status ON cortex.effect USING btree (status, created_at DESC, id DESC);
+CREATE INDEX effect_tool ON cortex.effect USING btree (tool, status, created_at DESC, id DESC);
+CREATE INDEX effect_job ON cortex.effect USING btree (job_id, created_at DESC, id DESC);
+GRANT INSERT, SELECT, UPDATE ON cortex.effect TO cortex_runtime;
+GRANT SELECT ON cortex.effect TO cortex_reader;
+
+-- Leave for an attempt to call, or why not: go · recheck: called before, nobody recorded the outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.
+CREATE FUNCTION cortex.intend(of_job uuid, of_attempt integer, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea, sure boolean, reconciles boolean, of_approval uuid)
+ RETURNS TABLE(id uuid, verdict text, attempt integer, result json, why text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    owner record;
+    known record;
+    stop record;
+BEGIN
+    -- The caller holds the job's row.
+    SELECT j.id, coalesce(j.lineage_id, j.id) AS line, j.tenant, j.agent_id, j.agent_version, j.has_open INTO owner
+    FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt AND j.status::text = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT new_id, 'lost', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN;
+    END IF;
+
+    SELECT * INTO known FROM cortex.effect e
+    WHERE e.lineage_id = owner.line AND e.key = of_key AND (e.digest = of_digest
+        OR e.job_id = of_job AND e.status <> 'FAILED' OR e.status IN ('PENDING', 'UNKNOWN'))
+    -- Certainly not applied with these arguments, it may be open with others.
+    ORDER BY e.digest = of_digest AND e.status <> 'FAILED' DESC, e.status IN ('PENDING', 'UNKNOWN') DESC,
+        e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
+    IF FOUND THEN
+        verdict := CASE
+            WHEN known.digest <> of_digest OR known.tool <> of_tool THEN 'diverged'
+            WHEN known.status = 'COMPLETED' THEN 'done'
+            WHEN known.status = 'ABANDONED' THEN 'abandoned'
+            WHEN known.status = 'PENDING' AND known.id = new_id THEN 'go'  -- this very statement, repeated
+            WHEN sure OR known.is_sure OR known.status = 'FAILED' THEN 'go'
+            ELSE 'recheck' END;
+        IF verdict IN ('go', 'recheck') THEN
+            -- From here on no earlier owner can tell its outcome.
+            UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
+            IF NOT owner.has_open THEN
+                UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+            END IF;
+        END IF;
+        IF verdict <> 'go' OR known.id = new_id THEN
+            RETURN QUERY SELECT known.id, verdict, known.attempt,
+                -- What it returned stands in its step, unless somebody else said so.
+                CASE WHEN verdict = 'done' THEN coalesce(known.result, (
+                    SELECT s.output FROM cortex.job_step s WHERE s.job_id = known.job_id AND s.key = known.key)) END,
+                known.why, NULL, NULL::numeric,
+                NULL::numeric, NULL::numeric, NULL::float8;
+            RETURN;
+        END IF;
+    END IF;
+
+    IF EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED') THEN
+        RETURN QUERY SELECT coalesce(known.id, new_id), 'frozen', of_attempt, NULL::json,
+            (SELECT b.forced_reason FROM cortex.breaker b WHERE b.name = 'effects:all'), NULL, NULL::numeric,
+            NULL::numeric, NULL::numeric, NULL::float8;
+        RETURN;
+    END IF;
+    IF known.id IS NULL THEN
+        IF of_approval IS NOT NULL AND (NOT EXISTS (
+            SELECT FROM cortex.approval a
+            WHERE a.id = of_approval AND a.lineage_id = owner.line AND a.tool = of_tool AND a.digest = of_digest
+              AND a.status = 'APPROVED')
+           OR EXISTS (SELECT FROM cortex.effect used WHERE used.approval_id = of_approval)) THEN
+            RETURN QUERY SELECT new_id, 'unapproved', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric,
+                NULL::numeric, NULL::float8;
+            RETURN;
+        END IF;
+    END IF;
+    IF known.id IS NULL OR known.is_sure OR known.status = 'FAILED' THEN
+        SELECT * INTO stop FROM cortex.take_quota(of_tool, of_arguments, known.called_at);
+        IF FOUND THEN
+            RETURN QUERY SELECT coalesce(known.id, new_id), stop.verdict, of_attempt, NULL::json, NULL, stop.quota,
+                stop.used, stop.limit_amount, stop.amount, stop.wait_s;
+            RETURN;
+        END IF;
+    END IF;
+    IF known.id IS NULL THEN
+        IF NOT owner.has_open THEN
+            UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+        END IF;
+        INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version,
+                                   arguments, digest, can_reconcile, approval_id)
+        VALUES (new_id, of_job, owner.line, of_attempt, of_key, of_tool, owner.tenant, owner.agent_id,
+                owner.agent_version, of_arguments, of_digest, reconciles, of_approval);
+        RETURN QUERY SELECT new_id, 'go', of_attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+    ELSE
+        UPDATE cortex.effect e
+        SET status = 'PENDING', is_sure = false, why = NULL, finished_at = NULL, called_at = cortex.now(),
+            calls_count = e.calls_count + 1
+        WHERE e.id = known.id;
+        RETURN QUERY SELECT known.id, 'go', known.attempt, NULL::json, NULL, NULL, NULL::numeric, NULL::numeric, NULL::numeric, NULL::float8;
+    END IF;
+END $function$;
+
+-- A person says what became of an effect: resolved, or why not: missing · not_unknown · again.
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+ RETURNS TABLE(outcome text, is_let_go boolean)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    held cortex.effect;
+    lives boolean;
+BEGIN
+    SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', false;
+        RETURN;
+    END IF;
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
+    IF held.job_id <> owner THEN
+        RETURN QUERY SELECT 'again', false;
+        RETURN;
+    ELSIF held.status <> 'UNKNOWN' THEN
+        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN;
+    END IF;
+    UPDATE cortex.effect e
+    SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
+                      WHEN lives THEN 'PENDING' ELSE 'FAILED' END,
+        is_sure = said = 'not-applied' AND lives,
+        finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
+        result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
+        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolved_reason = $4  -- the column `why` is another thing
+    WHERE e.id = of_effect;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
+            held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+END $function$;
+
+CREATE FUNCTION cortex.job_closes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    UPDATE cortex.effect
+    SET status = 'UNKNOWN', is_sure = false, why = 'its job was ' || NEW.status || ' while the call was under way'
+    WHERE job_id = NEW.id AND status = 'PENDING' AND NOT is_sure;
+    UPDATE cortex.effect
+    SET status = 'FAILED', is_sure = false, finished_at = cortex.now(), why = 'its job was ' || NEW.status || ' before it was called'
+    WHERE job_id = NEW.id AND status = 'PENDING';
+    UPDATE cortex.approval
+    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL, reason = 'its job was ' || NEW.status
+    WHERE job_id = NEW.id AND status = 'PENDING';
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;
+
+CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.has_open AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
+
+-- Requests for a person's decision; each is decided once. While one waits, its job holds nothing.
+CREATE TABLE cortex.approval (
+    id uuid NOT NULL,  -- UUIDv7 made by the pod that asked.
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of asking, also when the clock went back.
+    job_id uuid NOT NULL,  -- The job that waits, the last one of its line.
+    lineage_id uuid NOT NULL,  -- First job of that line.
+    attempt integer NOT NULL,  -- The attempt that asked.
+    key text NOT NULL,  -- The step that waits for it.
+    tool text,  -- The tool that will be called; null for a gate in the job's own code.
+    tenant text NOT NULL,  -- Whose job it is.
+    agent_id uuid,  -- The job's agent.
+    agent_version integer,  -- That agent's version.
+    requested_by text,  -- Who submitted the job: of a critical request not one of those who decide.
+    asked json NOT NULL,  -- The arguments as the job asked for them, canonical JSON.
+    asked_digest bytea NOT NULL,  -- SHA-256 of those.
+    arguments json NOT NULL,  -- The arguments that will run: as asked, or as a person edited them.
+    digest bytea NOT NULL,  -- SHA-256 of those: the only ones that the decision lets through.
+    schema jsonb,  -- JSON schema by which edited arguments are checked; null: not to be edited.
+    version integer NOT NULL DEFAULT 1,  -- Raised by each edit: a decision names the one that was seen.
+    risk text NOT NULL,  -- LOW, MED, HIGH or CRITICAL.
+    effect text,  -- What happens outside, in words.
+    reversible boolean,  -- Whether it can be undone; null: nobody said.
+    policy text,  -- The policy that asks, in words.
+    said text,  -- What the model said when it asked for the call; never what decides.
+    people integer NOT NULL,  -- So many different people must agree.
+    on_deny text NOT NULL,  -- tell: the job goes on and is told · fail: it fails.
+    on_expiry text NOT NULL,  -- The same, when nobody decides.
+    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended, or asks for something else.
+    token_digest bytea,  -- SHA-256 of the token of its link, which was shown once; gone with the decision.
+    token_by text,  -- Who made that link.
+    spent_digest bytea,  -- SHA-256 of the token of its last link, once decided: for a week it still shows how it ended.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was asked.
+    expires_at timestamptz NOT NULL,  -- From then on nobody can decide.
+    edited_by text,  -- Who edited the arguments last.
+    decided_at timestamptz,  -- When it was decided, expired or cancelled.
+    decided_by text,  -- Who decided; of several the last one, see approval_vote.
+    channel text,  -- cli, api, page, link (nobody signed in) or tui.
+    address text,  -- Network address of who decided, if there was one.
+    client text,  -- Its program, as it said.
+    reason text,  -- Why it was decided so.
+    requested_with text,  -- The credential by which its job was submitted: of a critical request it does not decide.
+    decided_with text,  -- The credential of decided_by; null where nobody signed in.
+    CONSTRAINT approval_pkey PRIMARY KEY (id),
+    CONSTRAINT approval_token_digest_key UNIQUE (token_digest),
+    CONSTRAINT approval_address_check CHECK (length(address) <= 200),
+    CONSTRAINT approval_channel_check CHECK (length(channel) <= 50),
+    CONSTRAINT approval_check CHECK (asked_digest = sha256(convert_to(asked::text, 'UTF8'::name))),
+    CONSTRAINT approval_check1 CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'::name))),
+    CONSTRAINT approval_client_check CHECK (length(client) <= 500),
+    CONSTRAINT approval_decided_by_check CHECK (length(decided_by) >= 1 AND length(decided_by) <= 200),
+    CONSTRAINT approval_effect_check CHECK (length(effect) <= 1000),
+    CONSTRAINT approval_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
+    CONSTRAINT approval_on_deny_check CHECK (on_deny = ANY (ARRAY['tell'::text, 'fail'::text])),
+    CONSTRAINT approval_on_expiry_check CHECK (on_expiry = ANY (ARRAY['tell'::text, 'fail'::text])),
+    CONSTRAINT approval_people_check CHECK (people >= 1 AND people <= 10),
+    CONSTRAINT approval_policy_check CHECK (length(policy) <= 1000),
+    CONSTRAINT approval_reason_check CHECK (length(reason) <= 1000),
+    CONSTRAINT approval_risk_check CHECK (risk = ANY (ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text])),
+    CONSTRAINT approval_said_check CHECK (length(said) <= 4000),
+    CONSTRAINT approval_status_check CHECK (status = ANY (ARRAY['PENDING'::text, 'APPROVED'::text, 'DENIED'::text, 'EXPIRED'::text, 'CANCELLED'::text])),
+    CONSTRAINT approval_token_digest_check CHECK (octet_length(token_digest) = 32),
+    CONSTRAINT approval_tool_check CHECK (length(tool) >= 1 AND length(tool) <= 200),
+    CONSTRAINT approval_version_check CHECK (version >= 1),
+    CONSTRAINT critical_needs_two CHECK (risk <> 'CRITICAL'::text OR people >= 2),
+    CONSTRAINT decided_at_unless_pending CHECK ((decided_at IS NULL) = (status = 'PENDING'::text)),
+    CONSTRAINT decided_by_people CHECK ((decided_by IS NOT NULL) = (status = ANY (ARRAY['APPROVED'::text, 'DENIED'::text]))),
+    CONSTRAINT token_only_while_pending CHECK (token_digest IS NULL OR status = 'PENDING'::text)
+) WITH (fillfactor=80, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX approval_pending ON cortex.approval USING btree (risk, expires_at, id) WHERE status = 'PENDING'::text;
+CREATE INDEX approval_status ON cortex.approval USING btree (status, created_at DESC, id DESC);
+CREATE INDEX approval_decided ON cortex.approval USING btree (decided_at) WHERE decided_at IS NOT NULL;
+CREATE INDEX approval_job ON cortex.approval USING btree (job_id);
+CREATE INDEX approval_line ON cortex.approval USING btree (lineage_id, key, seq DESC);
+GRANT INSERT, SELECT, UPDATE ON cortex.approval TO cortex_runtime;
+GRANT SELECT (id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address, client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
+
+-- Who agreed to what; append-only. Those count that agreed to the arguments as they stand.
+CREATE TABLE cortex.approval_vote (
+    approval_id uuid NOT NULL,  -- The request.
+    person text NOT NULL,  -- Who.
+    digest bytea NOT NULL,  -- SHA-256 of the arguments that were agreed to.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    channel text NOT NULL,  -- cli, api, page, link (nobody signed in) or tui.
+    address text,  -- Network address.
+    client text,  -- Program.
+    reason text,  -- Why.
+    old json,  -- The arguments before, if this person edited them.
+    credential text NOT NULL DEFAULT ''::text,  -- What showed who it was: os:UID@HOST, token:ID or db:LOGIN; empty where nobody signed in, and before there were any.
+    CONSTRAINT approval_vote_pkey PRIMARY KEY (approval_id, person, digest, credential),
+    CONSTRAINT approval_vote_person_check CHECK (length(person) >= 1 AND length(person) <= 200)
+);
+CREATE INDEX approval_vote_at ON cortex.approval_vote USING btree (at);
+GRANT INSERT, SELECT ON cortex.approval_vote TO cortex_runtime;
+GRANT SELECT ON cortex.approval_vote TO cortex_reader;
+
+CREATE TRIGGER approval_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.approval_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+CREATE FUNCTION cortex.approval_is_final()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF (NEW.id, NEW.job_id, NEW.lineage_id, NEW.key, NEW.risk, NEW.people, NEW.asked_digest, NEW.asked::text)
+       IS DISTINCT FROM
+       (OLD.id, OLD.job_id, OLD.lineage_id, OLD.key, OLD.risk, OLD.people, OLD.asked_digest, OLD.asked::text)
+       OR NEW.tool IS DISTINCT FROM OLD.tool THEN
+        RAISE EXCEPTION 'what approval % asks for is immutable', OLD.id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status <> 'PENDING' THEN
+        RAISE EXCEPTION 'approval % is % already', OLD.id, OLD.status USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.status <> 'PENDING' THEN
+        NEW.spent_digest := OLD.token_digest;
+    END IF;
+    RETURN NEW;
+END $function$;
+
+CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
+
+-- What names of one person have in common: case, blanks and ways to write a letter do not count.
+CREATE FUNCTION cortex.same_person(name text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+RETURN lower(btrim(regexp_replace(NORMALIZE(name, NFKC), '\s+'::text, ' '::text, 'g'::text)));
+
+-- How many different credentials agreed to these arguments.
+CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE
+RETURN (SELECT (count(DISTINCT CASE v.credential WHEN ''::text THEN ('name:'::text || cortex.same_person(v.person)) ELSE v.credential END))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
+
+-- The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
+CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text, by_client text, edited json, with_credential text)
+ RETURNS TABLE(outcome text, votes integer)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    its_task bigint;
+    held cortex.approval;
+    agreed int;
+    stands json;
+    stands_digest bytea;
+BEGIN
+    SELECT a.job_id INTO owner FROM cortex.approval a WHERE a.id = of_approval;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', 0;
+        RETURN;
+    END IF;
+    -- In the order of all locks. After these nobody can suspend, resume or end the job beside this.
+    SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
+    IF NOT FOUND THEN
+        -- It got its task, or lost it, while the locks were waited for: a suspend under way would not see this.
+        RETURN QUERY SELECT 'again', 0;
+        RETURN;
+    END IF;
+    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    stands := coalesce(edited, held.arguments);
+    stands_digest := sha256(convert_to(stands::text, 'UTF8'));
+    agreed := cortex.agreed(of_approval, held.digest);
+
+    outcome := CASE
+        WHEN held.status <> 'PENDING' THEN 'already'
+        WHEN held.expires_at <= cortex.now() THEN 'expired'
+        WHEN seen <> held.digest THEN 'changed'
+        WHEN NOT is_approved THEN NULL
+        WHEN held.people > 1 AND with_credential IS NULL THEN 'no_credential'
+        WHEN held.risk = 'CRITICAL' AND (with_credential = held.requested_with
+                                         OR cortex.same_person(person) = cortex.same_person(held.requested_by))
+            THEN 'own_request'
+        WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
+        WHEN stands_digest = held.digest AND EXISTS (
+            SELECT FROM cortex.approval_vote v
+            WHERE v.approval_id = of_approval AND v.digest = held.digest
+              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
+            THEN 'agreed_before'
+        END;
+    IF outcome IS NOT NULL THEN
+        RETURN QUERY SELECT outcome, agreed;
+        RETURN;
+    END IF;
+
+    IF NOT is_approved THEN
+        UPDATE cortex.approval a
+        SET status = 'DENIED', decided_at = cortex.now(), decided_by = person, reason = why, channel = by_channel,
+            address = by_address, client = by_client, token_digest = NULL, decided_with = with_credential
+        WHERE a.id = of_approval;
+        outcome := 'denied';
+    ELSE
+        INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
+        SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
+               CASE WHEN stands_digest <> held.digest THEN held.arguments END
+        -- Edited back to what they agreed to before, it is no second vote.
+        WHERE NOT EXISTS (
+            SELECT FROM cortex.approval_vote v
+            WHERE v.approval_id = of_approval AND v.digest = stands_digest
+              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
+        ON CONFLICT DO NOTHING;
+        agreed := cortex.agreed(of_approval, stands_digest);
+        UPDATE cortex.approval a
+        SET arguments = stands, digest = stands_digest,
+            version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
+            edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
+            status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
+            decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
+            decided_by = CASE WHEN agreed >= a.people THEN person END,
+            decided_with = CASE WHEN agreed >= a.people THEN with_credential END,
+            reason = CASE WHEN agreed >= a.people THEN why END,
+            channel = CASE WHEN agreed >= a.people THEN by_channel END,
+            address = CASE WHEN agreed >= a.people THEN by_address END,
+            client = CASE WHEN agreed >= a.people THEN by_client END,
+            token_digest = CASE WHEN agreed >= a.people THEN NULL ELSE a.token_digest END
+        WHERE a.id = of_approval;
+        outcome := CASE WHEN agreed >= held.people THEN 'approved' ELSE 'agreed' END;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
+            held.key, held.agent_id, held.agent_version,
+            jsonb_build_object('by', person, 'credential', with_credential, 'reason', why, 'channel', by_channel,
+                               'address', by_address, 'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
+                               'was_edited', stands_digest <> held.asked_digest));
+    IF outcome <> 'agreed' THEN
+        IF outcome = 'denied' AND held.on_deny = 'fail' THEN
+            UPDATE cortex.job j
+            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
+                error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
+                    coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
+            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
+        ELSE
+            PERFORM cortex.let_go(held.job_id);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT outcome, agreed;
+END $function$;
+
+-- Closes up to so many requests that nobody decided in time; what follows is what each asked for. Returns how many.
+CREATE FUNCTION cortex.expire_approvals(most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    due record;
+    its_task bigint;
+    held cortex.approval;
+    expired int := 0;
+BEGIN
+    -- One pod at a time, so that two do not wait for each other's jobs.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
+        RETURN 0;
+    END IF;
+    FOR due IN
+        SELECT a.id, a.job_id FROM (
+            SELECT found.* FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+                SELECT id, job_id, expires_at FROM cortex.approval
+                WHERE status = 'PENDING' AND risk = level.risk AND expires_at <= cortex.now()
+                ORDER BY expires_at, id LIMIT most) found
+            ORDER BY found.expires_at LIMIT most) a
+        ORDER BY a.job_id, a.id
+    LOOP
+        -- What somebody else holds is left for the next time: one job must not hold up all the others. A task that
+        -- is not got, or that came meanwhile, is not the one that the job names.
+        SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
+        PERFORM FROM cortex.job j
+        WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        UPDATE cortex.approval a SET status = 'EXPIRED', decided_at = cortex.now(), token_digest = NULL
+        WHERE a.id = due.id AND a.job_id = due.job_id AND a.status = 'PENDING'
+        RETURNING a.* INTO held;
+        CONTINUE WHEN NOT FOUND;
+        expired := expired + 1;
+        INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+        VALUES ('lifecycle', 'approval_expired', 'approval:' || held.id, held.tenant, held.job_id, held.attempt,
+                held.key, held.agent_id, held.agent_version,
+                jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
+        IF held.on_expiry = 'fail' THEN
+            UPDATE cortex.job j
+            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
+                error_class = 'PERMANENT', error_message = format(
+                    'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),
+                    to_char(held.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
+        ELSE
+            PERFORM cortex.let_go(held.job_id);
+        END IF;
+    END LOOP;
+    RETURN expired;
+END $function$;
+
+-- Whether a link lets somebody decide this request.
+CREATE FUNCTION cortex.has_link(of_approval uuid)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT a.token_digest IS NOT NULL FROM cortex.approval a WHERE a.id = of_approval $function$;
+REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_reader;
+
+-- Who may use the HTTP API. The token itself is nowhere: only its digest.
+CREATE TABLE cortex.api_token (
+    id uuid NOT NULL,  -- Its name in lists and facts.
+    name text NOT NULL,  -- Of the person who holds it: recorded with all that is done by it. A person may have several.
+    digest bytea NOT NULL,  -- SHA-256 of the token.
+    roles text[] NOT NULL,  -- viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.
+    created_by text NOT NULL,  -- Who made it.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was made.
+    expires_at timestamptz,  -- From then on it opens nothing; null: never.
+    revoked_at timestamptz,  -- When it was revoked: from then on it opens nothing.
+    revoked_by text,  -- Who revoked it.
+    last_used_at timestamptz,  -- When it was last used, to a minute.
+    CONSTRAINT api_token_pkey PRIMARY KEY (id),
+    CONSTRAINT api_token_digest_key UNIQUE (digest),
+    CONSTRAINT api_token_created_by_check CHECK (length(created_by) >= 1 AND length(created_by) <= 200),
+    CONSTRAINT api_token_digest_check CHECK (octet_length(digest) = 32),
+    CONSTRAINT api_token_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
+    CONSTRAINT api_token_revoked_by_check CHECK (length(revoked_by) >= 1 AND length(revoked_by) <= 200),
+    CONSTRAINT api_token_roles_check CHECK (cardinality(roles) >= 1 AND cardinality(roles) <= 4 AND roles <@ ARRAY['viewer'::text, 'approver'::text, 'operator'::text, 'admin'::text]),
+    CONSTRAINT revoked_by_only_when_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
+);
+CREATE INDEX api_token_name ON cortex.api_token USING btree (name, created_at);
+CREATE INDEX api_token_newest ON cortex.api_token USING btree (created_at, id);
+GRANT INSERT, SELECT ON cortex.api_token TO cortex_runtime;
+GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
+
+-- People who signed in on a page with their token; as good as the token, and no longer.
+CREATE TABLE cortex.api_session (
+    digest bytea NOT NULL,  -- SHA-256 of the cookie.
+    token_id uuid NOT NULL,  -- The token that they signed in with: revoked or expired, it ends the session.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When they signed in.
+    expires_at timestamptz NOT NULL,  -- From then on they must sign in again.
+    CONSTRAINT api_session_pkey PRIMARY KEY (digest),
+    CONSTRAINT api_session_token_id_fkey FOREIGN KEY (token_id) REFERENCES cortex.api_token(id),
+    CONSTRAINT api_session_digest_check CHECK (octet_length(digest) = 32)
+);
+CREATE INDEX api_session_expiry ON cortex.api_session USING btree (expires_at);
+CREATE INDEX api_session_token ON cortex.api_session USING btree (token_id);
+GRANT DELETE, INSERT, SELECT ON cortex.api_session TO cortex_runtime;
+GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
+
+-- Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.
+CREATE TABLE cortex.idempotency_key (
+    key text COLLATE "C" NOT NULL,  -- What the caller chose: 1 to 255 visible ASCII characters.
+    digest bytea NOT NULL,  -- SHA-256 of the operation and the canonical request: the same key must ask the same.
+    operation text NOT NULL,  -- What was asked for, such as jobs.submit.
+    status text NOT NULL DEFAULT 'pending'::text,  -- pending: its transaction is under way, which nobody else sees · completed: the response stands · failed: the error does.
+    response jsonb,  -- What the caller was told, and is told again.
+    error jsonb,  -- The permanent error that the caller was told: code, message and hint.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the key was first used.
+    expires_at timestamptz NOT NULL,  -- From then on it counts as free, and is swept.
+    CONSTRAINT idempotency_key_pkey PRIMARY KEY (key),
+    CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'::text)),
+    CONSTRAINT idempotency_key_digest_check CHECK (octet_length(digest) = 32),
+    CONSTRAINT idempotency_key_error_check CHECK (error ?& ARRAY['code'::text, 'message'::text, 'hint'::text]),
+    CONSTRAINT idempotency_key_key_check CHECK (key ~ '^[!-~]{1,255}$'::text),
+    CONSTRAINT idempotency_key_operation_check CHECK (length(operation) >= 1 AND length(operation) <= 100),
+    CONSTRAINT idempotency_key_response_check CHECK (octet_length(response::text) <= 2097152),
+    CONSTRAINT idempotency_key_status_check CHECK (status = ANY (ARRAY['pending'::text, 'completed'::text, 'failed'::text])),
+    CONSTRAINT response_only_when_completed CHECK ((response IS NOT NULL) = (status = 'completed'::text))
+);
+CREATE INDEX idempotency_key_expiry ON cortex.idempotency_key USING btree (expires_at);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.idempotency_key TO cortex_runtime;
+
+-- Who watches which job just now: only what is watched is sent as it is said. Transient, lost in a crash.
+CREATE UNLOGGED TABLE cortex.watch (
+    job_id uuid NOT NULL,  -- The job. No foreign key: a watch outlives nothing.
+    watcher uuid NOT NULL,  -- A pod on behalf of its clients, or a terminal: random, new with each start.
+    pod_id uuid,  -- The pod that ran the job when the watch was last renewed: who has to send.
+    asked_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the newest of its followers came: all is sent again that was said before, since that one lacks it.
+    until timestamptz NOT NULL,  -- When it lapses: its watcher renews it while it watches.
+    is_polled boolean NOT NULL DEFAULT false,  -- Its watcher hears no notifications: what is sent is to be kept for it, too.
+    CONSTRAINT watch_pkey PRIMARY KEY (job_id, watcher)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX watch_pod ON cortex.watch USING btree (pod_id) WHERE pod_id IS NOT NULL;
+CREATE INDEX watch_until ON cortex.watch USING btree (until);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.watch TO cortex_runtime;
+
+-- What models said in the last seconds, for watchers that hear no notifications. Transient, lost in a crash.
+CREATE UNLOGGED TABLE cortex.said (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- In the order of coming; of two pods the later one may be there first.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was sent.
+    payload text NOT NULL,  -- As it was notified.
+    CONSTRAINT said_pkey PRIMARY KEY (id),
+    CONSTRAINT said_payload_check CHECK (octet_length(payload) < 8000)
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX said_at ON cortex.said USING btree (at);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.said TO cortex_runtime;
+GRANT SELECT ON cortex.said TO cortex_reader;
+
+-- What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.
+CREATE FUNCTION cortex.waits_for(waiting_on text)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    IF waiting_on = 'effects:all' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'freeze', 'by', b.forced_by, 'reason', b.forced_reason,
+                                      'frozen_at', b.forced_at)
+            FROM cortex.breaker b WHERE b.name = waiting_on AND b.state <> 'CLOSED');
+    ELSIF waiting_on LIKE 'quota:%' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'quota', 'tool', q.tool, 'argument', q.argument, 'unit', q.unit,
+                                      'period', q.period, 'limit', q.limit_amount::text,
+                                      'used', coalesce(u.used, 0)::text, 'resets_at', w.resets_at)
+            FROM cortex.quota q
+            CROSS JOIN LATERAL (
+                SELECT b.began_at, b.began_at + ('1 ' || q.period)::interval AS resets_at
+                FROM (SELECT cortex.quota_began(q.period, cortex.now()) AS began_at) b) w
+            LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = w.began_at
+            WHERE q.name = substr(waiting_on, length('quota:') + 1));
+    ELSIF waiting_on ~ '^approval:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'approval', 'id', a.id, 'what', coalesce(a.tool, a.key), 'risk', a.risk,
+                                      'people', a.people, 'agreed', cortex.agreed(a.id, a.digest),
+                                      'status', a.status, 'requested_by', a.requested_by, 'expires_at', a.expires_at)
+            FROM cortex.approval a WHERE a.id = substr(waiting_on, length('approval:') + 1)::uuid);
+    ELSIF waiting_on ~ '^effect:[0-9a-f-]{36}$' THEN
+        RETURN (
+            SELECT jsonb_build_object('kind', 'effect', 'id', e.id, 'tool', e.tool, 'status', e.status, 'why', e.why)
+            FROM cortex.effect e WHERE e.id = substr(waiting_on, length('effect:') + 1)::uuid);
+    END IF;
+    RETURN NULL;
+END $function$;
+
+-- A tool that jobs wait for and no ready pod has; null: there is none.
+CREATE FUNCTION cortex.lacking_tool()
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$
+SELECT lack.name FROM (
+    (SELECT 1 AS nth, coalesce((
+                SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
+                    SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
+                left(array_to_string(s.tools, ', '), 60)) AS name  -- one pod has this one, another that one
+     FROM cortex.tool_set s
+     WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
+       AND NOT EXISTS (
+           SELECT FROM cortex.pod p
+           WHERE p.state = 'READY' AND 'run_agent' = ANY (p.job_types) AND s.tools <@ p.tools)
+     ORDER BY s.task LIMIT 1)
+    UNION ALL
+    (SELECT 2, substr(waits.waiting_on, 7)
+     FROM (SELECT j.waiting_on FROM cortex.job j
+           WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
+     WHERE NOT EXISTS (
+         SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
+     ORDER BY waits.waiting_on LIMIT 1)) lack
+WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- else nothing runs at all
+ORDER BY lack.nth LIMIT 1 $function$;
+REVOKE EXECUTE ON FUNCTION cortex.lacking_tool() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_reader;
+
+-- What stands at the top of every screen, in one row; each count ends at the given one. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that somebody must let go on; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run free.
+CREATE FUNCTION cortex.head(counted integer)
+ RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, lacking text, is_unsafe boolean)
+ LANGUAGE sql
+ STABLE
+AS $function$
+SELECT clock.now, waiting.count, waiting.first_expiry,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.breaker b WHERE (b.state <> 'CLOSED' OR b.failures > 0)
+              AND cortex.breaker_state(b.state, b.open_until) = 'OPEN' AND b.name <> 'effects:all' LIMIT counted) open)::int,
+       EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED'),
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
+       pods.ready, pods.living,
+       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job'::regclass),
+       (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,
+       (SELECT count(*) FROM (
+            (SELECT FROM cortex.job j
+             WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
+               AND j.waiting_on LIKE 'budget:%' LIMIT counted)
+            UNION ALL
+            (SELECT FROM cortex.job j
+             WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
+            LIMIT counted) spent)::int,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job j
+            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on LIKE 'person:%' LIMIT counted) needed)::int,
+       pods.lost, cortex.lacking_tool(), pods.is_unsafe
+FROM (SELECT cortex.now() AS now) clock,
+LATERAL (
+    SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
+    FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+        SELECT count(*) AS count, min(a.expires_at) AS first_expiry FROM (
+            SELECT p.expires_at FROM cortex.approval p
+            WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
+            ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
+LATERAL (
+    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
+           count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
+           coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
+    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+                 o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
+          FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $function$;
+REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_reader;

@@ -1,0 +1,319 @@
+"""Generates docs/reference from the code: `python -m tests.support.reference_pages`."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from cortex.agent.tools import BUILT_IN
+from cortex.cli.failures import EXIT_CODES
+from cortex.cli.main import cli
+from cortex.cli.options import Command
+from cortex.config import Settings
+from cortex.domain import breaker, errors
+from cortex.domain.failure import CODES
+from cortex.domain.job import TRANSITIONS
+from cortex.domain.phrases import NOTHING
+from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
+from cortex.domain.retry import CALL_RETRIES
+from cortex.domain.timeouts import TIMEOUTS
+from cortex.http.framework.route import PUBLIC
+from cortex.http.routes import ALL
+from cortex.runtime.metrics.metrics_catalogue import METRICS
+from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
+from cortex_tui.key_table import shown
+from cortex_tui.keys import KEYS
+
+FOLDER: Final = Path(__file__).parent.parent.parent / "docs" / "reference"
+NOTE: Final = (
+    "<!-- Generated from the code by `python -m tests.support.reference_pages`; do not edit. -->"
+)
+SETTINGS: Final = """\
+A flag wins over an environment variable (`CORTEX_SLOTS=200`), that over `cortex.toml` in the
+working directory, and that over `config.toml` in the user's configuration directory."""
+ERRORS: Final = """\
+A failed command prints one line that names the thing, the value and the way out, and exits with a
+code other than 0. `--json` prints `{"error": {"code", "message", "hint"}}`; `--debug` adds the
+traceback. Codes are stable."""
+STATES: Final = """\
+Every job is in one of seven states. Lists and pages show `○ pend`, `● run`, `↻ retry`, `✓ done`,
+`✗ fail` and `⊘ canc`. A job that waits for a person shows what it waits for:
+
+- `◆ asks`: an approval;
+- `? effect`: an effect with an unknown outcome;
+- `$ budget`: a spent budget or quota;
+- `! person`: anything else that a person has to fix, such as an account without credit.
+
+Each word is a filter: `status:effect`. `status:appr` matches every `WAITING_FOR_APPROVAL`."""
+Rows = Iterable[list[str]]
+
+
+def _settings() -> Rows:
+    for field in attrs.fields(Settings):
+        yield [_code(field.name), _shown(field.default), field.metadata["doc"]]
+
+
+def _states() -> Rows:
+    for state, reachable in TRANSITIONS.items():
+        names = [to.value for to in TRANSITIONS if to in reachable]
+        yield [_code(state.value), ", ".join(names) or "none"]
+
+
+def _errors() -> Rows:
+    seen = {}
+    for each in _families(errors.CortexError):
+        if each.__module__ == errors.__name__:
+            doc = (each.__doc__ or "").strip().splitlines()[0]
+            seen[each.code] = [_code(each.code), str(each.exit_code), doc]
+    return seen.values()
+
+
+def _exit_codes() -> Rows:
+    for code, meaning in EXIT_CODES.items():
+        yield [str(code), meaning]
+
+
+def _policies() -> Rows:
+    for name, policy in [*POLICIES.items(), ("any other", DEFAULT)]:
+        backoff = policy.backoff
+        figures = (policy.worker_attempts, policy.max_retries, backoff.base_s, backoff.cap_s)
+        times = (backoff.multiplier, policy.timeout_s, policy.call_s, policy.connect_s)
+        label = _code(name) if name in POLICIES else name
+        yield [label, *(_shown(float(each)) for each in (*figures, *times))]
+
+
+def _limits() -> Rows:
+    yield ["a job", "by its type", f"{JOB_HARD:g} times that"]
+    for limit in TIMEOUTS.values():
+        yield [limit.of, _shown(limit.default_s), _shown(limit.hard_s)]
+    for name, tool in sorted(BUILT_IN.items()):
+        if tool.timeout_s != TIMEOUTS["tool_call"].default_s:
+            hard_s = _shown(TIMEOUTS["tool_call"].hard_s)
+            yield [f"tool {_code(name)}", _shown(tool.timeout_s), hard_s]
+
+
+def _call_retries() -> Rows:
+    for name, retry in CALL_RETRIES.items():
+        figures = (retry.base_s, retry.cap_s, float(retry.attempts))
+        yield [_code(name), *(_shown(each) for each in figures)]
+
+
+def _classes() -> Rows:
+    for code, meaning in CODES.items():
+        told = meaning.told + ("; a person is told at once" if meaning.is_escalated else "")
+        yield [_code(code), meaning.cls.value, told]
+
+
+def _breakers() -> Rows:
+    for kind, policy in breaker.POLICIES.items():
+        escalates = NOTHING if policy.escalates_after is None else str(policy.escalates_after)
+        figures = [
+            str(policy.opens_after),
+            str(policy.volume_min or NOTHING),
+            _shown(policy.open_s),
+        ]
+        yield [_code(f"{kind}:NAME"), *figures, str(policy.closes_after), escalates]
+
+
+def _metrics() -> Rows:
+    for metric in METRICS:
+        labels = ", ".join(map(_code, metric.labels)) or NOTHING
+        yield [_code(metric.name), metric.kind, labels, metric.help]
+
+
+def _routes() -> Rows:
+    for route in ALL:
+        role = "all" if route.role is PUBLIC else str(route.role).lower()
+        yield [_code(f"{route.method} {route.path}"), role, route.summary]
+
+
+def _keys(group: str) -> Rows:
+    for key in (each for each in KEYS if each.group == group):
+        signs = " ".join(_code(shown(each).replace("|", r"\|")) for each in key.keys)
+        yield [signs, _place(key), key.help, _code(key.id)]
+
+
+def _place(key: Key) -> str:
+    if EVERYWHERE in key.where:
+        return "everywhere"
+    return "lists and pages" if key.where == LISTS else ", ".join(key.where)
+
+
+def _keys_of(group: str) -> Callable[[], Rows]:
+    return lambda: _keys(group)
+
+
+def _usage(command: click.Command, path: str) -> str:
+    context = click.Context(command, info_name=path)
+    return " ".join([path, *command.collect_usage_pieces(context)])
+
+
+def _parameters(command: click.Command) -> Rows:
+    common = Command.common if isinstance(command, Command) else ()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter not in common and not parameter.hidden:
+            context = click.Context(command)
+            names, text = parameter.get_help_record(context) or ("", "")
+            yield [_code(names.replace("|", r"\|")), text.replace("|", r"\|")]
+
+
+def _leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _leaves(command, f"{path} {name}")
+        elif command is not None:
+            yield f"{path} {name}", command
+
+
+def _commands_page() -> str:
+    parts = [
+        "# Commands",
+        NOTE,
+        "`cortex COMMAND --help` prints the same. Every command takes the common options, too.",
+    ]
+    commands = list(_leaves(cli, "cortex"))
+    parts.append(
+        _table(
+            "command | what it does",
+            ([f"[`{path}`](#{_anchor(path)})", _first_line(each)] for path, each in commands),
+        )
+    )
+    for path, command in commands:
+        parts += [f"## {path}", f"    {_usage(command, path)}", _help_text(command)]
+        rows = list(_parameters(command))
+        if rows:
+            parts.append(_table("option | what it does", rows))
+    common = click.Command("cortex", params=list(Command.common))
+    parts += [
+        "## Common options",
+        _table("option | what it does", _parameters(common)),
+        "## Exit codes",
+        _table("exit code | meaning", _exit_codes()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _anchor(path: str) -> str:
+    return path.replace(" ", "-")
+
+
+def _first_line(command: click.Command) -> str:
+    return _help_text(command).split("\n\n")[0].split("\n")[0]
+
+
+def _help_text(command: click.Command) -> str:
+    return inspect.cleandoc((command.help or "").replace("\b\n", ""))
+
+
+Section = tuple[str, str, str, Callable[[], Rows]]
+"""Title, text before the table, head of the table, rows."""
+
+PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
+    "settings": (
+        "Settings",
+        SETTINGS,
+        (("", "", "setting | default | meaning", _settings),),
+    ),
+    "http-api": (
+        "HTTP API",
+        "See [the guide](../guides/http.md). `GET /v1/openapi.json` describes every body.",
+        (("", "", "route | role | what it does", _routes),),
+    ),
+    "metrics": (
+        "Metrics",
+        "Alert rules: [alerts.yaml](../../packaging/prometheus/alerts.yaml).",
+        (("", "", "metric | type | labels | meaning", _metrics),),
+    ),
+    "errors": (
+        "Errors",
+        ERRORS,
+        (
+            ("Error codes", "", "code | exit | meaning", _errors),
+            ("Exit codes", "", "exit code | meaning", _exit_codes),
+            (
+                "Failures of jobs",
+                "The class decides what happens next: see [failures](../guides/failures.md).",
+                "code | class | meaning",
+                _classes,
+            ),
+        ),
+    ),
+    "policies": (
+        "Policies",
+        "What applies unless the job's code, its agent or its submission says otherwise.",
+        (
+            (
+                "Job types",
+                "",
+                "type | attempts | retries | base s | cap s | times | job s | call s | connect s",
+                _policies,
+            ),
+            ("Retries of one call", "", "urgency | base s | cap s | attempts", _call_retries),
+            (
+                "Time limits",
+                "An inner limit is capped by what is left of the outer one.",
+                "limit of | default s | at most s",
+                _limits,
+            ),
+            (
+                "Circuit breakers",
+                "",
+                "breaker | opens after | of at least | open s | closes after | escalates after",
+                _breakers,
+            ),
+        ),
+    ),
+    "states": (
+        "States",
+        STATES,
+        (("", "", "state | next states", _states),),
+    ),
+    "keys": (
+        "Keys of the terminal UI",
+        "`?` shows the keys of the current screen; `keys.toml` assigns other keys to an id.",
+        tuple((group, "", "keys | where | what they do | id", _keys_of(group)) for group in GROUPS),
+    ),
+}
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Each page with the text that it must have."""
+    yield FOLDER / "commands.md", _commands_page()
+    for name, (title, text, sections) in PAGES.items():
+        parts = [f"# {title}", NOTE, text]
+        for heading, before, head, rows in sections:
+            parts += [f"## {heading}"] if heading else []
+            parts += [before] if before else []
+            parts.append(_table(head, rows()))
+        yield FOLDER / f"{name}.md", "\n\n".join(parts) + "\n"
+
+
+def _table(head: str, rows: Rows) -> str:
+    lines = [f"| {head} |", "|" + "---|" * (head.count("|") + 1)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _families(base: type[errors.CortexError]) -> Iterator[type[errors.CortexError]]:
+    yield base
+    for child in base.__subclasses__():
+        yield from _families(child)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in pages():
+        path.write_text(text, "utf-8")
