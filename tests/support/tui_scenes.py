@@ -114,7 +114,7 @@ def hostile(cluster: FakeBackend) -> None:
         checkpoint={"cost_usd": "1234567.5"},
     )
     output = {"output": '{"content": [{"text": "' + "x" * 99, "output_bytes": 10**9, "why": LINES}
-    cluster.one.details = {step["key"]: output for step in steps}
+    cluster.one.details = {step.key: output for step in steps}
     troubles = [("breaker", MARKUP), ("pod", HOSTILE), ("approval", WIDE_TEXT)]
     cluster.pulse.found = [
         Trouble(kind=kind, name=name, word=name, at=now) for kind, name in troubles

@@ -18,6 +18,7 @@ from cortex.domain.quota import Quota
 from cortex.store.approvals import Ruling, Verdict
 from cortex.store.job_choice import Choice, Done
 from cortex.store.job_pages import JobPage
+from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head, JobsSeen
 from cortex.store.pods import PodRow
 from cortex.store.pulse import Figures, Recent, Trouble
@@ -26,8 +27,6 @@ from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import BulkVerb
 from cortex_tui.model.inbox import InboxRow
 
-JobRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
 LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
@@ -111,20 +110,18 @@ class Listening(Protocol):
 class Job(Protocol):
     """One job."""
 
-    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
         """Return a job, and as its `steps` those after a number, or the newest; see `job_view`.
 
         Its `head` is the head of the screen.
         """
         ...
 
-    async def steps_before(
-        self, job_id: UUID, *, before: int, limit: int
-    ) -> Sequence[Mapping[str, Any]]:
+    async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         """Return the steps just before a number, in order."""
         ...
 
-    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+    async def detail(self, job_id: UUID, key: str) -> StepDetail:
         """Return a step in full, by its key; see `job_view`."""
         ...
 

@@ -9,7 +9,8 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm
 from cortex.store.job_pages import JobPage
-from cortex_tui.backend.protocol import JobRow, Jobs
+from cortex.store.jobs import ListedJob
+from cortex_tui.backend.protocol import Jobs
 
 
 class Order(Enum):
@@ -39,13 +40,13 @@ def listed(order: Order, which: JobFilter) -> JobFilter | None:
     return attrs.evolve(which, states=in_retry or (StateTerm(JobStatus.RETRY),))
 
 
-def place_of(order: Order, row: JobRow) -> JobPlace | None:
+def place_of(order: Order, row: ListedJob) -> JobPlace | None:
     """Return where the list goes on beside a row; None: it would not be listed now."""
-    at = row["next_retry_at" if order is Order.DUE else "created_at"]
-    return None if at is None else JobPlace(row["id"], at)
+    at = row.next_retry_at if order is Order.DUE else row.created_at
+    return None if at is None else JobPlace(row.id, at)
 
 
-def first_place(order: Order, rows: Sequence[JobRow]) -> JobPlace | None:
+def first_place(order: Order, rows: Sequence[ListedJob]) -> JobPlace | None:
     """Return the place of the first row; None: there is none."""
     return place_of(order, rows[0]) if rows else None
 
