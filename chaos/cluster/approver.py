@@ -22,7 +22,7 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 
 LOOK_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0
@@ -113,7 +113,7 @@ class Approver:
     async def _say(
         self, db: Database, approval: dict[str, Any], by: str, *, is_approved: bool
     ) -> None:
-        verdict = Verdict(
+        verdict = Vote(
             approval_id=approval["id"],
             is_approved=is_approved,
             by=by,

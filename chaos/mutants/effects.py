@@ -179,7 +179,7 @@ MUTANTS: Final = (
         invariant="I16",
         patches=(
             Patch(
-                "cortex/runtime/calls/breaker_line.py",
+                "cortex/runtime/calls/breaker_handle.py",
                 "now + RAMP_PROOF_S, now + idle_s\n",
                 "now + RAMP_PROOF_S, now\n",
             ),

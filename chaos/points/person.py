@@ -12,7 +12,7 @@ from chaos.points.programs import Program
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 
 LOOK_S: Final = 0.1
 NAME: Final = "ann"
@@ -43,7 +43,7 @@ async def _look(trial: Trial, program: Program) -> None:
 
 
 async def _agree(trial: Trial, request: dict[str, Any]) -> None:
-    verdict = Verdict(
+    verdict = Vote(
         approval_id=request["id"],
         is_approved=True,
         by=NAME,

@@ -22,7 +22,7 @@ from cortex.domain.policy import request_of
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 
 PAUSE_S: Final = (0.2, 2.0)
 AGAIN_SHARE: Final = 0.2
@@ -137,7 +137,7 @@ class People:
         await self._say(approval, by, is_approved=False)
 
     async def _say(self, approval: dict[str, Any], by: str, *, is_approved: bool) -> None:
-        verdict = Verdict(
+        verdict = Vote(
             approval_id=approval["id"],
             is_approved=is_approved,
             by=by,

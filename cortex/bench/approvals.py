@@ -14,7 +14,7 @@ from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Submission
 from cortex.postgres.bridge import Port
 from cortex.store import approvals, jobs
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 
 WARM_UP: Final = 20
 LOOK_S: Final = 0.01
@@ -64,12 +64,12 @@ async def _decide_each(port: Port, count: int) -> list[float]:
     return waits_ms
 
 
-async def _asked(port: Port, job_id: UUID) -> Verdict:
+async def _asked(port: Port, job_id: UUID) -> Vote:
     """Wait until the job asks; return a yes to it."""
     with trio.move_on_after(BOUND_S):
         while True:
             for request in await port(approvals.of_job, job_id):
-                return Verdict(
+                return Vote(
                     approval_id=request["id"],
                     is_approved=True,
                     by="bench",

@@ -13,7 +13,7 @@ from cortex.cli.target import data_dir, database, settings_from
 from cortex.config import Settings, origins
 from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.why_facts import SILENT_S
 from cortex.postgres import migrate
@@ -134,7 +134,8 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     rows = call(breakers.page)
     yield doctor.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
     yield doctor.of_letters(
-        waiting=figures.letters[LetterState.OPEN], escalated=figures.letters[LetterState.ESCALATED]
+        waiting=figures.letters[DeadLetterState.OPEN],
+        escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
 

@@ -17,7 +17,7 @@ from cortex.domain.errors import OutcomeUnknownError, UsageError
 from cortex.domain.idempotency import KeyPendingError, checked_key, request_digest
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store.idempotency import Answer, guarded, unguarded
+from cortex.store.idempotency import GuardedResponse, guarded, unguarded
 
 PENDING_MAX_S: Final = 10.0
 """No transaction lasts longer: its connection is cut."""
@@ -77,7 +77,7 @@ def _asked(
     key: str,
     operation: str,
     digest: bytes,
-) -> Answer:
+) -> GuardedResponse:
     """Ask until there is an answer: while the key is in use, and when a reply was lost."""
     chance = system_chance()
     give_up_at = time.monotonic() + PENDING_MAX_S

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.domain.dead_act import RATE_MAX, RATE_MIN
+from cortex.domain.bulk_operation import RATE_MAX, RATE_MIN
 
 BATCH_S: Final = 0.5
 """A batch has as many as the rate lets through in this time."""

@@ -36,13 +36,13 @@ class AnswerPiece:
 
 
 @attrs.frozen
-class LookHint:
+class PollHint:
     """Something was committed of a job: who follows it should look at the record."""
 
     job_id: UUID
 
 
-Message = AnswerPiece | LookHint
+Message = AnswerPiece | PollHint
 
 
 def payloads(messages: Iterable[Message]) -> list[str]:
@@ -73,7 +73,7 @@ def messages_of(payload: str) -> list[Message]:
 
 
 @attrs.define
-class _Answer:
+class _ReceivedAnswer:
     """How far one answer was received."""
 
     call: int
@@ -89,7 +89,7 @@ class AnswerReader:
 
     def __init__(self) -> None:
         self._attempt = 0
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, _ReceivedAnswer] = {}
         self._committed: dict[str, None] = {}
 
     def committed(self, key: str) -> None:
@@ -110,12 +110,12 @@ class AnswerReader:
             return None
         is_sent_anew = answer is not None and answer.has_gap and piece.offset == 0
         if answer is None or piece.call > answer.call or is_sent_anew:
-            answer = self._answers[piece.key] = _Answer(piece.call)
+            answer = self._answers[piece.key] = _ReceivedAnswer(piece.call)
             _keep_newest(self._answers)
         return _new_of(piece, answer)
 
 
-def _new_of(piece: AnswerPiece, answer: _Answer) -> AnswerPiece | None:
+def _new_of(piece: AnswerPiece, answer: _ReceivedAnswer) -> AnswerPiece | None:
     known = answer.end
     if piece.end <= known:
         return None
@@ -130,7 +130,7 @@ def _new_of(piece: AnswerPiece, answer: _Answer) -> AnswerPiece | None:
 
 def _rows(message: Message) -> Iterator[bytes]:
     """One message as JSON arrays, each of which fits into a payload."""
-    if isinstance(message, LookHint):
+    if isinstance(message, PollHint):
         yield orjson.dumps([str(message.job_id)])
         return
     offset, text = message.offset, message.text
@@ -163,7 +163,7 @@ def _list(rows: list[bytes]) -> str:
 def _message(row: Any) -> Message:
     match row:
         case [str(job_id)]:
-            return LookHint(UUID(job_id))
+            return PollHint(UUID(job_id))
         case [str(job_id), int(attempt), str(key), int(call), int(offset), int(end), str(text)]:
             return AnswerPiece(
                 job_id=UUID(job_id),

@@ -129,7 +129,7 @@ Follow: TypeAlias = Literal["tell", "fail"]
 
 
 @attrs.frozen(kw_only=True)
-class Mark:
+class ToolMark:
     """What a tool's author says of its danger; None: nothing."""
 
     risk: Risk | None = None
@@ -141,13 +141,13 @@ class Mark:
 
 
 @attrs.frozen(kw_only=True)
-class Call:
+class GatedCall:
     """A call that is to be judged; the arguments are plain JSON."""
 
     tool: str
     arguments: Mapping[str, Any]
     is_effect: bool
-    mark: Mark
+    mark: ToolMark
 
 
 @attrs.frozen(kw_only=True)
@@ -193,7 +193,7 @@ class ApprovalRule:
         """Whether it is for any of these tools; one for all tools always is."""
         return self.tool == "*" or any(fnmatchcase(each, self.tool) for each in tools)
 
-    def fits(self, call: Call) -> bool:
+    def fits(self, call: GatedCall) -> bool:
         """Whether it decides this call; in doubt it does if it asks people."""
         if not fnmatchcase(call.tool, self.tool):
             return False
@@ -223,7 +223,7 @@ class Gate:
 
 
 @attrs.frozen
-class Agreed:
+class ApprovalTerms:
     """What people were asked for: how dangerous it is, and how many of them must agree."""
 
     risk: Risk
@@ -233,11 +233,11 @@ class Agreed:
 Rules: TypeAlias = Sequence[ApprovalRule]
 _RISKS: Final = frozenset({"risk", "risk_at_least"})
 _MARKS: Final = tuple(
-    Mark(risk=risk, approve=approve) for risk in (None, *Risk) for approve in (True, False)
+    ToolMark(risk=risk, approve=approve) for risk in (None, *Risk) for approve in (True, False)
 )
 
 
-def gate_of(call: Call, rules: Sequence[ApprovalRule]) -> Gate | None:
+def gate_of(call: GatedCall, rules: Sequence[ApprovalRule]) -> Gate | None:
     """What must be asked of people before this call; None if it may run at once."""
     for number, rule in enumerate(rules, start=1):
         if rule.fits(call):
@@ -264,7 +264,9 @@ def rules_from_json(stored: Sequence[Mapping[str, Any]]) -> tuple[ApprovalRule, 
     return tuple(map(rule, stored))
 
 
-def beyond(asked: Call, edited: Mapping[str, Any], *, under: Agreed, rules: Rules) -> Gate | None:
+def beyond(
+    asked: GatedCall, edited: Mapping[str, Any], *, under: ApprovalTerms, rules: Rules
+) -> Gate | None:
     """Return what must be asked before the edited call if more than is `under` agreement now.
 
     Only pods know a tool's mark, so the mark of `asked` is not looked at: it may be any under which
@@ -285,7 +287,7 @@ def beyond(asked: Call, edited: Mapping[str, Any], *, under: Agreed, rules: Rule
     return needed
 
 
-def _gate(call: Call, rule: ApprovalRule, reason: str) -> Gate:
+def _gate(call: GatedCall, rule: ApprovalRule, reason: str) -> Gate:
     """The rule's words before the tool's before the defaults; never fewer people than the risk."""
     mark = call.mark
     risk = rule.risk or mark.risk or RISK_DEFAULT

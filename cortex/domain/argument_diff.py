@@ -10,7 +10,7 @@ from cortex.domain.safe import safe
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class ArgumentChange:
     """One place that differs. Both sides are JSON in which nothing is hidden; None: not there."""
 
     field: str
@@ -18,7 +18,7 @@ class Change:
     new: str | None
 
 
-def changes(old: Any, new: Any) -> list[Change]:
+def changes(old: Any, new: Any) -> list[ArgumentChange]:
     """Every place where two JSON values differ, types counted: 1, 1.0 and true are not the same.
 
     Raises `InvalidValueError` for what is no JSON.
@@ -26,7 +26,7 @@ def changes(old: Any, new: Any) -> list[Change]:
     return list(_changes(old, new, ()))
 
 
-def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
+def _changes(old: Any, new: Any, path: Path) -> Iterator[ArgumentChange]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             yield from _change(old.get(name, _ABSENT), new.get(name, _ABSENT), (*path, name))
@@ -35,15 +35,15 @@ def _changes(old: Any, new: Any, path: Path) -> Iterator[Change]:
             was, now = (each[index] if index < len(each) else _ABSENT for each in (old, new))
             yield from _change(was, now, (*path, index))
     elif canonical(old) != canonical(new):
-        yield Change(field=field_of(path), old=_shown(old), new=_shown(new))
+        yield ArgumentChange(field=field_of(path), old=_shown(old), new=_shown(new))
 
 
 _ABSENT: Final = object()
 
 
-def _change(old: Any, new: Any, path: Path) -> Iterator[Change]:
+def _change(old: Any, new: Any, path: Path) -> Iterator[ArgumentChange]:
     if old is _ABSENT or new is _ABSENT:
-        yield Change(field=field_of(path), old=_shown(old), new=_shown(new))
+        yield ArgumentChange(field=field_of(path), old=_shown(old), new=_shown(new))
     else:
         yield from _changes(old, new, path)
 

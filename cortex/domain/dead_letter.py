@@ -12,7 +12,7 @@ NEWEST: Final = 0
 """In place of an agent's version: the newest one."""
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     """What became of a failed job."""
 
     OPEN = "OPEN"
@@ -27,7 +27,7 @@ class LetterState(StrEnum):
         return self in UNRESOLVED
 
 
-UNRESOLVED: Final = (LetterState.OPEN, LetterState.ESCALATED)
+UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
 
 _CREDENTIALS: Final = "the credentials are mended"
 _THING: Final = "what it asks for exists"
@@ -52,7 +52,7 @@ _UNREADABLE: Final = "payload"
 
 
 @attrs.frozen(kw_only=True)
-class Cause:
+class FailureCause:
     """Why a job failed, and how that stands now."""
 
     code: str | None
@@ -68,7 +68,7 @@ class Cause:
     """So many steps stand before the model response that failed it; None: that was not why."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Cause":
+    def of(cls, row: Mapping[str, Any]) -> "FailureCause":
         """Return the cause of a letter, or of a group of them, as the store tells it."""
         return cls(
             code=row["error_code"],
@@ -96,25 +96,25 @@ class Cause:
 
 
 @attrs.frozen
-class Verdict:
+class TriageVerdict:
     """What the triage makes of a letter; OPEN leaves it to a person."""
 
-    state: LetterState
+    state: DeadLetterState
     reason: str | None = None
 
 
-def judge(cause: Cause) -> Verdict:
+def judge(cause: FailureCause) -> TriageVerdict:
     """Decide what becomes of a letter whose cause does not pass by itself."""
     if cause.is_unreadable:
-        return Verdict(LetterState.ARCHIVED, f"no handler can read it: {cause.message}")
+        return TriageVerdict(DeadLetterState.ARCHIVED, f"no handler can read it: {cause.message}")
     is_permanent = cause.error_class == FailureClass.PERMANENT
     if cause.is_escalated or (is_permanent and cause.code in REMEDIES):
         remedy = REMEDIES.get(cause.code or "", "a person has mended it")
-        return Verdict(LetterState.ESCALATED, f"it fails until {remedy}")
-    return Verdict(LetterState.OPEN)
+        return TriageVerdict(DeadLetterState.ESCALATED, f"it fails until {remedy}")
+    return TriageVerdict(DeadLetterState.OPEN)
 
 
-def prospect(cause: Cause, *, step: str | None) -> str:
+def prospect(cause: FailureCause, *, step: str | None) -> str:
     """Say in one line what a retry would do; `step`: the last one in the record."""
     if cause.is_unreadable:
         return "fail the same way: no handler can read its payload"
@@ -128,14 +128,14 @@ def prospect(cause: Cause, *, step: str | None) -> str:
     return f"{start}{wait} and fail the same way unless {remedy}"
 
 
-def _start(cause: Cause, step: str | None) -> str:
+def _start(cause: FailureCause, step: str | None) -> str:
     if cause.asks_again_after is not None:
         before = cause.asks_again_after
         return f"ask the model again after step {before}" if before else "ask the model again"
     return "begin anew" if step is None else f"go on after step {step}"
 
 
-def _remedy(cause: Cause) -> str | None:
+def _remedy(cause: FailureCause) -> str | None:
     """What must happen before a retry can succeed; None: nothing that is known."""
     if cause.code in REMEDIES and not cause.is_transient:
         return REMEDIES[cause.code]

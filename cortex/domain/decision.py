@@ -11,7 +11,7 @@ from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, app_delay_s, worker_dela
 
 
 @attrs.frozen(kw_only=True)
-class Used:
+class UsedRetries:
     """What a job has used of its chances, this attempt included."""
 
     attempts_spent: int
@@ -50,7 +50,9 @@ class AskPerson:
 Decision: TypeAlias = Fail | TryAgain | RetryLater | AskPerson
 
 
-def decide(failure: Failure, used: Used, backoff: Backoff, *, rng: random.Random) -> Decision:
+def decide(
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
+) -> Decision:
     """Decide what follows from a failure."""
     match failure.cls:
         case FailureClass.TRANSIENT_INFRA:
@@ -63,13 +65,15 @@ def decide(failure: Failure, used: Used, backoff: Backoff, *, rng: random.Random
             return Fail("it can never succeed as it stands")
 
 
-def _worker(used: Used) -> Decision:
+def _worker(used: UsedRetries) -> Decision:
     if used.attempts_spent >= used.max_attempts:
         return Fail(f"all {used.max_attempts} worker attempts are spent")
     return TryAgain(worker_delay_s(used.attempts_spent))
 
 
-def _application(failure: Failure, used: Used, backoff: Backoff, *, rng: random.Random) -> Decision:
+def _application(
+    failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
+) -> Decision:
     if used.retry_count >= used.max_retries:
         return Fail(f"all {used.max_retries} retries are spent")
     if failure.is_rate_limit and used.rate_limit_count >= RATE_LIMIT_RETRIES_MAX:

@@ -115,7 +115,7 @@ _SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble
 
 
 @attrs.frozen
-class TroubleSeen:
+class TroubleReport:
     """What a pod suffers from, and for how long by now."""
 
     trouble: Trouble

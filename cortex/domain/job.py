@@ -196,7 +196,7 @@ class NumberedStep:
 
 @attrs.frozen(kw_only=True)
 class EffectIntent:
-    """Ask for leave to call something outside; its answer is an `Intended`."""
+    """Ask for leave to call something outside; its answer is an `IntentReply`."""
 
     lease: Lease
     id: UUID
@@ -214,7 +214,7 @@ class EffectIntent:
 
 
 @attrs.frozen(kw_only=True)
-class Intended:
+class IntentReply:
     """The answer to an intent; see `cortex.intend` for the verdicts."""
 
     id: UUID
@@ -235,7 +235,7 @@ class Intended:
 
 
 @attrs.frozen(kw_only=True)
-class EffectTold:
+class EffectReport:
     """Record what became of an effect whose step is not done: an error follows."""
 
     lease: Lease
@@ -315,5 +315,5 @@ class Suspend:
     fact: str | None = None
 
 
-Operation = StepDone | EffectIntent | EffectTold | Finish | Release | Suspend
+Operation = StepDone | EffectIntent | EffectReport | Finish | Release | Suspend
 """What a running job may ask of the committer."""

@@ -320,7 +320,7 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
 
 
 @attrs.frozen
-class JobPlace:
+class JobCursor:
     """Where a list of jobs goes on: after it those are older, or due later.
 
     `at` None: when the job was made.
@@ -340,7 +340,7 @@ HEIRS: Final = "each goes on in a new job, from its last checkpoint"
 """What a retry of failed jobs is, for people who are asked."""
 
 
-class WhyNot(Enum):
+class Refusal(Enum):
     """Why a job stays as it is; the value follows their number: `3 had ended`."""
 
     ENDED = "had ended"
@@ -355,7 +355,7 @@ class WhyNot(Enum):
 
 
 @attrs.frozen(kw_only=True)
-class JobStanding:
+class JobSituation:
     """How a job stands towards being tried again at once."""
 
     status: JobStatus
@@ -364,12 +364,12 @@ class JobStanding:
     """None: it has no task."""
     is_later: bool
     """Its task is due in the future."""
-    letter: "LetterStanding | None" = None
+    letter: "DeadLetterSituation | None" = None
     """Its dead letter, if it has one."""
 
 
 @attrs.frozen(kw_only=True)
-class LetterStanding:
+class DeadLetterSituation:
     """How the dead letter of a failed job stands towards a retry."""
 
     is_settled: bool
@@ -377,27 +377,27 @@ class LetterStanding:
     """Another try could only fail in the same way."""
 
 
-def why_not_cancel(status: JobStatus) -> WhyNot | None:
+def why_not_cancel(status: JobStatus) -> Refusal | None:
     """Tell why a job cannot be cancelled; None if it can."""
-    return WhyNot.ENDED if status.is_terminal else None
+    return Refusal.ENDED if status.is_terminal else None
 
 
-def why_not_retry(job: JobStanding) -> WhyNot | None:
+def why_not_retry(job: JobSituation) -> Refusal | None:
     """Return why a job cannot be tried again; None if it can, a failed one in a new job."""
     is_between = job.status in (JobStatus.RUNNING, JobStatus.RETRY)
     if job.status is JobStatus.FAILED and job.letter is not None:
         if job.letter.is_settled:
-            return WhyNot.SETTLED
-        return WhyNot.HOPELESS if job.letter.is_hopeless else None
+            return Refusal.SETTLED
+        return Refusal.HOPELESS if job.letter.is_hopeless else None
     if job.status.is_terminal:
-        found = WhyNot.ENDED
+        found = Refusal.ENDED
     elif job.status is JobStatus.PENDING:
-        found = WhyNot.UNTRIED
+        found = Refusal.UNTRIED
     elif job.task_state == "LOCKED":
-        found = WhyNot.RUNNING
+        found = Refusal.RUNNING
     elif job.task_state is not None:
-        return None if is_between and job.is_later else WhyNot.DUE
+        return None if is_between and job.is_later else Refusal.DUE
     else:
         is_for_person = (job.waiting_on or "").startswith(PERSON)
-        return None if job.status is JobStatus.RETRY or is_for_person else WhyNot.WAITING
+        return None if job.status is JobStatus.RETRY or is_for_person else Refusal.WAITING
     return found

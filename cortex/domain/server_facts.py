@@ -6,7 +6,7 @@ from cortex.domain.drain import Liveness
 
 
 @attrs.frozen(kw_only=True)
-class SnapshotSeen:
+class SnapshotFacts:
     """What keeps dead rows from being cleared away."""
 
     kind: str
@@ -20,7 +20,7 @@ class SnapshotSeen:
 
 
 @attrs.frozen(kw_only=True)
-class ServerSeen:
+class ServerFacts:
     """The server as any of its users sees it."""
 
     is_standby: bool
@@ -30,12 +30,12 @@ class ServerSeen:
     connections_used: int
     connections_max: int
     """Without those reserved for superusers."""
-    snapshots: tuple[SnapshotSeen, ...]
+    snapshots: tuple[SnapshotFacts, ...]
     """The oldest ones."""
 
 
 @attrs.frozen(kw_only=True)
-class PodSeen:
+class PodFacts:
     """A pod that is said to be alive."""
 
     name: str
@@ -54,7 +54,7 @@ class PodSeen:
 
 
 @attrs.frozen(kw_only=True)
-class IntruderSeen:
+class IntruderFacts:
     """A session that holds an advisory lock of pods and can be no pod's."""
 
     name: str

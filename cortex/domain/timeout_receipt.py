@@ -99,7 +99,7 @@ class Artefact:
 
 
 @frozen(kw_only=True)
-class Change:
+class FileChange:
     """An uncommitted or untracked file of a work tree."""
 
     path: str
@@ -123,7 +123,7 @@ class WorkTree:
     """None when no branch is checked out."""
     head: str | None = None
     """Commit; None before the first."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FileChange, ...] = ()
     """The newest first."""
     change_count: int = 0
     diff: str = ""

@@ -25,7 +25,7 @@ ID_DIGITS: Final = 6
 
 
 @attrs.frozen(kw_only=True)
-class ApprovalSeen:
+class ApprovalWait:
     """The request that it waits for."""
 
     id: UUID
@@ -55,7 +55,7 @@ class ApprovalSeen:
 
 
 @attrs.frozen(kw_only=True)
-class EffectSeen:
+class EffectWait:
     """The effect of which nobody knows whether it was applied."""
 
     id: UUID
@@ -77,7 +77,7 @@ class EffectSeen:
 
 
 @attrs.frozen(kw_only=True)
-class FreezeSeen:
+class FreezeWait:
     """The freeze of all effects."""
 
     by: str
@@ -97,7 +97,7 @@ class FreezeSeen:
 
 
 @attrs.frozen(kw_only=True)
-class QuotaSeen:
+class QuotaWait:
     """The quota that has no room for its call."""
 
     quota: Quota
@@ -123,7 +123,7 @@ class QuotaSeen:
         return (f"cortex quotas set {tool} --limit N{of} --per {period} --reason TEXT",)
 
 
-Awaited: TypeAlias = ApprovalSeen | EffectSeen | FreezeSeen | QuotaSeen
+Awaited: TypeAlias = ApprovalWait | EffectWait | FreezeWait | QuotaWait
 
 
 def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
@@ -132,7 +132,7 @@ def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
         case None:
             return None
         case {"kind": "approval"}:
-            return ApprovalSeen(
+            return ApprovalWait(
                 id=UUID(seen["id"]),
                 what=seen["what"],
                 risk=Risk(seen["risk"]),
@@ -143,14 +143,14 @@ def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
                 expires_at=datetime.fromisoformat(seen["expires_at"]),
             )
         case {"kind": "effect"}:
-            return EffectSeen(
+            return EffectWait(
                 id=UUID(seen["id"]),
                 tool=seen["tool"],
                 status=EffectStatus(seen["status"]),
                 why=seen["why"],
             )
         case {"kind": "freeze"}:
-            return FreezeSeen(
+            return FreezeWait(
                 by=seen["by"],
                 reason=seen["reason"],
                 frozen_at=datetime.fromisoformat(seen["frozen_at"]),
@@ -163,7 +163,7 @@ def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
                 period=Period(seen["period"]),
                 limit=Decimal(seen["limit"]),
             )
-            return QuotaSeen(
+            return QuotaWait(
                 quota=quota,
                 used=Decimal(seen["used"]),
                 resets_at=datetime.fromisoformat(seen["resets_at"]),

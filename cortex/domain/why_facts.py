@@ -19,7 +19,7 @@ MISSING_TOOL: Final = "tools:"
 
 
 @attrs.frozen(kw_only=True)
-class TaskSeen:
+class TaskFacts:
     """The job's task."""
 
     state: str
@@ -29,7 +29,7 @@ class TaskSeen:
 
 
 @attrs.frozen(kw_only=True)
-class OwnerSeen:
+class OwnerFacts:
     """The pod that has the job."""
 
     name: str
@@ -38,7 +38,7 @@ class OwnerSeen:
 
 
 @attrs.frozen(kw_only=True)
-class QueueSeen:
+class QueueFacts:
     """The named queue that the job's task belongs to."""
 
     name: str
@@ -48,7 +48,7 @@ class QueueSeen:
 
 
 @attrs.frozen(kw_only=True)
-class PauseSeen:
+class PauseFacts:
     """A person lets nothing be claimed from the queue that the job's task is in."""
 
     queue: str | None
@@ -59,7 +59,7 @@ class PauseSeen:
 
 
 @attrs.frozen(kw_only=True)
-class FleetSeen:
+class FleetFacts:
     """The living pods, with their load at their last heartbeats."""
 
     ready_count: int
@@ -81,7 +81,7 @@ class FleetSeen:
 
 
 @attrs.frozen(kw_only=True)
-class BreakerSeen:
+class BreakerFacts:
     """The circuit breaker that the job waits on."""
 
     name: str
@@ -97,7 +97,7 @@ class BreakerSeen:
 
 
 @attrs.frozen(kw_only=True)
-class BudgetSeen:
+class BudgetFacts:
     """The budget that the job waits on."""
 
     name: str
@@ -114,7 +114,7 @@ class BudgetSeen:
 
 
 @attrs.frozen(kw_only=True)
-class AttemptSeen:
+class AttemptFacts:
     """The last attempt that ended before the job did."""
 
     attempt: int
@@ -152,13 +152,13 @@ class WhyFacts:
     """Number and key of the last committed step."""
     ahead_count: int
     """Tasks that come before its own, counted up to a bound."""
-    task: TaskSeen | None
-    owner: OwnerSeen | None
-    queue: QueueSeen | None
-    pause: PauseSeen | None
-    fleet: FleetSeen
-    breaker: BreakerSeen | None
-    budget: BudgetSeen | None
+    task: TaskFacts | None
+    owner: OwnerFacts | None
+    queue: QueueFacts | None
+    pause: PauseFacts | None
+    fleet: FleetFacts
+    breaker: BreakerFacts | None
+    budget: BudgetFacts | None
     awaited: Awaited | None
     """The approval, unknown effect, quota or freeze that it waits for."""
-    last: AttemptSeen | None
+    last: AttemptFacts | None

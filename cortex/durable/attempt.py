@@ -7,9 +7,9 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.effect import Invocation
-from cortex.domain.job import EffectIntent, EffectTold, Intended
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply
 from cortex.durable.gates import Gate
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 
 if TYPE_CHECKING:
     from cortex.domain.approval import Decided
@@ -27,10 +27,10 @@ import random
 from cortex.domain.job import Claim
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
-from cortex.durable.calls import Breakers, Caller, Facts, Meter, Unmetered
+from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
 
 
-class Desk(Protocol):
+class EffectGateway(Protocol):
     """Where intents are entered and decisions are found; given by the pod."""
 
     @property
@@ -40,10 +40,10 @@ class Desk(Protocol):
     async def until_it_may_begin(self, call_s: float) -> None:
         """Wait until the job is this pod's for as long as a call of so many seconds may take."""
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave to call. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
 
     async def decision(self, lineage_id: UUID, key: str) -> "Decided | None":
@@ -120,7 +120,7 @@ class Tools(Protocol):
 class Models(Protocol):
     """Answers model requests; given by the pod."""
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
@@ -160,9 +160,9 @@ class Services:
     tools: Tools
     agents: AgentSpecs
     policies: Policies
-    breakers: Breakers
+    breakers: CircuitBreakers
     facts: Facts
-    desk: Desk
+    desk: EffectGateway
     workspaces: Path
     """Folder that holds one folder for each job's files."""
     rng: random.Random

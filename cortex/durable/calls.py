@@ -62,7 +62,7 @@ class Admission(Protocol):
         """The call failed. Raises `Suspended` if the breaker is open now."""
 
 
-class Breakers(Protocol):
+class CircuitBreakers(Protocol):
     """Circuit breakers by name, shared by all pods."""
 
     def admit(self, name: str) -> AbstractAsyncContextManager[Admission]:
@@ -82,7 +82,7 @@ class Reservation:
     estimate: Estimate
 
 
-class Purse(Protocol):
+class BudgetGuard(Protocol):
     """Budgets and the record of costs."""
 
     async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:

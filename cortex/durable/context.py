@@ -28,7 +28,7 @@ from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile
 from cortex.durable.effects import make as make_effect
 from cortex.durable.gates import Decision, own_gate, refused
-from cortex.durable.journal import Journal, Outcome, StepClock
+from cortex.durable.journal import Journal, StepClock, StepOutcome
 from cortex.durable.outside import Outside
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.repeating import repeated
@@ -169,13 +169,13 @@ class Context:
         if timeout is not None:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
 
-        async def run() -> Outcome:
+        async def run() -> StepOutcome:
             limit_s = timeout or (self._limits or await self.limits()).step_s
             with trio.move_on_after(limit_s):
                 if repeat is None:
-                    return Outcome(value=await called(function, *args, **kwargs))
+                    return StepOutcome(value=await called(function, *args, **kwargs))
                 call = partial(called, function, *args, **kwargs)
-                return Outcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
+                return StepOutcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
             told = f"step {key!r} took longer than {limit_s:g} seconds"
             raise TimedOutError(told, scope="step", limit_s=limit_s)
 
@@ -224,7 +224,7 @@ class Context:
         """Ask a model once; `given` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
 
-        async def respond() -> Outcome:
+        async def respond() -> StepOutcome:
             caller = attrs.evolve(await self.caller(key), retry=CALL_RETRIES[urgency])
             if timeout is not None:
                 caller = attrs.evolve(caller, call_s=timeout)

@@ -30,13 +30,13 @@ from cortex.domain.effect import (
 )
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
 from cortex.domain.failure_codes import UNKNOWN
-from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease, UnknownEffect
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.gates import frozen_arguments
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.threads import called
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ CALLS_MAX = 3
 class Ledger(Protocol):
     """Where intents and outcomes go: the committer."""
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
 
 
@@ -134,7 +134,7 @@ async def _leave(
     new_id: Callable[[], UUID],
     *,
     is_sure: bool,
-) -> Intended | Done | NotDone:
+) -> IntentReply | Done | NotDone:
     """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
     answer = await ledger.intend(
         EffectIntent(
@@ -175,7 +175,7 @@ async def _leave(
             raise AssertionError(f"unknown verdict {verdict!r}")
 
 
-def _beyond_quota(call: EffectCall, answer: Intended) -> RejectedError:
+def _beyond_quota(call: EffectCall, answer: IntentReply) -> RejectedError:
     if answer.verdict == "no_amount":
         return RejectedError(f"{call.tool}: quota {answer.quota} finds no amount in its arguments")
     return RejectedError(
@@ -231,7 +231,7 @@ def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:
     )
 
 
-def _invocation(call: EffectCall, leave: Intended, lease: Lease) -> Invocation:
+def _invocation(call: EffectCall, leave: IntentReply, lease: Lease) -> Invocation:
     return Invocation(
         id=leave.id,
         job_id=lease.job_id,
@@ -311,7 +311,7 @@ class OwnEffect:
     """None: what the job's steps have."""
 
 
-async def make(ctx: "Context", own: OwnEffect) -> Outcome:
+async def make(ctx: "Context", own: OwnEffect) -> StepOutcome:
     """Make the call once; raises its error when it was certainly not applied."""
     what = f"input of effect {own.key!r}"
     plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))

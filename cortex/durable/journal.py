@@ -71,7 +71,7 @@ class Recorder(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Outcome:
+class StepOutcome:
     """What a step returns to its journal."""
 
     value: Any
@@ -82,7 +82,7 @@ class Outcome:
 
 
 @attrs.frozen(kw_only=True)
-class Leave:
+class LeaveRequest:
     """Whether the pod of an attempt leaves, and how the job gets away from it."""
 
     is_asked: Callable[[], bool]
@@ -101,7 +101,7 @@ class Journal:
         *,
         effects: Sequence[OpenEffect] = (),
         recall: Callable[[str], Awaitable[str | None]] | None = None,
-        leave: Leave | None = None,
+        leave: LeaveRequest | None = None,
     ) -> None:
         """`steps` are those that earlier attempts committed, in order; `effects`, what they left.
 
@@ -158,7 +158,12 @@ class Journal:
         return key
 
     async def once(
-        self, kind: StepKind, key: str, *, given: StepInput, run: Callable[[], Awaitable[Outcome]]
+        self,
+        kind: StepKind,
+        key: str,
+        *,
+        given: StepInput,
+        run: Callable[[], Awaitable[StepOutcome]],
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
@@ -294,7 +299,7 @@ class Journal:
         )
         raise self._diverged
 
-    async def _stop_here(self, leave: Leave) -> NoReturn:
+    async def _stop_here(self, leave: LeaveRequest) -> NoReturn:
         """Hand the job back when its other steps, which may be paid for, are in the record.
 
         Cancelled then, unless job code is shielded: there it is `LeaseLost` that ends it.
@@ -310,7 +315,7 @@ class Journal:
         return decode(self._decisions.get(key) if memo is None else memo.output)
 
 
-async def _inside(key: str, run: Callable[[], Awaitable[Outcome]]) -> Outcome:
+async def _inside(key: str, run: Callable[[], Awaitable[StepOutcome]]) -> StepOutcome:
     token = _parent.set(key)
     try:
         return await run()

@@ -11,16 +11,16 @@ from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import InvalidOutputError, InvalidValueError
-from cortex.domain.job import EffectOutcome, EffectTold, Lease, StepKind
+from cortex.domain.job import EffectOutcome, EffectReport, Lease, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
-from cortex.durable.attempt import Desk
+from cortex.durable.attempt import EffectGateway
 from cortex.durable.codec import StepInput, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
-from cortex.durable.journal import Journal, Outcome
+from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.repeating import repeated
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SAID_CHARS_MAX = 4_000
 class Outside:
     """The effects and gates of one attempt."""
 
-    def __init__(self, ctx: "Context", lease: Lease, journal: Journal, desk: Desk) -> None:
+    def __init__(self, ctx: "Context", lease: Lease, journal: Journal, desk: EffectGateway) -> None:
         self._ctx = ctx
         self._lease = lease
         self._journal = journal
@@ -89,17 +89,17 @@ class Outside:
             call, caller=caller, facts=services.facts, rng=services.rng, final=self._ctx.final
         )
 
-    async def outcome(self, key: str, done: Done) -> Outcome:
+    async def outcome(self, key: str, done: Done) -> StepOutcome:
         """Return what the step records; a result that no record can hold is told and raised."""
         if done.id is None:
-            return Outcome(value=done.result)
+            return StepOutcome(value=done.result)
         try:
             encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
             told = NotDone(done.id, error, is_applied=True)
             await self.tell(told)  # noqa: ASYNC120 -- a cancellation wins
             raise
-        return Outcome(value=done.result, effect=EffectOutcome(done.id))
+        return StepOutcome(value=done.result, effect=EffectOutcome(done.id))
 
     def told(self, ended: NotDone) -> EffectOutcome | None:
         """Return what the step that tells of it records of the effect."""
@@ -115,7 +115,7 @@ class Outside:
         if ended.id is None:
             return
         raw = ended.error.raw if isinstance(ended.error, InvalidOutputError) else None
-        told = EffectTold(
+        told = EffectReport(
             lease=self._lease,
             id=ended.id,
             is_applied=ended.is_applied,
@@ -140,7 +140,7 @@ class Outside:
         """
         text, digest = frozen_arguments(arguments, what=f"arguments of {tool or key}")
 
-        async def found() -> Outcome:
+        async def found() -> StepOutcome:
             request = ApprovalRequest(
                 id=self._desk.new_id(),
                 key=key,
@@ -161,7 +161,7 @@ class Outside:
                     await self._journal.settled(key)  # noqa: ASYNC120 -- a cancellation wins
                 raise
             crash_point("before_approval")
-            return Outcome(value=decision.to_json())
+            return StepOutcome(value=decision.to_json())
 
         stored = await self._journal.once(
             StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=found

@@ -12,7 +12,7 @@ from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, Rejec
 from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 
 if TYPE_CHECKING:
     from cortex.durable.context import Context
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OnError = Callable[[Exception], Any]
 
 
-async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) -> Outcome:
+async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) -> StepOutcome:
     """Make a call once; what fails is raised, or recorded as what `on_error` makes of it.
 
     An effect of which nobody knows whether it was applied is never told: it is asked for, tried
@@ -41,7 +41,7 @@ async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) ->
     await ctx.services.facts.failed(
         await ctx.caller(call.key), failure, resolution="the model was told"
     )
-    return Outcome(value=result, effect=ctx.outside.told(ended))
+    return StepOutcome(value=result, effect=ctx.outside.told(ended))
 
 
 async def _ended(ctx: "Context", call: ToolCall) -> Done | NotDone:

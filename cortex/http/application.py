@@ -27,7 +27,7 @@ from cortex.http.auth import COOKIE_NAME, lacks
 from cortex.http.framework import body as bodies
 from cortex.http.framework import shape
 from cortex.http.framework.apart import Apart
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.gate import TEMPLATE, WHO, Gate, Numbers
 from cortex.http.framework.limits import Buckets, Rate
 from cortex.http.framework.origin import address_of, refuse_foreign
@@ -140,7 +140,7 @@ class _Resource:
             return Response(media_type=route.media)
         room = self._rooms.of_strangers if principal is NOBODY else self._rooms.of_known
         with room.entered() as share:
-            asked: Asked[Any, Any] = Asked(
+            asked: CheckedRequest[Any, Any] = CheckedRequest(
                 query=_query(route, request),
                 body=await _body(route, request, share, self._api.apart),
                 path=_path(route, request),

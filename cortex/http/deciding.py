@@ -14,7 +14,7 @@ from cortex.domain.approval_edit import edited_arguments
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.approvals import Ruling, Verdict, refusal
+from cortex.store.approvals import Vote, VoteResult, refusal
 from cortex.view.approval_facts import (
     LAST_DIGITS,
     is_open,
@@ -63,7 +63,7 @@ class Wish:
     """The end of the id."""
 
 
-async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
+async def decide(db: Database, wish: Wish, person: Person) -> VoteResult:
     """Decide; return what it led to.
 
     Raises `FieldError`, `ConflictError` that says who was first, when
@@ -79,7 +79,7 @@ async def decide(db: Database, wish: Wish, person: Person) -> Ruling:
     return ruling
 
 
-def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
+def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Vote:
     """Return what the database is to decide by. Raises as `decide` does."""
     edited = None
     if is_open(approval):  # else the answer is who was first
@@ -88,7 +88,7 @@ def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Verdict:
             check_confirmed(approval, wish.confirm)
         if wish.edited is not None:
             edited = checked_edit(approval, wish.edited)
-    return Verdict(
+    return Vote(
         approval_id=wish.approval_id,
         is_approved=wish.is_approved,
         by=person.name,
@@ -106,7 +106,7 @@ def check_unchanged(approval: Mapping[str, Any], wish: Wish) -> None:
     """Raise `ConflictError` where something else stands than was shown."""
     is_same = wish.version is None or wish.version == approval["version"]
     if not is_same or wish.seen != approval["digest"]:
-        raise refusal(approval, Ruling(outcome="changed", agreed_count=0))
+        raise refusal(approval, VoteResult(outcome="changed", agreed_count=0))
 
 
 def checked_edit(approval: Mapping[str, Any], text: str) -> str:

@@ -11,7 +11,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.drain import DrainPhase, DrainRequest, Liveness, Trouble
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.shape import told
 
@@ -53,12 +53,12 @@ class Readiness:
     closed_in_s: float | None = told(doc="seconds until it has ended, at the latest")
 
 
-async def healthz(_: Asked[None, None], __: Api) -> Response:
+async def healthz(_: CheckedRequest[None, None], __: Api) -> Response:
     """Answer; that is all."""
     return answer(Alive(status="ok"))
 
 
-async def readyz(_: Asked[None, None], api: Api) -> Response:
+async def readyz(_: CheckedRequest[None, None], api: Api) -> Response:
     """Answer 200 if the pod takes work, 503 if not, and say why."""
     seen, request = api.pod.trouble(), api.pod.drain_request()
     checks: dict[str, Any] = {

@@ -5,11 +5,11 @@ from typing import Final
 from starlette.responses import Response
 
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route
 
 
-async def metrics(_: Asked[None, None], api: Api) -> Response:
+async def metrics(_: CheckedRequest[None, None], api: Api) -> Response:
     """Return what the pod counts, and what it knows of the whole system."""
     page, content_type = await api.pod.exposition()
     return Response(page, headers={"Content-Type": content_type})

@@ -39,17 +39,17 @@ from cortex.durable.attempt import Services
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
-from cortex.runtime.calls.breakers import Breakers
-from cortex.runtime.calls.budgets import Purse
-from cortex.runtime.calls.effect_gateway import Desk
+from cortex.runtime.calls.breakers import BreakerRegistry
+from cortex.runtime.calls.budget_guard import StoreBudgetGuard
+from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
-from cortex.runtime.calls.unsettled import Unsettled
+from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.forge import Forge
+from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.dispatcher import Dispatcher
@@ -69,13 +69,14 @@ from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.process import LoopLag
 from cortex.runtime.running import RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
-GC_ALLOCATIONS: Final = 10_000
-"""Between two looks for garbage in circles: a batch of 500 jobs makes about so many objects."""
+GC_THRESHOLDS: Final = (10_000, 2, 30)
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
+comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
 _log = structlog.get_logger(__name__)
 
@@ -108,7 +109,7 @@ async def run_pod(
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
     opens_port: OpensPort = open_port,
-    forge: Forge | None = None,
+    forge: ForkServer | None = None,
     name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
@@ -152,7 +153,7 @@ class _Pod:
         shutdown: Shutdown,
         log: ShutdownLog,
         name: str,
-        forge: Forge | None,
+        forge: ForkServer | None,
     ) -> None:
         rng = chance.rng
         self._forge = forge
@@ -175,10 +176,10 @@ class _Pod:
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
         self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
-        self._breakers = Breakers(
+        self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._unsettled = Unsettled(port)
+        self._unsettled = PendingSettlements(port)
         self._sweeps = sweeps(
             port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
         )
@@ -289,7 +290,7 @@ class _Pod:
             ) as intake:
                 await self._start_intake(intake, level, policies)
                 gc.freeze()  # what was imported stays: no need to look at it again and again
-                gc.set_threshold(GC_ALLOCATIONS)
+                gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
                 on_ready(
@@ -378,7 +379,7 @@ class _Pod:
             models=ModelCalls(
                 client=self._parts.client,
                 breakers=self._breakers,
-                purse=Purse(
+                purse=StoreBudgetGuard(
                     self._port,
                     pod_id=self._record.id,
                     new_id=self._chance.new_id,
@@ -394,7 +395,7 @@ class _Pod:
             policies=policies,
             breakers=self._breakers,
             facts=facts,
-            desk=Desk(
+            desk=StoreEffectGateway(
                 port=self._port,
                 committer=self._committer,
                 standing=self._standing,
@@ -537,8 +538,8 @@ class _Pod:
         )
 
 
-def _standing(settings: Settings) -> Standing:
-    return Standing(
+def _standing(settings: Settings) -> SelfFence:
+    return SelfFence(
         fence_s=settings.fence_s,
         settle_s=settings.settle_s,
         lease_s=settings.lease_s,

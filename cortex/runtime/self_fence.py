@@ -17,7 +17,7 @@ import math
 import trio
 
 
-class Standing:
+class SelfFence:
     """A pod's own view of its liveness."""
 
     def __init__(

@@ -12,7 +12,13 @@ import attrs
 import orjson
 
 from cortex.domain.approval import ApprovalStatus, Decided, Risk, ended
-from cortex.domain.approval_policy import Agreed, Call, Mark, beyond, rules_from_json
+from cortex.domain.approval_policy import (
+    ApprovalTerms,
+    GatedCall,
+    ToolMark,
+    beyond,
+    rules_from_json,
+)
 from cortex.domain.canonical import parse
 from cortex.domain.credential import ANOTHER
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
@@ -20,8 +26,8 @@ from cortex.domain.phrases import utc_time
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
-from cortex.store.found import by_name
 from cortex.store.jobs import plain
+from cortex.store.references import by_name
 
 EXPIRE_BATCH: Final = 200
 AGAIN: Final = "again"
@@ -30,7 +36,7 @@ TRIES: Final = 5
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class Vote:
     """What one person says of one request."""
 
     approval_id: UUID
@@ -50,7 +56,7 @@ class Verdict:
 
 
 @attrs.frozen(kw_only=True)
-class Ruling:
+class VoteResult:
     """What a verdict led to."""
 
     outcome: str
@@ -85,7 +91,7 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
     )
 
 
-async def decide(db: Database, verdict: Verdict) -> Ruling:
+async def decide(db: Database, verdict: Vote) -> VoteResult:
     """Decide one request; the first decision wins.
 
     What did not count is told by the ruling, with nothing changed: see `refusal`. Raises
@@ -100,7 +106,7 @@ async def decide(db: Database, verdict: Verdict) -> Ruling:
     raise _restless(verdict)
 
 
-async def decide_all(db: Database, verdicts: Sequence[Verdict]) -> list[Ruling]:
+async def decide_all(db: Database, verdicts: Sequence[Vote]) -> list[VoteResult]:
     """Decide several requests, each once, in one transaction, all or none; in the order given.
 
     Raises what `refusal` gives for the first one that does not count; then nothing is changed.
@@ -109,14 +115,14 @@ async def decide_all(db: Database, verdicts: Sequence[Verdict]) -> list[Ruling]:
         await _refuse_beyond(db, verdict)
     for _ in range(TRIES):
         rulings = await db.transact(partial(_all_or_none, verdicts=verdicts))
-        if not isinstance(rulings, _NotTaken):
+        if not isinstance(rulings, _VoteRefused):
             return rulings
         if rulings.ruling.outcome != AGAIN:
             raise refusal(await show(db, rulings.verdict.approval_id), rulings.ruling)
     raise _restless(verdicts[0])
 
 
-async def _refuse_beyond(db: Database, verdict: Verdict) -> None:
+async def _refuse_beyond(db: Database, verdict: Vote) -> None:
     """Raise `RejectedError` for an edit into a call that the agent's rules ask more people for."""
     if verdict.edited is None or not verdict.is_approved:
         return
@@ -125,8 +131,8 @@ async def _refuse_beyond(db: Database, verdict: Verdict) -> None:
     if agent_id is None or tool is None or approval["status"] != ApprovalStatus.PENDING:
         return
     spec = await agents.spec(db, agent_id, approval["agent_version"])
-    asked = Call(tool=tool, arguments=approval["asked"], is_effect=True, mark=Mark())
-    under = Agreed(Risk(approval["risk"]), approval["people"])
+    asked = GatedCall(tool=tool, arguments=approval["asked"], is_effect=True, mark=ToolMark())
+    under = ApprovalTerms(Risk(approval["risk"]), approval["people"])
     rules = rules_from_json(spec.get("approvals", ()))
     needed = beyond(asked, orjson.loads(verdict.edited), under=under, rules=rules)
     if needed is not None:
@@ -139,25 +145,25 @@ async def _refuse_beyond(db: Database, verdict: Verdict) -> None:
 
 
 async def _all_or_none(
-    connection: Connection, *, verdicts: Sequence[Verdict]
-) -> "list[Ruling] | _NotTaken":
+    connection: Connection, *, verdicts: Sequence[Vote]
+) -> "list[VoteResult] | _VoteRefused":
     try:
         async with connection.transaction():  # a savepoint: a refusal costs no connection
             await connection.fetch(sql("approvals.hold"), [each.approval_id for each in verdicts])
             return [await _taken(connection, verdict) for verdict in verdicts]
-    except _NotTaken as found:
+    except _VoteRefused as found:
         return found
 
 
-async def _taken(connection: Connection, verdict: Verdict) -> Ruling:
+async def _taken(connection: Connection, verdict: Vote) -> VoteResult:
     row = await connection.fetchrow(sql("approvals.decide"), *_columns(verdict))
     ruling = _ruling(row, verdict)
     if not ruling.is_taken:
-        raise _NotTaken(verdict, ruling)
+        raise _VoteRefused(verdict, ruling)
     return ruling
 
 
-def refusal(approval: Mapping[str, Any], ruling: Ruling) -> ConflictError:
+def refusal(approval: Mapping[str, Any], ruling: VoteResult) -> ConflictError:
     """Return the error that tells a person why their decision does not count."""
     name = f"approval {approval['id']}"
     if ruling.outcome in ("already", "expired"):
@@ -210,7 +216,7 @@ async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> No
     Raises `NotFoundError`, and what `refusal` gives if it cannot be decided any more.
     """
     if await db.fetch_one("approvals.link", approval_id, digest, by) is None:
-        raise refusal(await show(db, approval_id), Ruling(outcome="already", agreed_count=0))
+        raise refusal(await show(db, approval_id), VoteResult(outcome="already", agreed_count=0))
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
@@ -291,18 +297,18 @@ async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[dict[
     return [_shown(row) for row in await db.fetch("approvals.of_job", job_id, limit)]
 
 
-class _NotTaken(Exception):
-    def __init__(self, verdict: Verdict, ruling: Ruling) -> None:
+class _VoteRefused(Exception):
+    def __init__(self, verdict: Vote, ruling: VoteResult) -> None:
         super().__init__(ruling.outcome)
         self.verdict = verdict
         self.ruling = ruling
 
 
-def _restless(verdict: Verdict) -> ConflictError:
+def _restless(verdict: Vote) -> ConflictError:
     return ConflictError(f"approval {verdict.approval_id} changes all the time; try again")
 
 
-def _columns(verdict: Verdict) -> tuple[object, ...]:
+def _columns(verdict: Vote) -> tuple[object, ...]:
     return (
         verdict.approval_id,
         verdict.is_approved,
@@ -317,14 +323,14 @@ def _columns(verdict: Verdict) -> tuple[object, ...]:
     )
 
 
-def _ruling(row: Record | None, verdict: Verdict) -> Ruling:
+def _ruling(row: Record | None, verdict: Vote) -> VoteResult:
     if row is None:
         raise AssertionError("cortex.decide always answers")
     if row["outcome"] == "missing":
         raise NotFoundError(
             f"approval {verdict.approval_id} does not exist", hint="list: cortex approvals ls"
         )
-    return Ruling(outcome=row["outcome"], agreed_count=row["votes"])
+    return VoteResult(outcome=row["outcome"], agreed_count=row["votes"])
 
 
 def _shown(row: Record) -> dict[str, Any]:

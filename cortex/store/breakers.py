@@ -30,7 +30,7 @@ _COLUMNS = [field.name for field in attrs.fields(Breaker)]
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class BreakerReading:
     """A breaker and the database's time when it was so."""
 
     breaker: Breaker
@@ -47,26 +47,26 @@ async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
 
 async def failed(
     db: Database, name: str, *, failure: Failure, requests: int, probe: int | None
-) -> Seen:
+) -> BreakerReading:
     """Count a failure; see `cortex.domain.breaker.failed`."""
     return await _change(
         db, name, lambda b, now: rules.failed(b, failure, now, requests=requests, probe=probe)
     )
 
 
-async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> Seen:
+async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> BreakerReading:
     """End a row of failures, or answer the probe."""
     return await _change(db, name, lambda b, _: rules.succeeded(b, requests=requests, probe=probe))
 
 
-async def move_on(db: Database, name: str) -> Seen:
+async def move_on(db: Database, name: str) -> BreakerReading:
     """Write what time alone has made of it; see `cortex.domain.breaker.moved_on`."""
     return await _change(db, name, rules.moved_on)
 
 
 async def take_probe(
     db: Database, name: str, *, pod_id: UUID, lease_s: float
-) -> tuple[Seen, int | None]:
+) -> tuple[BreakerReading, int | None]:
     """Take the probe, if nobody else has it; return its number then.
 
     After `OutcomeUnknownError` it may be taken: it counts as lost when its lease runs out.
@@ -81,21 +81,21 @@ async def take_probe(
     return seen, seen.breaker.probe if taken == [True] else None
 
 
-async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> Seen:
+async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> BreakerReading:
     """Say that the probe is still on its way."""
     return await _change(
         db, name, lambda b, now: rules.renewed(b, now, probe=probe, lease_s=lease_s)
     )
 
 
-async def give_back(db: Database, name: str, *, probe: int) -> Seen:
+async def give_back(db: Database, name: str, *, probe: int) -> BreakerReading:
     """Let somebody else take the probe: this one said nothing."""
     return await _change(db, name, lambda b, _: rules.given_back(b, probe=probe))
 
 
 async def force_open(
     db: Database, name: str, *, by: str, reason: str, for_s: float | None = None
-) -> Seen:
+) -> BreakerReading:
     """Hold a breaker open for so many seconds; None: until somebody closes it.
 
     Raises `UsageError` for an impossible name or time.
@@ -114,13 +114,13 @@ async def force_open(
     )
 
 
-async def close(db: Database, name: str, *, by: str, reason: str) -> Seen:
+async def close(db: Database, name: str, *, by: str, reason: str) -> BreakerReading:
     """Close a breaker now and forget what was counted. Raises `NotFoundError`."""
     await _known(db, name)
     return await _change(db, name, lambda b, _: rules.closed(b), person=(by, reason))
 
 
-async def freeze(db: Database, *, by: str, reason: str) -> Seen:
+async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     """Let no pod begin an effect from now on: jobs wait. Who froze last is told as the one."""
     return await _change(
         db,
@@ -130,7 +130,7 @@ async def freeze(db: Database, *, by: str, reason: str) -> Seen:
     )
 
 
-async def unfreeze(db: Database, *, by: str, reason: str) -> Seen:
+async def unfreeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
     if not (await frozen(db))["is_frozen"]:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
@@ -171,18 +171,18 @@ async def _known(db: Database, name: str) -> None:
 
 async def _change(
     db: Database, name: str, rule: Rule, *, person: tuple[str, str] | None = None
-) -> Seen:
+) -> BreakerReading:
     """Hold a breaker, made if need be, and write what the rule makes of it with its facts.
 
     What a person does is recorded even if it changes nothing.
     """
 
-    async def hold_and_apply(connection: Connection) -> Seen:
+    async def hold_and_apply(connection: Connection) -> BreakerReading:
         row = await _held(connection, name)
         before, now = _breaker(row), row["now"]
         after = rule(before, now)
         if after is before and person is None:
-            return Seen(breaker=before, now=now)
+            return BreakerReading(breaker=before, now=now)
         changes = rules.changes(before, after, is_by_person=person is not None)
         version = await connection.fetchval(
             sql("breakers.save"),
@@ -194,7 +194,7 @@ async def _change(
         if version is None:
             raise AssertionError(f"breaker {name} changed while it was held")
         saved = attrs.evolve(after, version=version)
-        return Seen(breaker=saved, now=now, changes=tuple(changes))
+        return BreakerReading(breaker=saved, now=now, changes=tuple(changes))
 
     return await db.transact(hold_and_apply)
 

@@ -19,7 +19,7 @@ WAKE_BATCH: Final = 1000
 
 
 @attrs.frozen(kw_only=True)
-class Call:
+class BudgetCall:
     """A call that asks to begin: whose it is, and under which id it will be settled."""
 
     id: UUID
@@ -35,7 +35,7 @@ class Call:
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class BudgetVerdict:
     """Whether a call may begin: `granted`, or why not."""
 
     word: str
@@ -65,7 +65,7 @@ class Bill:
 
 
 @attrs.frozen
-class Waiting:
+class WaitingJob:
     """A job that waits for a budget; those that do are in the order of these."""
 
     waiting_on: str
@@ -73,7 +73,7 @@ class Waiting:
 
 
 @attrs.frozen
-class Use:
+class BudgetUse:
     """What a run or a day took from a budget; they are in the order of these."""
 
     at: datetime
@@ -81,11 +81,11 @@ class Use:
     window_key: str
 
 
-FIRST: Final = Waiting("", UUID(int=0))
+FIRST: Final = WaitingJob("", UUID(int=0))
 """Goes before every job that waits."""
 
 
-async def reserve(db: Database, call: Call) -> Verdict:
+async def reserve(db: Database, call: BudgetCall) -> BudgetVerdict:
     """Take room in every budget that the call counts against, or in none.
 
     Safe to repeat: the same call is granted once. Books what earlier attempts of the job left open,
@@ -110,7 +110,7 @@ async def reserve(db: Database, call: Call) -> Verdict:
     )
     if row is None:
         raise AssertionError("cortex.reserve always answers")
-    return Verdict(
+    return BudgetVerdict(
         word=row["verdict"],
         budget=row["budget"],
         unit=None if row["unit"] is None else Unit(row["unit"]),
@@ -144,8 +144,8 @@ async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> tuple
 
 
 async def forget(
-    db: Database, *, day_s: float, run_s: float, limit: int, after: Use | None = None
-) -> tuple[int, Use | None]:
+    db: Database, *, day_s: float, run_s: float, limit: int, after: BudgetUse | None = None
+) -> tuple[int, BudgetUse | None]:
     """Delete what was counted on days before `day_s`, and in runs that are over since `run_s`.
 
     A run is over when all jobs of its line have ended. Looks at `limit` uses, the oldest first;
@@ -155,7 +155,7 @@ async def forget(
     row = await db.fetch_one("budgets.forget", *began, limit, day_s, run_s)
     if row is None or row["at"] is None:
         return (row["count"] if row else 0), None
-    return row["count"], Use(row["at"], row["budget_id"], row["window_key"])
+    return row["count"], BudgetUse(row["at"], row["budget_id"], row["window_key"])
 
 
 @attrs.frozen(kw_only=True)
@@ -187,7 +187,7 @@ class BudgetRow(BudgetLimit):
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class BudgetChange:
     """What a person's change of a budget did."""
 
     name: str
@@ -199,7 +199,9 @@ class Change:
     """Jobs that go on by it, at most `WAKE_BATCH` at once; the others follow by `wake_next`."""
 
 
-async def put(db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str) -> Change:
+async def put(
+    db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str
+) -> BudgetChange:
     """Set a limit, new or not; jobs that waited go on if it gives them room."""
     change = await _put(db, budget, limit=limit, by=by, reason=reason, is_declared=False)
     if change is None:
@@ -209,7 +211,7 @@ async def put(db: Database, budget: Budget, *, limit: Decimal, by: str, reason: 
 
 async def ensure(
     db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str
-) -> Change | None:
+) -> BudgetChange | None:
     """Set the limit that a file declares; None if it declared the same before.
 
     So a limit that a person changed since stays, until the file declares another one.
@@ -222,7 +224,9 @@ async def declared(db: Database, agent: str) -> list[str]:
     return [row["name"] for row in await db.fetch("budgets.declared", agent)]
 
 
-async def raise_limit(db: Database, name: str, *, to: Decimal, by: str, reason: str) -> Change:
+async def raise_limit(
+    db: Database, name: str, *, to: Decimal, by: str, reason: str
+) -> BudgetChange:
     """Raise a limit; jobs that waited for it go on.
 
     Raises `NotFoundError`, and `ConflictError` if it is as high already.
@@ -237,7 +241,7 @@ async def raise_limit(db: Database, name: str, *, to: Decimal, by: str, reason: 
     return change
 
 
-async def remove(db: Database, name: str, *, by: str, reason: str) -> Change:
+async def remove(db: Database, name: str, *, by: str, reason: str) -> BudgetChange:
     """Remove a limit and what was counted for it; jobs that waited for it go on.
 
     Raises `NotFoundError`.
@@ -258,8 +262,8 @@ async def wake(db: Database, names: Sequence[str]) -> int:
 
 
 async def wake_next(
-    db: Database, *, limit: int, after: Waiting = FIRST
-) -> tuple[int, Waiting | None]:
+    db: Database, *, limit: int, after: WaitingJob = FIRST
+) -> tuple[int, WaitingJob | None]:
     """Look at so many jobs that wait for any budget, and give a task to those that have room.
 
     Return how many, and from where to go on; None at the end. While another pod looks, nothing is
@@ -268,7 +272,7 @@ async def wake_next(
     row = await db.fetch_one("budgets.wake_next", after.waiting_on, after.job_id, limit)
     if row is None or row["after_id"] is None:
         return (row["woken"] if row else 0), None
-    return row["woken"], Waiting(row["after_name"], row["after_id"])
+    return row["woken"], WaitingJob(row["after_name"], row["after_id"])
 
 
 async def show(db: Database, name: str) -> BudgetLimit:
@@ -286,13 +290,13 @@ async def page(db: Database, *, after: str = "", limit: int = 100) -> list[Budge
 
 async def _put(
     db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str, is_declared: bool
-) -> Change | None:
+) -> BudgetChange | None:
     parts = (budget.scope.value, budget.subject, budget.unit.value, budget.period.value)
     args = (*parts, limit, by, reason, is_declared)
     return await _changed(db, budget.name, "budgets.put", *args)
 
 
-async def _changed(db: Database, name: str, query: str, *args: object) -> Change | None:
+async def _changed(db: Database, name: str, query: str, *args: object) -> BudgetChange | None:
     """Change a budget and let its jobs go on, in one transaction; None if nothing changed."""
 
     async def change(inner: Database) -> tuple[Record | None, int]:
@@ -303,7 +307,7 @@ async def _changed(db: Database, name: str, query: str, *args: object) -> Change
     row, woken_count = await db.transact(lambda connection: change(db.bound(connection)))
     if row is None:
         return None
-    return Change(
+    return BudgetChange(
         name=row["name"],
         before=row["before"],
         after=row.get("after"),

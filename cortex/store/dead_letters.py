@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED, LetterState
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which letters; None leaves a criterion out."""
 
     fingerprint: str | None = None
@@ -50,7 +50,7 @@ class LetterFilter:
     error_class: str | None = None
     agent: str | None = None
     tenant: str | None = None
-    states: tuple[LetterState, ...] = UNRESOLVED
+    states: tuple[DeadLetterState, ...] = UNRESOLVED
     since_s: float | None = None
     """Failed at most so many seconds ago."""
 
@@ -77,7 +77,7 @@ class LetterFilter:
 
 
 @attrs.frozen(kw_only=True)
-class Known:
+class KnownValues:
     """What letters have of one kind."""
 
     names: list[str]
@@ -95,7 +95,7 @@ class Resubmission:
 
 
 @attrs.frozen(kw_only=True)
-class Settled:
+class SettledDeadLetter:
     """What a request to retry or discard one letter came to."""
 
     job_id: UUID
@@ -122,7 +122,7 @@ async def resubmit(
     reason: str,
     agent_version: int | None = None,
     from_start: bool = False,
-) -> list[Settled]:
+) -> list[SettledDeadLetter]:
     """Make jobs that go on from failed ones and settle their letters; answer in the same order.
 
     A new job has its origin's steps, so that it runs none of them again, unless `from_start` or
@@ -134,7 +134,7 @@ async def resubmit(
     is told of as the others are that were refused.
     """
 
-    async def retry(batch: Sequence[Resubmission]) -> list[Settled]:
+    async def retry(batch: Sequence[Resubmission]) -> list[SettledDeadLetter]:
         try:
             await db.fetch(
                 "dead_letters.retry",
@@ -152,18 +152,20 @@ async def resubmit(
                 raise
             if len(batch) > 1:
                 raise _too_many(batch) from error
-            return [Settled(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
+            return [SettledDeadLetter(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
         rows = await _standing(db, [each.job_id for each in batch])
         return [_retried(each, rows.get(each.job_id), agent_version) for each in batch]
 
     return await _in_batches(wanted, [each.job_id for each in wanted], RESUBMIT_BATCH, retry)
 
 
-async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> list[Settled]:
+async def discard(
+    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
+) -> list[SettledDeadLetter]:
     """Give failed jobs up; answer in the same order. Repeating it answers the same."""
 
-    async def settle(batch: Sequence[UUID]) -> list[Settled]:
-        states = [LetterState.DISCARDED.value] * len(batch)
+    async def settle(batch: Sequence[UUID]) -> list[SettledDeadLetter]:
+        states = [DeadLetterState.DISCARDED.value] * len(batch)
         await db.fetch("dead_letters.settle", list(batch), states, [reason] * len(batch), by)
         rows = await _standing(db, batch)
         return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
@@ -171,7 +173,7 @@ async def discard(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
     return await _in_batches(job_ids, job_ids, DISCARD_BATCH, settle)
 
 
-def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
+def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
     """Return outcomes as they are kept under an idempotency key."""
     return [
         {
@@ -183,7 +185,7 @@ def documents(done: Sequence[Settled]) -> list[dict[str, Any]]:
     ]
 
 
-async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[str, Any]]:
+async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[dict[str, Any]]:
     """Return errors, the one that came last first, each with its count and its newest letter.
 
     Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
@@ -193,7 +195,7 @@ async def groups(db: Database, which: LetterFilter, *, limit: int) -> list[dict[
 
 
 async def page(
-    db: Database, which: LetterFilter, *, before: UUID | None = None, limit: int = 50
+    db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
 ) -> list[dict[str, Any]]:
     """Return letters, the newest first, older than that of the job `before`."""
     rows = await db.fetch("dead_letters.page", *which.arguments, before, limit)
@@ -216,7 +218,7 @@ async def newest_of(
     return [plain(row) for row in rows]
 
 
-async def choose(db: Database, which: LetterFilter, *, limit: int) -> list[UUID]:
+async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
     """Return the jobs of letters to act on, the oldest first."""
     rows = await db.fetch("dead_letters.choose", *which.arguments, limit)
     return [row["job_id"] for row in rows]
@@ -272,10 +274,10 @@ def _too_many(batch: Sequence[Resubmission]) -> CortexError:
     )
 
 
-async def known(db: Database) -> dict[str, Known]:
+async def known(db: Database) -> dict[str, KnownValues]:
     """Return the types, codes and tenants that letters in any state have."""
     rows = await db.fetch("dead_letters.known", KNOWN_MAX, LOOKED_MAX)
-    return {row["kind"]: Known(names=row["names"], is_all=row["is_all"]) for row in rows}
+    return {row["kind"]: KnownValues(names=row["names"], is_all=row["is_all"]) for row in rows}
 
 
 async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
@@ -283,19 +285,21 @@ async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]
     return {row["job_id"]: row for row in await db.fetch("dead_letters.standing", list(job_ids))}
 
 
-def _retried(asked: Resubmission, row: Record | None, agent_version: int | None) -> Settled:
+def _retried(
+    asked: Resubmission, row: Record | None, agent_version: int | None
+) -> SettledDeadLetter:
     if row is not None and row["retried_as"] == asked.new_id:
-        return Settled(job_id=asked.job_id, retried_as=asked.new_id)
+        return SettledDeadLetter(job_id=asked.job_id, retried_as=asked.new_id)
     if row is not None and row["state"] in UNRESOLVED:
-        return Settled(job_id=asked.job_id, error=_no_version(row, agent_version))
-    return Settled(job_id=asked.job_id, error=_refusal(asked.job_id, row))
+        return SettledDeadLetter(job_id=asked.job_id, error=_no_version(row, agent_version))
+    return SettledDeadLetter(job_id=asked.job_id, error=_refusal(asked.job_id, row))
 
 
-def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> Settled:
-    asked = (LetterState.DISCARDED, by, reason)
+def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> SettledDeadLetter:
+    asked = (DeadLetterState.DISCARDED, by, reason)
     if row is not None and (row["state"], row["resolved_by"], row["reason"]) == asked:
-        return Settled(job_id=job_id)
-    return Settled(job_id=job_id, error=_refusal(job_id, row))
+        return SettledDeadLetter(job_id=job_id)
+    return SettledDeadLetter(job_id=job_id, error=_refusal(job_id, row))
 
 
 def _refusal(job_id: UUID, row: Record | None) -> CortexError:
@@ -326,15 +330,15 @@ async def _in_batches(
     wanted: Sequence[T],
     job_ids: Sequence[UUID],
     size: int,
-    work: Callable[[Sequence[T]], Awaitable[list[Settled]]],
-) -> list[Settled]:
+    work: Callable[[Sequence[T]], Awaitable[list[SettledDeadLetter]]],
+) -> list[SettledDeadLetter]:
     """Do batch after batch; one whose reply was lost is asked for again, which is safe.
 
     In the order of the jobs, which is that of all locks on letters: several batches may be in one
     transaction. The answer is in the order of `wanted`.
     """
     order = sorted(range(len(wanted)), key=lambda place: job_ids[place])
-    done: dict[int, Settled] = {}
+    done: dict[int, SettledDeadLetter] = {}
     for start in range(0, len(order), size):
         places = order[start : start + size]
         settled, _ = await asked_again(partial(work, [wanted[place] for place in places]))

@@ -9,7 +9,7 @@ import attrs
 
 from cortex.domain.drain import Liveness
 from cortex.domain.errors import UnavailableError
-from cortex.domain.server_facts import IntruderSeen, PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
 from cortex.postgres.database import Database, Record
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
@@ -28,7 +28,7 @@ class Connected:
     version: str
     is_pooled: bool
     now: datetime
-    server: ServerSeen
+    server: ServerFacts
 
 
 async def connected(db: Database) -> Connected:
@@ -39,7 +39,7 @@ async def connected(db: Database) -> Connected:
         version=row["version"],
         is_pooled=bool(db.profile.is_pooled),
         now=row["now"],
-        server=ServerSeen(
+        server=ServerFacts(
             is_standby=row["is_standby"],
             is_read_only=row["is_read_only"],
             synchronous_commit=row["synchronous_commit"],
@@ -51,10 +51,10 @@ async def connected(db: Database) -> Connected:
     )
 
 
-async def living(db: Database) -> list[PodSeen]:
+async def living(db: Database) -> list[PodFacts]:
     """Return the pods that are said to be alive."""
     return [
-        PodSeen(
+        PodFacts(
             name=row["name"],
             version=row["version"],
             state=row["state"],
@@ -71,10 +71,10 @@ async def living(db: Database) -> list[PodSeen]:
     ]
 
 
-async def intruders(db: Database) -> list[IntruderSeen]:
+async def intruders(db: Database) -> list[IntruderFacts]:
     """Return the sessions that hold pods' advisory locks and can be no pods'."""
     return [
-        IntruderSeen(name=row["name"], pid=row["pid"], what=row["what"])
+        IntruderFacts(name=row["name"], pid=row["pid"], what=row["what"])
         for row in await db.fetch("doctor.intruders", INTRUDERS_MAX)
     ]
 
@@ -111,7 +111,7 @@ async def hint_ms(db: Database) -> float | None:
         await session.close()
 
 
-def _snapshot(row: Record) -> SnapshotSeen:
-    return SnapshotSeen(
+def _snapshot(row: Record) -> SnapshotFacts:
+    return SnapshotFacts(
         kind=row["kind"], name=row["name"], pid=row["pid"], held_s=row["held_s"], xids=row["xids"]
     )

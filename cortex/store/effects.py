@@ -7,15 +7,15 @@ from uuid import UUID
 from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.job import EffectIntent, EffectTold, Intended, OpenEffect
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, OpenEffect
 from cortex.postgres.database import Database, Record
-from cortex.store.found import by_name
 from cortex.store.jobs import plain
+from cortex.store.references import by_name
 
 
 async def intend(
     db: Database, *, pod_id: UUID, operations: Sequence[EffectIntent]
-) -> dict[UUID, Intended]:
+) -> dict[UUID, IntentReply]:
     """Ask for leave to call; return the answers by the ids of the intents.
 
     Those without an answer lost their lease. Safe to repeat: what was let through is let through.
@@ -37,7 +37,7 @@ async def intend(
     return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 
 
-async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectTold]) -> set[UUID]:
+async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]) -> set[UUID]:
     """Record what became of effects whose steps are not done; return their ids. Safe to repeat."""
     rows = await db.fetch(
         "effects.tell",
@@ -157,8 +157,8 @@ def _shown(row: Record) -> dict[str, Any]:
     return shown
 
 
-def _intended(row: Record) -> Intended:
-    return Intended(
+def _intended(row: Record) -> IntentReply:
+    return IntentReply(
         id=row["id"],
         verdict=row["verdict"],
         attempt=row["attempt"],

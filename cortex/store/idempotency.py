@@ -29,7 +29,7 @@ Work = Callable[[Database], Awaitable[object]]
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class GuardedResponse:
     """What a guarded write led to."""
 
     response: Any
@@ -38,7 +38,9 @@ class Answer:
     """It was done before; this time nothing was."""
 
 
-async def guarded(db: Database, key: str, *, operation: str, digest: bytes, work: Work) -> Answer:
+async def guarded(
+    db: Database, key: str, *, operation: str, digest: bytes, work: Work
+) -> GuardedResponse:
     """Do `work` unless it was done under this key, in one transaction with the key.
 
     `work` gets a `Database` whose calls happen in that transaction; it may be run again after a
@@ -50,7 +52,7 @@ async def guarded(db: Database, key: str, *, operation: str, digest: bytes, work
     """
     name = checked_key(key)
 
-    async def once(connection: Connection) -> Answer | CortexError:
+    async def once(connection: Connection) -> GuardedResponse | CortexError:
         began = await connection.fetchrow(
             sql("idempotency.begin"), name, digest, operation, KEY_TTL_S
         )
@@ -70,10 +72,10 @@ async def guarded(db: Database, key: str, *, operation: str, digest: bytes, work
     return answer
 
 
-async def unguarded(db: Database, work: Work) -> Answer:
+async def unguarded(db: Database, work: Work) -> GuardedResponse:
     """Do `work` without a key; the response has the same shape."""
     text = canonical(await work(db), what="response")  # of any size: it has been done
-    return Answer(response=orjson.loads(text), is_replayed=False)
+    return GuardedResponse(response=orjson.loads(text), is_replayed=False)
 
 
 async def sweep(db: Database, *, limit: int) -> int:
@@ -84,7 +86,7 @@ async def sweep(db: Database, *, limit: int) -> int:
 
 async def _do(
     db: Database, connection: Connection, *, key: str, work: Work
-) -> Answer | CortexError:
+) -> GuardedResponse | CortexError:
     try:
         async with connection.transaction():  # a savepoint: a failure undoes the work, not the key
             response = response_json(await work(db.bound(connection)))
@@ -93,10 +95,10 @@ async def _do(
         await connection.execute(sql("idempotency.fail"), key, document)
         return error
     kept = await connection.fetchval(sql("idempotency.complete"), key, response)
-    return Answer(response=orjson.loads(kept), is_replayed=False)
+    return GuardedResponse(response=orjson.loads(kept), is_replayed=False)
 
 
-def _replay(row: Record | None, *, key: str, digest: bytes) -> Answer | CortexError:
+def _replay(row: Record | None, *, key: str, digest: bytes) -> GuardedResponse | CortexError:
     if row is None:
         raise AssertionError("a key that was not free has a row, locked by idempotency.begin")
     if row["digest"] != digest:
@@ -105,7 +107,7 @@ def _replay(row: Record | None, *, key: str, digest: bytes) -> Answer | CortexEr
             hint="give each request a key of its own",
         )
     if row["error"] is None:
-        return Answer(response=orjson.loads(row["response"]), is_replayed=True)
+        return GuardedResponse(response=orjson.loads(row["response"]), is_replayed=True)
     error = error_from(orjson.loads(row["error"]))
     kept = "that was its first answer too: to try it anew, take another key"
     return type(error)(error.message, hint=f"{error.hint}; {kept}" if error.hint else kept)

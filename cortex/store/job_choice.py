@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.dead_letter import UNRESOLVED
+from cortex.domain.dead_letter_choice import why_no_retry
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -26,17 +27,16 @@ from cortex.domain.idempotency import PERMANENT, error_document
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
     UNFINISHED,
+    DeadLetterSituation,
     JobFilter,
-    JobStanding,
-    LetterStanding,
-    WhyNot,
+    JobSituation,
+    Refusal,
     why_not_cancel,
     why_not_retry,
 )
-from cortex.domain.letter_choice import why_no_retry
 from cortex.postgres.database import Database, Record, asked_again
 from cortex.store import dead_letters, jobs, retries
-from cortex.store.dead_letters import Resubmission, Settled
+from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.job_pages import page
 from cortex.store.jobs import ListedJob, plain
 
@@ -51,19 +51,19 @@ CLOCK_SLACK_S: Final = 5.0
 
 _ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
-Judge = Callable[[Database, Sequence[ListedJob]], Awaitable[dict[UUID, WhyNot | None]]]
+Judge = Callable[[Database, Sequence[ListedJob]], Awaitable[dict[UUID, Refusal | None]]]
 One = TypeVar("One", bound="ActedOn")
 NewId = Callable[[], UUID]
 """Makes the id of a new job."""
 
 
 @attrs.frozen(kw_only=True)
-class Choice:
+class JobChoice:
     """Jobs that an act would change."""
 
     job_ids: list[UUID]
     """The newest first."""
-    refused: dict[WhyNot, int]
+    refused: dict[Refusal, int]
     """How many more fit, and would stay as they are."""
     has_more: bool
     """More may fit than were looked at: the limit was reached, or there are too many."""
@@ -72,13 +72,13 @@ class Choice:
 
 
 @attrs.frozen(kw_only=True)
-class Done:
+class BulkDone:
     """What an act on chosen jobs came to."""
 
     changed: int
     asked: int
     """Of those, jobs that run: their pods were asked to stop them."""
-    refused: dict[WhyNot, int]
+    refused: dict[Refusal, int]
     """How many had changed meanwhile."""
     resubmitted: int = 0
     """Of `changed`, failed jobs that go on in new ones."""
@@ -91,7 +91,7 @@ class PartlyDoneError(UnavailableError):
     were. Run again, the act goes on with them.
     """
 
-    def __init__(self, done: Done, *, asked_count: int, verb: str, error: CortexError) -> None:
+    def __init__(self, done: BulkDone, *, asked_count: int, verb: str, error: CortexError) -> None:
         super().__init__(
             f"{done.changed:,} of {asked_count:,} {verb} before that: {error.message}",
             hint="run it again to go on",
@@ -99,26 +99,26 @@ class PartlyDoneError(UnavailableError):
         self.done, self.cause = done, error
 
 
-async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Choice:
+async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
     """Choose jobs to cancel; those that have ended do not fit.
 
     Raises `UsageError` for a filter that only such jobs fit.
     """
 
-    async def judge(_: Database, rows: Sequence[ListedJob]) -> dict[UUID, WhyNot | None]:
+    async def judge(_: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
         return {row.id: why_not_cancel(row.status) for row in rows}
 
     which = _actable(which, _ENDED, "cancelled")
     return await _choose(db, which, limit=limit, judge=judge)
 
 
-async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choice:
+async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
     """Choose jobs to try again now; of those that have ended only failed ones, if asked for.
 
     Raises `UsageError` for a filter that only others fit, or jobs that were not tried yet.
     """
 
-    async def judge(db: Database, rows: Sequence[ListedJob]) -> dict[UUID, WhyNot | None]:
+    async def judge(db: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
         return await _why_not_retried(db, [row.id for row in rows])
 
     never = {*_ENDED, JobStatus.PENDING} - {JobStatus.FAILED}
@@ -126,14 +126,14 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> Choi
     return await _choose(db, which, limit=limit, judge=judge)
 
 
-async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> Choice:
+async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> JobChoice:
     """Choose jobs to cancel among those that somebody marked; those that are gone are counted."""
     found = await db.fetch("retries.standing", list(job_ids))
     judged = {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in found}
     return _of_marked(job_ids, judged)
 
 
-async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> Choice:
+async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobChoice:
     """Choose jobs to try again now among those that somebody marked; as when they are cancelled."""
     standings = await _standings(db, job_ids)
     judged = {each: why_not_retry(standing) for each, standing in standings.items()}
@@ -141,7 +141,7 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> Choic
     return _of_marked(job_ids, judged, failed)
 
 
-async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> Done:
+async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> BulkDone:
     """Cancel jobs, or ask their pods to; repeating it is safe and counts the same.
 
     Raises `PartlyDoneError` for what breaks it off in the middle.
@@ -153,7 +153,7 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
             outdated: list[UUID] = []
             for batch in _batches(left):
                 rows, _ = await asked_again(partial(db.fetch, "jobs.cancel", batch, by, reason))
-                counts.refuse(WhyNot.GONE, len(batch) - len(rows))
+                counts.refuse(Refusal.GONE, len(batch) - len(rows))
                 for row in rows:
                     if row["is_outdated"]:
                         outdated.append(row["id"])
@@ -162,13 +162,13 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
             left = outdated
             if not left:
                 break
-    counts.refuse(WhyNot.RUNNING, len(left))  # they change all the time
+    counts.refuse(Refusal.RUNNING, len(left))  # they change all the time
     return counts.done
 
 
 async def retry_chosen(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: NewId
-) -> Done:
+) -> BulkDone:
     """Let jobs try again now, failed ones in new jobs; a fact of each says who did it.
 
     Raises `PartlyDoneError` for what breaks it off in the middle.
@@ -188,7 +188,7 @@ async def retry_chosen(
             call = partial(db.fetch, "retries.now", batch, by, reason)
             rows, is_repeated = await asked_again(call)
             counts.changed += sum(row["is_let_go"] for row in rows)
-            counts.refuse(WhyNot.GONE, len(batch) - len(rows))
+            counts.refuse(Refusal.GONE, len(batch) - len(rows))
             stayed = [row["id"] for row in rows if not row["is_let_go"]]
             if stayed and is_repeated:
                 # What was done when the reply was lost may run by now, or have ended.
@@ -198,7 +198,7 @@ async def retry_chosen(
                 stayed = sorted({*stayed} - {row["job_id"] for row in ours})
             for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
                 # Who could be let go now was just ending its attempt.
-                counts.refuse(why_not or WhyNot.RUNNING, 1)
+                counts.refuse(why_not or Refusal.RUNNING, 1)
     return counts.done
 
 
@@ -219,9 +219,9 @@ class _Counts:
     changed: int = 0
     asked: int = 0
     resubmitted: int = 0
-    refused: Counter[WhyNot] = attrs.field(factory=Counter)
+    refused: Counter[Refusal] = attrs.field(factory=Counter)
 
-    def refuse(self, why_not: WhyNot, count: int) -> None:
+    def refuse(self, why_not: Refusal, count: int) -> None:
         self.refused[why_not] += count
 
     def cancelled(self, row: Record, *, by: str, reason: str) -> None:
@@ -238,7 +238,7 @@ class _Counts:
         self.changed += 1
         self.asked += row["after"] == JobStatus.RUNNING
 
-    def settled(self, letter: Settled) -> None:
+    def settled(self, letter: SettledDeadLetter) -> None:
         """Count a failed job whose letter was to be retried."""
         if letter.error is not None:
             self.refuse(_why_not_resubmitted(letter.error), 1)
@@ -247,8 +247,8 @@ class _Counts:
         self.resubmitted += 1
 
     @property
-    def done(self) -> Done:
-        return Done(
+    def done(self) -> BulkDone:
+        return BulkDone(
             changed=self.changed,
             asked=self.asked,
             refused=_some(self.refused),
@@ -267,9 +267,9 @@ def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobF
     return attrs.evolve(which, states=left)
 
 
-async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> Choice:
+async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -> JobChoice:
     chosen: list[UUID] = []
-    refused: Counter[WhyNot] = Counter()
+    refused: Counter[Refusal] = Counter()
     failed = 0
     place = None
     for _ in range(PAGES_MAX):
@@ -283,40 +283,44 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
                 chosen.append(job_id)
                 failed += job_id in dead
             else:
-                return Choice(job_ids=chosen, refused=_some(refused), has_more=True, failed=failed)
+                return JobChoice(
+                    job_ids=chosen, refused=_some(refused), has_more=True, failed=failed
+                )
         place = found.next
         if place is None:
             break
-    return Choice(job_ids=chosen, refused=_some(refused), has_more=place is not None, failed=failed)
+    return JobChoice(
+        job_ids=chosen, refused=_some(refused), has_more=place is not None, failed=failed
+    )
 
 
 def _of_marked(
     job_ids: Sequence[UUID],
-    judged: Mapping[UUID, WhyNot | None],
+    judged: Mapping[UUID, Refusal | None],
     failed: Collection[UUID] = (),
-) -> Choice:
+) -> JobChoice:
     """Return what of the marked ones would be changed, in their order."""
-    whys = {job_id: judged.get(job_id, WhyNot.GONE) for job_id in job_ids}
+    whys = {job_id: judged.get(job_id, Refusal.GONE) for job_id in job_ids}
     refused = Counter(why_not for why_not in whys.values() if why_not is not None)
     chosen = [job_id for job_id, why_not in whys.items() if why_not is None]
     dead = sum(each in failed for each in chosen)
-    return Choice(job_ids=chosen, refused=_some(refused), has_more=False, failed=dead)
+    return JobChoice(job_ids=chosen, refused=_some(refused), has_more=False, failed=dead)
 
 
-async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyNot | None]:
+async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Refusal | None]:
     """Return of each job, in this order, why it cannot be tried again now; None: it can."""
     standings = await _standings(db, job_ids)
     return {each: why_not_retry(standings[each]) for each in job_ids if each in standings}
 
 
-async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobStanding]:
+async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSituation]:
     """Return how jobs stand towards a retry; failed ones with their dead letters."""
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
     found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
     letters = {row["job_id"]: plain(row) for row in found}
     return {
-        job_id: JobStanding(
+        job_id: JobSituation(
             status=JobStatus(row["status"]),
             waiting_on=row["waiting_on"],
             task_state=row["task_state"],
@@ -327,23 +331,23 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSta
     }
 
 
-def _letter(row: Mapping[str, Any] | None) -> LetterStanding | None:
+def _letter(row: Mapping[str, Any] | None) -> DeadLetterSituation | None:
     if row is None:
         return None
-    return LetterStanding(
+    return DeadLetterSituation(
         is_settled=row["state"] not in UNRESOLVED, is_hopeless=bool(why_no_retry(row))
     )
 
 
-def _why_not_resubmitted(error: CortexError) -> WhyNot:
+def _why_not_resubmitted(error: CortexError) -> Refusal:
     """Return why a letter that was chosen was not retried after all."""
     match error:
         case ConflictError():
-            return WhyNot.SETTLED
+            return Refusal.SETTLED
         case NotFoundError():
-            return WhyNot.ENDED
+            return Refusal.ENDED
         case _:
-            return WhyNot.TOO_LARGE
+            return Refusal.TOO_LARGE
 
 
 def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
@@ -351,8 +355,8 @@ def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
         yield job_ids[start : start + BATCH]
 
 
-def _some(counts: Counter[WhyNot]) -> dict[WhyNot, int]:
-    return {why_not: counts[why_not] for why_not in WhyNot if counts[why_not]}
+def _some(counts: Counter[Refusal]) -> dict[Refusal, int]:
+    return {why_not: counts[why_not] for why_not in Refusal if counts[why_not]}
 
 
 # --- What people do to several jobs at once: a row for each, its error in its own row.

@@ -12,7 +12,7 @@ import attrs
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database, Record
 from cortex.store.jobs import ListedJob
 from cortex.store.rows import rows_of
@@ -30,7 +30,7 @@ class JobPage:
     """Some jobs of a list."""
 
     jobs: list[ListedJob]
-    next: JobPlace | None
+    next: JobCursor | None
     """Where the next page begins; None: there are no more."""
     is_short: bool
     """More may fit: it ends where it does because so many others were looked at."""
@@ -52,7 +52,7 @@ async def page(
     db: Database,
     which: JobFilter = ALL,
     *,
-    before: JobPlace | None = None,
+    before: JobCursor | None = None,
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
@@ -64,7 +64,7 @@ async def page_up(
     db: Database,
     which: JobFilter = ALL,
     *,
-    after: JobPlace | None = None,
+    after: JobCursor | None = None,
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
@@ -80,7 +80,7 @@ async def page_due(
     db: Database,
     which: JobFilter = ALL,
     *,
-    after: JobPlace | None = None,
+    after: JobCursor | None = None,
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
@@ -96,7 +96,7 @@ async def page_due_up(
     db: Database,
     which: JobFilter = ALL,
     *,
-    before: JobPlace | None = None,
+    before: JobCursor | None = None,
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
@@ -128,7 +128,7 @@ async def _page_due(
     db: Database,
     which: JobFilter,
     *,
-    place: JobPlace | None,
+    place: JobCursor | None,
     is_up: bool,
     limit: int,
     way: WayIn | None,
@@ -159,7 +159,7 @@ async def _page(
     query: str,
     which: JobFilter,
     *,
-    place: JobPlace | None,
+    place: JobCursor | None,
     limit: int,
     way: WayIn | None,
 ) -> JobPage:
@@ -183,7 +183,7 @@ async def _page(
     return _told(rows, at="created_at", looked_max=looked_max, limit=limit)
 
 
-def _span(which: JobFilter, place: JobPlace | None) -> tuple[object, ...]:
+def _span(which: JobFilter, place: JobCursor | None) -> tuple[object, ...]:
     """Return when jobs were made that fit, and the place from which they are looked for."""
     at = (None, None) if place is None else (place.id, place.at)
     made = (which.older_than_s, which.newer_than_s, which.created_after, which.created_before)
@@ -196,10 +196,12 @@ def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> Jo
     found = rows_of(ListedJob, fitting, why=None)
     if len(found) > limit:
         last = fitting[limit - 1]
-        return JobPage(jobs=found[:limit], next=JobPlace(last["id"], last[at]), is_short=False)
+        return JobPage(jobs=found[:limit], next=JobCursor(last["id"], last[at]), is_short=False)
     if rows[0]["looked_count"] < looked_max:
         return JobPage(jobs=found, next=None, is_short=False)
-    return JobPage(jobs=found, next=JobPlace(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)
+    return JobPage(
+        jobs=found, next=JobCursor(rows[0]["last_id"], rows[0]["last_at"]), is_short=True
+    )
 
 
 async def _ids(db: Database, suffixes: Sequence[str]) -> list[UUID]:

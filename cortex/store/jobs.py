@@ -21,7 +21,7 @@ from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Database, Record, affected, asked_again
-from cortex.store.found import by_name
+from cortex.store.references import by_name
 from cortex.store.rows import row_of, rows_of
 
 SUBMIT_BATCH = 1000

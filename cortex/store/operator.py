@@ -11,7 +11,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.job_filter import JobPlace
+from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
 from cortex.store.jobs import ListedJob, plain
 from cortex.store.rows import rows_of
@@ -58,7 +58,7 @@ class Head:
 
 
 @attrs.frozen(kw_only=True)
-class JobsSeen:
+class ListReading:
     """What somebody sees of a list of jobs."""
 
     jobs: list[ListedJob]
@@ -108,8 +108,8 @@ def _head(row: Mapping[str, Any]) -> Head:
 
 
 async def jobs_seen(
-    db: Database, ids: Sequence[UUID], *, since: JobPlace | None = None, newer_max: int = 0
-) -> JobsSeen:
+    db: Database, ids: Sequence[UUID], *, since: JobCursor | None = None, newer_max: int = 0
+) -> ListReading:
     """Look at some jobs of a list, at how many are newer than a place, and at the head: at once."""
     rows = await db.fetch(
         "operator.look",
@@ -122,7 +122,7 @@ async def jobs_seen(
     (document,) = [row["head"] for row in rows if row["head"] is not None]
     seen = head_of(document)
     found = [row for row in rows if row["id"] is not None]
-    return JobsSeen(
+    return ListReading(
         jobs=rows_of(ListedJob, found, now=seen.now, why=None),
         newer_count=rows[0]["newer_count"],
         head=seen,

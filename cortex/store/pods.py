@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleSeen
+from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleReport
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
@@ -46,7 +46,7 @@ class Vitals:
     hint_latency_ms: float | None
     drain: DrainStatus | None = None
     """How it leaves, once it was asked to."""
-    trouble: TroubleSeen | None = None
+    trouble: TroubleReport | None = None
     """What its calls suffer from."""
 
 

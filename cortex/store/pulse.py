@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
 from cortex.domain.why_facts import SILENT_S
 from cortex.postgres.database import Database
@@ -133,7 +133,7 @@ class Figures:
     """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
     """For how long the oldest has been due, since its attempt ended if it had one; 0: none."""
-    letters: dict[LetterState, int]
+    letters: dict[DeadLetterState, int]
     """Of the states that wait for somebody."""
 
 
@@ -146,5 +146,7 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         jobs={state: row[state.lower()] for state in JobStatus if not state.is_terminal},
         due_count=row["due"],
         oldest_due_s=row["oldest_due_s"],
-        letters={state: row[state.lower()] for state in (LetterState.OPEN, LetterState.ESCALATED)},
+        letters={
+            state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
+        },
     )

@@ -15,7 +15,7 @@ from cortex.store.rows import rows_of
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class QuotaChange:
     """What a person's change of a quota did."""
 
     name: str
@@ -56,7 +56,7 @@ class QuotaRow:
         )
 
 
-async def put(db: Database, quota: Quota, *, by: str, reason: str) -> Change:
+async def put(db: Database, quota: Quota, *, by: str, reason: str) -> QuotaChange:
     """Set a quota, new or not. What was taken from an old one stays counted, of a new one none."""
     row = await db.fetch_one(
         "quotas.put",
@@ -73,7 +73,7 @@ async def put(db: Database, quota: Quota, *, by: str, reason: str) -> Change:
     return _change(row)
 
 
-async def remove(db: Database, name: str, *, by: str, reason: str) -> Change:
+async def remove(db: Database, name: str, *, by: str, reason: str) -> QuotaChange:
     """Remove a quota and what was counted for it. Raises `NotFoundError`."""
     row = await db.fetch_one("quotas.remove", name, by, reason)
     if row is None:
@@ -92,5 +92,5 @@ async def forget(db: Database, *, kept_s: float, limit: int) -> int:
     return row["count"] if row else 0
 
 
-def _change(row: Record) -> Change:
-    return Change(name=row["name"], before=row["before"], after=row.get("after"))
+def _change(row: Record) -> QuotaChange:
+    return QuotaChange(name=row["name"], before=row["before"], after=row.get("after"))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.timeout_receipt import Choice
 from cortex.postgres.database import Connection, Database
@@ -80,7 +80,7 @@ async def escalate(db: Database, job_id: UUID, *, by: str, reason: str) -> None:
 
     async def work(connection: Connection) -> None:
         inside = db.bound(connection)
-        states = [LetterState.ESCALATED.value]
+        states = [DeadLetterState.ESCALATED.value]
         if not await inside.fetch("dead_letters.settle", [job_id], states, [reason], by):
             raise await dead_letters.refusal(inside, job_id)
         await _note(inside, job_id, "job_escalated", {"by": by, "reason": reason})

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import Cause, LetterState, Verdict, judge
+from cortex.domain.dead_letter import DeadLetterState, FailureCause, TriageVerdict, judge
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.errors import is_called_off, is_overdue
 from cortex.postgres.queries import sql
@@ -62,7 +62,7 @@ async def triage(
         unjudged = await connection.fetch(sql("dead_letters.unjudged"), judged_max)
         recovered = await connection.fetch(sql("dead_letters.recovered"), calm_s, judged_max)
         verdicts = {row["job_id"]: judge(_cause(row)) for row in unjudged}
-        left = Verdict(LetterState.OPEN)
+        left = TriageVerdict(DeadLetterState.OPEN)
         verdicts |= {row["job_id"]: left for row in recovered if row["is_for_a_person"]}
         clear = {row["lineage_id"]: row for row in recovered if not row["is_for_a_person"]}
         chosen = _chosen(list(clear.values()), retried_max, put_off)
@@ -81,17 +81,17 @@ async def triage(
                 called_off = job_id
             elif refused_count == 1 and refusal is not None:
                 told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
-                verdicts[job_id] = Verdict(LetterState.ESCALATED, told.message)
+                verdicts[job_id] = TriageVerdict(DeadLetterState.ESCALATED, told.message)
         # After the retry, which may take as long as a statement may: these are held for a moment.
         settled = await _settle(connection, verdicts)
         states = Counter(row["state"] for row in settled)
         return Triaged(
             retried=tuple(row["job_id"] for row in retried),
             escalated=Counter(
-                row["fingerprint"] for row in settled if row["state"] == LetterState.ESCALATED
+                row["fingerprint"] for row in settled if row["state"] == DeadLetterState.ESCALATED
             ),
-            archived_count=states[LetterState.ARCHIVED],
-            left_count=states[LetterState.OPEN],
+            archived_count=states[DeadLetterState.ARCHIVED],
+            left_count=states[DeadLetterState.OPEN],
             refused_count=refused_count,
             called_off=called_off,
         )
@@ -107,7 +107,7 @@ def _chosen(rows: Sequence[Record], count: int, put_off: Sequence[UUID]) -> dict
     return {job_id: found[job_id] for job_id in others or last}
 
 
-async def _settle(connection: Connection, verdicts: Mapping[UUID, Verdict]) -> list[Record]:
+async def _settle(connection: Connection, verdicts: Mapping[UUID, TriageVerdict]) -> list[Record]:
     """Write the verdicts; what is left to a person is not looked at again."""
     held = await _held(connection, verdicts)
     if not held:
@@ -151,8 +151,8 @@ async def _retry(
     )
 
 
-def _cause(row: Record) -> Cause:
-    return Cause(
+def _cause(row: Record) -> FailureCause:
+    return FailureCause(
         code=row["error_code"],
         message=row["error_message"],
         error_class=row["error_class"],

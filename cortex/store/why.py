@@ -11,14 +11,14 @@ from cortex.domain.waiting import awaited_of
 from cortex.domain.why_facts import (
     AHEAD_MAX,
     SILENT_S,
-    AttemptSeen,
-    BreakerSeen,
-    BudgetSeen,
-    FleetSeen,
-    OwnerSeen,
-    PauseSeen,
-    QueueSeen,
-    TaskSeen,
+    AttemptFacts,
+    BreakerFacts,
+    BudgetFacts,
+    FleetFacts,
+    OwnerFacts,
+    PauseFacts,
+    QueueFacts,
+    TaskFacts,
     WhyFacts,
 )
 from cortex.postgres.database import Database, Record
@@ -65,10 +65,10 @@ _PLAIN = (
 )
 
 
-def _task(row: Record) -> TaskSeen | None:
+def _task(row: Record) -> TaskFacts | None:
     if row["task_state"] is None:
         return None
-    return TaskSeen(
+    return TaskFacts(
         state=row["task_state"],
         run_at=row["task_run_at"],
         attempts_spent=row["attempts_spent"],
@@ -76,24 +76,24 @@ def _task(row: Record) -> TaskSeen | None:
     )
 
 
-def _owner(row: Record) -> OwnerSeen | None:
+def _owner(row: Record) -> OwnerFacts | None:
     if row["pod"] is None:
         return None
-    return OwnerSeen(name=row["pod"], is_alive=row["pod_is_alive"])
+    return OwnerFacts(name=row["pod"], is_alive=row["pod_is_alive"])
 
 
-def _queue(row: Record) -> QueueSeen | None:
+def _queue(row: Record) -> QueueFacts | None:
     if row["queue_name"] is None:
         return None
-    return QueueSeen(
+    return QueueFacts(
         name=row["queue_name"], head_id=row["head_id"], is_head_running=row["head_is_running"]
     )
 
 
-def _pause(row: Record) -> PauseSeen | None:
+def _pause(row: Record) -> PauseFacts | None:
     if row["paused_by"] is None:
         return None
-    return PauseSeen(
+    return PauseFacts(
         queue=row["queue_name"],
         by=row["paused_by"],
         at=row["paused_at"],
@@ -101,8 +101,8 @@ def _pause(row: Record) -> PauseSeen | None:
     )
 
 
-def _fleet(row: Record) -> FleetSeen:
-    return FleetSeen(
+def _fleet(row: Record) -> FleetFacts:
+    return FleetFacts(
         ready_count=row["ready_count"],
         knowing_count=row["knowing_count"],
         slots=int(row["slots"]),
@@ -115,10 +115,10 @@ def _fleet(row: Record) -> FleetSeen:
     )
 
 
-def _breaker(row: Record) -> BreakerSeen | None:
+def _breaker(row: Record) -> BreakerFacts | None:
     if row["breaker_state"] is None:
         return None
-    return BreakerSeen(
+    return BreakerFacts(
         name=row["waiting_on"],
         state=row["breaker_state"],
         open_until=row["open_until"],
@@ -129,10 +129,10 @@ def _breaker(row: Record) -> BreakerSeen | None:
     )
 
 
-def _budget(row: Record) -> BudgetSeen | None:
+def _budget(row: Record) -> BudgetFacts | None:
     if row["budget"] is None:
         return None
-    return BudgetSeen(
+    return BudgetFacts(
         name=row["budget"],
         unit=row["budget_unit"],
         limit=row["limit_amount"],
@@ -140,10 +140,10 @@ def _budget(row: Record) -> BudgetSeen | None:
     )
 
 
-def _last(row: Record) -> AttemptSeen | None:
+def _last(row: Record) -> AttemptFacts | None:
     if row["last_attempt"] is None:
         return None
-    return AttemptSeen(
+    return AttemptFacts(
         attempt=row["last_attempt"],
         outcome=row["last_outcome"],
         error=row["last_error"],

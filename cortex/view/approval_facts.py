@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.argument_diff import Change, changes
+from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
     REVERSIBLE,
@@ -89,7 +89,7 @@ class Facts:
     """The arguments in one piece, as they run."""
     digest: str
     version: int
-    changes: tuple[Change, ...]
+    changes: tuple[ArgumentChange, ...]
     """From what was asked to what stands."""
     edited_by: str
     is_editable: bool

@@ -6,31 +6,31 @@ And acts on many of them.
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.dead_act import hold_up
-from cortex.domain.dead_letter import Cause, LetterState, prospect
+from cortex.domain.bulk_operation import hold_up
+from cortex.domain.dead_letter import DeadLetterState, FailureCause, prospect
 from cortex.domain.phrases import NOTHING, age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
 
 _STATES: Final = {
-    LetterState.OPEN: ("✗ open", "fail"),
-    LetterState.ESCALATED: ("◆ escalated", "warn"),
-    LetterState.RETRIED: ("↻ retried", "retry"),
-    LetterState.DISCARDED: ("⊘ discarded", "dim"),
-    LetterState.ARCHIVED: ("○ archived", "dim"),
+    DeadLetterState.OPEN: ("✗ open", "fail"),
+    DeadLetterState.ESCALATED: ("◆ escalated", "warn"),
+    DeadLetterState.RETRIED: ("↻ retried", "retry"),
+    DeadLetterState.DISCARDED: ("⊘ discarded", "dim"),
+    DeadLetterState.ARCHIVED: ("○ archived", "dim"),
 }
 
 
 def state_cell(row: Row) -> Cell:
     """Return glyph and word of a letter's state."""
-    return Cell(*_STATES[LetterState(row["state"])])
+    return Cell(*_STATES[DeadLetterState(row["state"])])
 
 
 def on_retry(row: Row) -> str:
     """Say what a retry would do, or what became of the letter."""
-    state = LetterState(row.get("state", LetterState.OPEN))
+    state = DeadLetterState(row.get("state", DeadLetterState.OPEN))
     if state.is_unresolved:
-        return prospect(Cause.of(row), step=row["step"])
+        return prospect(FailureCause.of(row), step=row["step"])
     heir = f" as {short_id(row['retried_as'])}" if row["retried_as"] else ""
     return f"was {state.value.lower()}{heir} by {row['resolved_by']}"
 

@@ -12,7 +12,7 @@ import attrs
 
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
-from cortex.domain.server_facts import IntruderSeen, PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
 
 SKEW_WARN_S: Final = 2.0
 """People compare log lines; nothing is decided by this machine's clock."""
@@ -65,7 +65,7 @@ def fail(check: str, found: str, fix: str | None) -> Finding:
     return Finding(check, Grade.FAIL, found, fix)
 
 
-def of_writes(server: ServerSeen) -> Finding:
+def of_writes(server: ServerFacts) -> Finding:
     """Whether jobs can be written, and are on disc when they were acknowledged."""
     check = "writes"
     if server.is_standby:
@@ -94,7 +94,7 @@ def of_clock(ahead_s: float) -> Finding:
     return warn("clock", told, fix)
 
 
-def of_connections(server: ServerSeen) -> Finding:
+def of_connections(server: ServerFacts) -> Finding:
     """Whether there is room for one more pod."""
     left = server.connections_max - server.connections_used
     told = f"{server.connections_used} of {server.connections_max} in use"
@@ -116,14 +116,14 @@ def of_disk(*, free_bytes: int, total_bytes: int, folder: str) -> Finding:
     return ok("disk", told)
 
 
-def of_snapshots(seen: Sequence[SnapshotSeen]) -> Finding:
+def of_snapshots(seen: Sequence[SnapshotFacts]) -> Finding:
     """Whether something keeps dead rows from being cleared away: the worst of what was seen."""
     if not seen:
         return ok("snapshots", "none is open")
     return max(map(_of_snapshot, seen), key=lambda finding: _ORDER.index(finding.grade))
 
 
-def _of_snapshot(seen: SnapshotSeen) -> Finding:
+def _of_snapshot(seen: SnapshotFacts) -> Finding:
     check = "snapshots"
     if seen.held_s is None:
         told = f"{seen.xids:,} transactions old"
@@ -156,7 +156,7 @@ def _literal(text: str) -> str:
 
 
 def of_pods(
-    pods: Sequence[PodSeen], *, silent_max_s: float, version: str, due: int
+    pods: Sequence[PodFacts], *, silent_max_s: float, version: str, due: int
 ) -> list[Finding]:
     """Whether there are pods, and whether they are well."""
     if not pods:
@@ -187,7 +187,7 @@ def of_pods(
     return found
 
 
-def of_commands(pods: Sequence[PodSeen]) -> Finding:
+def of_commands(pods: Sequence[PodFacts]) -> Finding:
     """Whether the programs that agents start can do no harm."""
     check = "commands"
     free = [pod.name for pod in pods if pod.confinement in {None, Confinement.UNSAFE}]
@@ -201,7 +201,7 @@ def of_commands(pods: Sequence[PodSeen]) -> Finding:
     return ok(check, f"programs of agents are confined by {', '.join(means)}")
 
 
-def of_locks(pods: Sequence[PodSeen]) -> Finding:
+def of_locks(pods: Sequence[PodFacts]) -> Finding:
     """Whether pods hold what shows that they live."""
     holders = [pod for pod in pods if pod.liveness is Liveness.LOCK]
     without = [pod.name for pod in holders if not pod.is_locked]
@@ -215,7 +215,7 @@ def of_locks(pods: Sequence[PodSeen]) -> Finding:
     return ok("locks", told)
 
 
-def of_intruders(seen: Sequence[IntruderSeen]) -> Finding:
+def of_intruders(seen: Sequence[IntruderFacts]) -> Finding:
     """Somebody who is no pod keeps pods from their work; of several, the first."""
     first = seen[0]
     more = f", {len(seen) - 1} more such" if len(seen) > 1 else ""

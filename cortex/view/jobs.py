@@ -13,10 +13,10 @@ from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.phrases import count, localised, money, short_id, since_s, span
 from cortex.domain.waiting import (
     PERSON,
-    ApprovalSeen,
-    EffectSeen,
-    FreezeSeen,
-    QuotaSeen,
+    ApprovalWait,
+    EffectWait,
+    FreezeWait,
+    QuotaWait,
     named,
 )
 from cortex.domain.why_facts import SILENT_S
@@ -138,15 +138,15 @@ def _remark_on_waiting(row: JobRow) -> str:
 def _remark_on_awaited(row: JobRow) -> str:
     """Say what stands in its way, and what a person can do; "" if nothing does any more."""
     match row.awaited:
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             left_s = -since_s(row, seen.expires_at)
             over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
             return f"{seen.words}, {over}: cortex approvals show {short_id(seen.id)}"
-        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
             return f"{seen.words}; see cortex effects show {short_id(seen.id)}"
-        case FreezeSeen() as seen:
+        case FreezeWait() as seen:
             return localised(seen.words)
-        case QuotaSeen() as seen if seen.is_used_up or _is_later(row):
+        case QuotaWait() as seen if seen.is_used_up or _is_later(row):
             return f"{seen.words}, begins anew in {span(-since_s(row, seen.resets_at))}"
         case _:
             return ""

@@ -19,13 +19,13 @@ from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import (
     PERSON,
-    ApprovalSeen,
-    EffectSeen,
-    FreezeSeen,
-    QuotaSeen,
+    ApprovalWait,
+    EffectWait,
+    FreezeWait,
+    QuotaWait,
     named,
 )
-from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, SILENT_S, FleetSeen, WhyFacts
+from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, SILENT_S, FleetFacts, WhyFacts
 from cortex.view.pods import queue_shown
 
 SWEPT_AFTER_S: Final = 300.0 + 60.0
@@ -171,7 +171,7 @@ def _budget(f: WhyFacts) -> _Found | None:
 
 def _effect(f: WhyFacts) -> _Found | None:
     seen = f.awaited
-    if f.task is not None or not isinstance(seen, EffectSeen):
+    if f.task is not None or not isinstance(seen, EffectWait):
         return None
     return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
 
@@ -180,7 +180,7 @@ def _approval(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.WAITING_FOR_APPROVAL or f.budget is not None:
         return None
     seen = f.awaited
-    if isinstance(seen, ApprovalSeen) and seen.status is ApprovalStatus.PENDING:
+    if isinstance(seen, ApprovalWait) and seen.status is ApprovalStatus.PENDING:
         over_at = max(seen.expires_at, f.now)
         return _Found(f"it {_clipped(seen.words)}", over_at, f.suspended_at, seen.ways_out)
     waiting_on = f.waiting_on or ""
@@ -198,14 +198,14 @@ def _approval(f: WhyFacts) -> _Found | None:
 
 def _freeze(f: WhyFacts) -> _Found | None:
     seen = f.awaited
-    if f.task is not None or not isinstance(seen, FreezeSeen):
+    if f.task is not None or not isinstance(seen, FreezeWait):
         return None
     return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
 
 
 def _quota(f: WhyFacts) -> _Found | None:
     seen = f.awaited
-    if f.task is not None or not isinstance(seen, QuotaSeen):
+    if f.task is not None or not isinstance(seen, QuotaWait):
         return None
     if not seen.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
         return None
@@ -246,7 +246,7 @@ def _app_retry(f: WhyFacts) -> _Found | None:
     return _Found(f"it waits for its {number}, {_after(f)}", due_at, f.suspended_at, ways)
 
 
-def _missing_tool(tool: str, fleet: FleetSeen, due_at: datetime) -> _Found:
+def _missing_tool(tool: str, fleet: FleetFacts, due_at: datetime) -> _Found:
     if tool not in fleet.lacking:
         return _Found(f"its last pod had no tool {tool}; it waits for one that has", due_at)
     near = difflib.get_close_matches(tool, fleet.tools, n=1)
@@ -320,7 +320,7 @@ def _no_pod(f: WhyFacts) -> _Found | None:
     return _Found(f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types",))
 
 
-def _tools(fleet: FleetSeen) -> str:
+def _tools(fleet: FleetFacts) -> str:
     if fleet.lacking:
         tools = "tool" if len(fleet.lacking) == 1 else "tools"
         return f"its {tools} {_listed(fleet.lacking)}"

@@ -4,7 +4,7 @@ from typing import Final
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
-from cortex.domain.why_facts import BreakerSeen, WhyFacts
+from cortex.domain.why_facts import BreakerFacts, WhyFacts
 from cortex.view.pods import queue_shown
 from cortex.view.why import Cause, why
 
@@ -42,7 +42,7 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
             return _sentence(found.sentence)
 
 
-def _outage(breaker: BreakerSeen) -> str:
+def _outage(breaker: BreakerFacts) -> str:
     """Say what failed last behind a breaker that opened by itself; "": unknown, or held open."""
     if breaker.last_error is None or breaker.forced_by is not None or breaker.is_probed:
         return ""

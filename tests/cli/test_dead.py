@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.command_line import Cortex
-from tests.support.letters import fail, letter, set_breaker
+from tests.support.dead_letters import fail, letter, set_breaker
 from tests.support.life import Life
 from tests.support.pods import Pods
 from tests.support.postgres import sql

@@ -10,7 +10,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, token_text
 from cortex.http.application import application
 from cortex.http.auth import MISSES_MAX, Authenticator
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.postgres.bridge import open_port
@@ -60,7 +60,7 @@ def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> Non
 
 @pytest.mark.parametrize("needed", Role)
 def test_each_role_opens_what_it_should(database: str, needed: Role) -> None:
-    async def act(_: Asked[None, None], __: Api) -> Response:
+    async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
     route = Route(method=Method.POST, path="/v1/act", handle=act, role=needed, summary="x")
@@ -127,7 +127,7 @@ def test_a_token_that_has_expired_opens_nothing(server: HttpServer, database: st
 
 
 def test_what_changes_something_never_trusts_a_token_from_memory(database: str) -> None:
-    async def act(_: Asked[None, None], __: Api) -> Response:
+    async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
     route = Route(
@@ -210,7 +210,7 @@ def test_the_token_is_nowhere_in_the_database(server: HttpServer, database: str)
 
 
 def test_a_route_without_a_role_is_refused_at_start_up() -> None:
-    async def handle(_: Asked[None, None], __: Api) -> Response:
+    async def handle(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
     undeclared: object = None

@@ -7,9 +7,9 @@ import pytest
 from cortex.cli.dead.show import FIELDS
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from cortex.store import agents, dead_acts
+from cortex.store import agents, bulk_operations
+from tests.support.dead_letters import fail
 from tests.support.http_server import Answered, HttpServer
-from tests.support.letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import job_row, move_clock, new_id
 
@@ -158,7 +158,7 @@ def test_a_version_that_no_agent_has_is_told(server: HttpServer, operator: str) 
 def work_off(dsn: str) -> None:
     """Be the pods that work acts off, until nothing is left to do."""
     with open_session(Profile(dsn=dsn)) as call:
-        while call(dead_acts.work_off, new_id=new_id) is not None:
+        while call(bulk_operations.work_off, new_id=new_id) is not None:
             move_clock(dsn, 60)
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from cortex.domain.errors import UsageError
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import cortex_error_in
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.streaming import Streamed, Write
@@ -86,7 +86,7 @@ async def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_said(databa
 def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) -> None:
     begun = threading.Event()
 
-    async def flood(_: Asked[None, None], __: Api) -> Response:
+    async def flood(_: CheckedRequest[None, None], __: Api) -> Response:
         async def pieces(write: Write) -> None:
             begun.set()
             while True:
@@ -94,7 +94,7 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
 
         return Streamed(pieces, turns=Turns(), media_type="text/plain")
 
-    async def hang(_: Asked[None, None], __: Api) -> Response:
+    async def hang(_: CheckedRequest[None, None], __: Api) -> Response:
         begun.set()
         await trio.sleep_forever()
         raise AssertionError
@@ -129,7 +129,7 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
 def test_what_is_under_way_ends_within_its_grace(database: str) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    async def wait(_: Asked[None, None], __: Api) -> Response:
+    async def wait(_: CheckedRequest[None, None], __: Api) -> Response:
         begun.set()
         await trio.to_thread.run_sync(go.wait)
         return answer({"done": True})
@@ -158,7 +158,7 @@ def _listens(server: HttpServer) -> bool:
 
 
 def test_a_draining_pod_reads_on_and_takes_no_more_work(database: str) -> None:
-    async def act(_: Asked[None, None], __: Api) -> Response:
+    async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
     route = Route(method=Method.POST, path="/v1/act", handle=act, role=Role.OPERATOR, summary="x")

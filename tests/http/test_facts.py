@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.dead_letters import fail
 from tests.support.http_server import HttpServer
-from tests.support.letters import fail
 from tests.support.postgres import sql
 
 PATH = "/v1/facts"

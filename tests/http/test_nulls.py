@@ -11,7 +11,7 @@ import pytest
 
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.framework.api import Asked
+from cortex.http.framework.api import CheckedRequest
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import Method, Route
 from cortex.http.page import approval_view, inbox
@@ -115,7 +115,7 @@ async def test_the_page_of_a_request_is_drawn_whichever_column_is_null(everythin
 
 async def look(rows: Reading, route: Route, path: Mapping[str, Any]) -> list[str]:
     """Ask, and return where the answer has null against its promise."""
-    asked = Asked(
+    asked = CheckedRequest(
         query=None if route.query is None else route.query(),
         body=None,
         path=path,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.policy import JobPolicy
 from cortex.http.framework.limits import Rate
 from cortex.http.framework.openapi import PATH
-from cortex.store import breakers, dead_acts, jobs
-from cortex.store.dead_acts import DeadAct
+from cortex.store import breakers, bulk_operations, jobs
+from cortex.store.bulk_operations import BulkOperation
 from tests.support.approvals import Askers
+from tests.support.dead_letters import fail
 from tests.support.effects import Doers
 from tests.support.http_server import HttpServer, http_server
-from tests.support.letters import fail
 from tests.support.rows import new_id
 
 SEED = 20_260_101
@@ -40,16 +40,16 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
     server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy()}))
     server.store(lambda db: breakers.force_open(db, "llm:m", by="li", reason="x"))
     failed = fail(server.dsn, 12, steps=3, submitted={"type": "digest"})
-    act = DeadAct(
+    act = BulkOperation(
         token=new_id(),
-        verb=ActVerb.DISCARD,
+        verb=BulkVerb.DISCARD,
         job_ids=failed[:2],
         which="--type digest",
         rate_per_s=1.0,
         by="li",
         reason="x",
     )
-    server.store(lambda db: dead_acts.begin(db, act))
+    server.store(lambda db: bulk_operations.begin(db, act))
     waiting = [askers.asked() for _ in range(4)]
     claims = doers.claimed_many(4)
     intended = [doers.begin(each) for each in claims]

@@ -18,7 +18,7 @@ from cortex.domain import errors
 from cortex.domain.errors import CortexError
 from cortex.domain.idempotency import KeyPendingError
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX, LARGE_BYTES_MAX, SMALL_BYTES
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.limits import Rate
@@ -48,11 +48,11 @@ class Note:
     more: dict[str, Any] = told(doc="anything", factory=dict)
 
 
-async def keep(asked: Asked[None, Note], _: Api) -> Response:
+async def keep(asked: CheckedRequest[None, Note], _: Api) -> Response:
     return answer({"note": asked.body, "by": asked.principal.name, "from": asked.address})
 
 
-async def fail(asked: Asked[None, None], _: Api) -> Response:
+async def fail(asked: CheckedRequest[None, None], _: Api) -> Response:
     name = asked.path["name"]
     if name == "group":
         raise ExceptionGroup("from a nursery", [errors.ConflictError("it was decided by li")])
@@ -63,16 +63,16 @@ async def fail(asked: Asked[None, None], _: Api) -> Response:
     raise RuntimeError("a secret: hunter2")
 
 
-async def find(asked: Asked[None, None], _: Api) -> Response:
+async def find(asked: CheckedRequest[None, None], _: Api) -> Response:
     return answer({"id": asked.path["thing_id"]})
 
 
-async def slow(_: Asked[None, None], __: Api) -> Response:
+async def slow(_: CheckedRequest[None, None], __: Api) -> Response:
     await trio.sleep_forever()
     raise AssertionError
 
 
-async def stream(_: Asked[None, None], api: Api) -> Response:
+async def stream(_: CheckedRequest[None, None], api: Api) -> Response:
     async def pieces(write: Write) -> None:
         await write(b"data: one\n\n")
         raise RuntimeError("in the middle")
@@ -80,7 +80,7 @@ async def stream(_: Asked[None, None], api: Api) -> Response:
     return Streamed(pieces, turns=api.turns, media_type="text/event-stream")
 
 
-async def write(asked: Asked[None, Note], api: Api) -> Response:
+async def write(asked: CheckedRequest[None, Note], api: Api) -> Response:
     async def work(_: object) -> object:
         return {"words": asked.body.words, "nonce": api.chance.rng.random()}
 
@@ -279,7 +279,7 @@ def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(
     monkeypatch.setattr("cortex.http.framework.gate.UNREAD_BOUND_S", 0.1)
     go = threading.Event()
 
-    async def ignore(_: Asked[None, None], __: Api) -> Response:
+    async def ignore(_: CheckedRequest[None, None], __: Api) -> Response:
         await trio.to_thread.run_sync(go.wait)
         return answer({})
 
@@ -310,7 +310,7 @@ def _fill(connection: socket.socket) -> None:
 def test_a_stream_ends_when_its_reader_leaves(database: str) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    async def tick(_: Asked[None, None], api: Api) -> Response:
+    async def tick(_: CheckedRequest[None, None], api: Api) -> Response:
         async def write_on(write: Write) -> None:
             try:
                 await write(b"data: one\n\n")

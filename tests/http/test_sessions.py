@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from cortex.domain.token import TOKEN_PREFIX, Role
 from cortex.http.auth import COOKIE_NAME, MISSES_MAX
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
@@ -20,21 +20,21 @@ from tests.support.postgres import sql
 ORIGIN = {"Origin": "http://cortex.example:8080", "Host": "cortex.example:8080"}
 
 
-async def enter(asked: Asked[None, bytes], api: Api) -> Response:
+async def enter(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     token = parse_qs(asked.body.decode())["token"][0]
     response = answer({})
     set_cookie(response, await sign_in(api, token, address=asked.address), is_secure=False)
     return response
 
 
-async def leave(asked: Asked[None, bytes], api: Api) -> Response:
+async def leave(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     await sign_out(api, asked.request)
     response = answer({})
     drop_cookie(response)
     return response
 
 
-async def show(asked: Asked[None, None], _: Api) -> Response:
+async def show(asked: CheckedRequest[None, None], _: Api) -> Response:
     return answer({"who": asked.principal.name})
 
 

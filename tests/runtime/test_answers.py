@@ -16,12 +16,12 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Claim
 from cortex.domain.job_feed import JobEvent
-from cortex.domain.look_pace import LookPace
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.poll_rate import PollRate
 from cortex.domain.redaction import Redactor
 from cortex.durable.calls import Caller
 from cortex.durable.context import Context
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.progress import ANSWER_CHARS_MAX
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
@@ -46,7 +46,7 @@ class Speaker:
 
     words: dict[str, "trio.MemorySendChannel[str | None]"] = field(factory=dict)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         send, receive = trio.open_memory_channel[str | None](1_000)
         say = caller.answer.begin()
         self.words[str(request.messages[-1]["content"])] = send
@@ -63,7 +63,7 @@ class Speaker:
             usage=Usage(),
             message_id="message-1",
         )
-        return Outcome(value=response.to_json(), usage=Usage())
+        return StepOutcome(value=response.to_json(), usage=Usage())
 
 
 @define
@@ -172,7 +172,7 @@ async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
 
 
 async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Stage) -> None:
-    stage.feeds.looks.pace = LookPace(
+    stage.feeds.looks.pace = PollRate(
         gap_s=60.0, quiet_gap_s=60.0, burst=100
     )  # it looks when hinted
     job_id = await stage.ask("q")

@@ -15,8 +15,8 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.durable import calls
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
-from cortex.runtime.calls import breaker_line
-from cortex.runtime.calls.breakers import FORGET_AFTER_S, Breakers
+from cortex.runtime.calls import breaker_handle
+from cortex.runtime.calls.breakers import FORGET_AFTER_S, BreakerRegistry
 from cortex.store import breakers as store
 from tests.support.eventually import eventually_async
 from tests.support.factories import Bench, FaultyPort
@@ -28,8 +28,8 @@ NAME = "llm:m"
 Lines = list[MutableMapping[str, Any]]
 
 
-def a_pod(port: FaultyPort) -> Breakers:
-    return Breakers(port, pod_id=new_id(), rng=seeded_random())
+def a_pod(port: FaultyPort) -> BreakerRegistry:
+    return BreakerRegistry(port, pod_id=new_id(), rng=seeded_random())
 
 
 def a_failure(asked_s: float | None = None, **fields: Any) -> Failure:
@@ -37,18 +37,18 @@ def a_failure(asked_s: float | None = None, **fields: Any) -> Failure:
     return Failure(**{**defaults, "retry_after_s": asked_s, **fields})
 
 
-async def fail(pod: Breakers, name: str = NAME, *, asked_s: float | None = None) -> None:
+async def fail(pod: BreakerRegistry, name: str = NAME, *, asked_s: float | None = None) -> None:
     async with pod.admit(name) as admission:
         await admission.failed(a_failure(asked_s))
 
 
-async def succeed(pod: Breakers, name: str = NAME) -> None:
+async def succeed(pod: BreakerRegistry, name: str = NAME) -> None:
     async with pod.admit(name) as admission:
         admission.opened(idle_s=60.0)
         await admission.succeeded()
 
 
-async def suspended(pod: Breakers, name: str = NAME) -> Suspended:
+async def suspended(pod: BreakerRegistry, name: str = NAME) -> Suspended:
     """What a job gets that wants to call."""
     with pytest.raises(Suspended) as caught:
         async with pod.admit(name):
@@ -57,13 +57,13 @@ async def suspended(pod: Breakers, name: str = NAME) -> Suspended:
     return caught.value
 
 
-async def until_calls_pass(pod: Breakers, *, passing: bool = True) -> None:
+async def until_calls_pass(pod: BreakerRegistry, *, passing: bool = True) -> None:
     """Wait until the pod knows that the breaker is closed, or that it is not."""
     line = pod._line(NAME)
     await eventually_async(lambda: line.is_closed is passing, what=f"calls pass: {passing}")
 
 
-async def open_it(pod: Breakers, name: str = NAME) -> None:
+async def open_it(pod: BreakerRegistry, name: str = NAME) -> None:
     with pytest.raises(Suspended):
         await fail(pod, name, asked_s=20.0)
 
@@ -94,7 +94,7 @@ class Provider:
     suspended: list[Suspended] = attrs.field(factory=list)
     done_count: int = 0
 
-    async def call(self, pod: Breakers, name: str = NAME) -> None:
+    async def call(self, pod: BreakerRegistry, name: str = NAME) -> None:
         """As a job does, whose pod catches what suspends it."""
         try:
             async with pod.admit(name) as admission:
@@ -114,7 +114,7 @@ class Provider:
 
 
 async def test_a_healthy_breaker_costs_no_statement(port: FaultyPort) -> None:
-    pod: calls.Breakers = a_pod(port)
+    pod: calls.CircuitBreakers = a_pod(port)
     refuse_all(port)
     for _ in range(3):
         async with pod.admit(NAME) as admission:
@@ -336,7 +336,7 @@ async def test_a_killed_prober_blocks_for_its_lease_only(port: FaultyPort, datab
     late = await probe.__aenter__()
     await other.tick()
     await suspended(other)
-    move_clock(database, 21 + breaker_line.PROBE_LEASE_S + 1)
+    move_clock(database, 21 + breaker_handle.PROBE_LEASE_S + 1)
     await other.tick()
     async with other.admit(NAME) as admission:
         await late.succeeded()  # it was only very slow: it decides nothing any more
@@ -550,7 +550,7 @@ async def test_what_nobody_needs_is_dropped(
     port: FaultyPort, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = a_pod(port)
-    monkeypatch.setattr("cortex.runtime.calls.breaker_line.COLD_AFTER_S", -1.0)
+    monkeypatch.setattr("cortex.runtime.calls.breaker_handle.COLD_AFTER_S", -1.0)
     async with pod.admit("http:busy"):
         for number in range(50):
             await succeed(pod, f"http:{number}")

@@ -19,7 +19,7 @@ from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.retry import CallRetry
 from cortex.durable.calls import Caller, Reservation
-from cortex.runtime.calls.breakers import Breakers
+from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.store import breakers as store
 from cortex.store import operator, pulse
 from tests.support.eventually import eventually_async
@@ -69,7 +69,7 @@ class Provider:
         return ANSWER
 
 
-class TickingPod(Breakers):
+class TickingPod(BreakerRegistry):
     """The breakers of a pod that counts its looks."""
 
     tick_count = 0
@@ -106,7 +106,7 @@ def a_caller() -> Caller:
 class Fleet:
     """Jobs that call the provider in turns, as due jobs of one pod do."""
 
-    pod: Breakers
+    pod: BreakerRegistry
     provider: Provider
     waiting: int
     retries_burnt: int = 0
@@ -157,7 +157,7 @@ async def test_errors_inside_streams_burn_no_retry_and_meet_a_handful_of_calls(
     assert told[-1] == "breaker_closed"
 
 
-async def open_it(port: FaultyPort, pod: Breakers, database: str) -> None:
+async def open_it(port: FaultyPort, pod: BreakerRegistry, database: str) -> None:
     """Open the breaker, and let its pause be over without anybody calling."""
     busy = failure_of(OVERLOADED)
     for _ in range(3):

@@ -16,7 +16,7 @@ from cortex.domain.drain import Trouble
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal, Outcome
+from cortex.durable.journal import Journal, StepOutcome
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate
@@ -81,8 +81,8 @@ def journal_of(claim: Claim, committer: Committer, known: Any = ()) -> Journal:
 
 
 async def do_step(journal: Journal, name: str, value: Any = None) -> Any:
-    async def run() -> Outcome:
-        return Outcome(value=value)
+    async def run() -> StepOutcome:
+        return StepOutcome(value=value)
 
     return await journal.once(
         StepKind.STEP, journal.key(name), given=StepInput(DIGEST, b"[]"), run=run

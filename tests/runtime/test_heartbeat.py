@@ -18,7 +18,7 @@ from cortex.postgres.migrate import migrate
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.running import RunningJob, Stop
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs, pods
 from tests.support.eventually import eventually, eventually_async
 from tests.support.factories import VITALS, Bench, FaultyPort
@@ -58,14 +58,14 @@ def pod_state(dsn: str) -> str | None:
 
 
 @pytest.fixture
-def new_standing(bench: Bench) -> Standing:
+def new_standing(bench: Bench) -> SelfFence:
     """That of a pod that has not begun."""
-    bench.standing = Standing(fence_s=60.0, settle_s=5.0)
+    bench.standing = SelfFence(fence_s=60.0, settle_s=5.0)
     return bench.standing
 
 
 async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     assert not new_standing.is_sure
     await bench.start(a_heartbeat(bench))
@@ -75,7 +75,7 @@ async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
 
 
 async def test_its_end_frees_the_lock_at_once(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     async with trio.open_nursery() as liveness:
         await liveness.start(a_heartbeat(bench).run)
@@ -117,7 +117,7 @@ async def test_a_job_that_is_not_ours_any_more_is_stopped_and_the_others_are_not
 
 
 async def test_a_lock_that_was_lost_is_taken_again_and_the_jobs_are_checked(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     kept, stolen = await bench.claimed(2)
     jobs = [bench.running.add(claim) for claim in (kept, stolen)]
@@ -138,7 +138,7 @@ async def test_a_lock_that_was_lost_is_taken_again_and_the_jobs_are_checked(
 
 
 async def test_while_another_session_holds_the_lock_the_pod_waits_for_it(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     """After a reconnect that is the pod's own old session, which the server has not seen die."""
     other = bench.port.dedicated(on_lost=lambda: None)
@@ -170,7 +170,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
     profile = Profile(dsn=server.dsn, hot_path=True, bound_s=0.3)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
-        bench.standing = Standing(fence_s=1.0, settle_s=0.0)
+        bench.standing = SelfFence(fence_s=1.0, settle_s=0.0)
         await bench.start(a_heartbeat(bench, interval_s=0.05))
         *claims, late = await bench.claimed(4)
         jobs = [bench.running.add(claim) for claim in claims]
@@ -225,7 +225,7 @@ async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
         port.watch = watch = DatabaseWatch()
-        bench.standing = Standing(fence_s=10 * each_way_s, settle_s=0.0)
+        bench.standing = SelfFence(fence_s=10 * each_way_s, settle_s=0.0)
         heartbeat = a_heartbeat(bench)
         await bench.start(heartbeat)
         job = bench.running.add(*await bench.claimed())
@@ -303,7 +303,7 @@ def is_blocked(dsn: str) -> bool:
 
 
 async def test_a_loop_that_stood_still_beats_as_soon_as_it_runs(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     """A job that computes holds up everything in its pod, but for less than the fence."""
     job = bench.running.add(*await bench.claimed())
@@ -318,7 +318,7 @@ async def test_a_loop_that_stood_still_beats_as_soon_as_it_runs(
 
 
 async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
-    bench: Bench, new_standing: Standing, database: str
+    bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     kept, stolen = [bench.running.add(claim) for claim in await bench.claimed(2)]
     await bench.port(pods.register, bench.pod)
@@ -346,7 +346,7 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
 
 async def test_after_the_fence_no_call_begins(bench: Bench) -> None:
     """A pod that stood still for long finds the reply to its intent before anything else."""
-    bench.standing = Standing(fence_s=0.5, settle_s=0.0)
+    bench.standing = SelfFence(fence_s=0.5, settle_s=0.0)
     job = bench.running.add(*await bench.claimed())
     await bench.start(a_heartbeat(bench))
     stand_still(0.6)

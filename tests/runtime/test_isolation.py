@@ -21,9 +21,9 @@ from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
-from cortex.runtime.isolation import forge as forge_module
+from cortex.runtime.isolation import fork_server as forge_module
 from cortex.runtime.isolation import isolation
-from cortex.runtime.isolation.forge import Again, Forge, start_forge
+from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_forge
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.running import Stop
@@ -155,7 +155,7 @@ TYPES = (
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[Forge]:
+def forge(tmp_path: Path) -> Iterator[ForkServer]:
     parts = RunnerParts(
         registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
     )
@@ -169,14 +169,16 @@ def forge(tmp_path: Path) -> Iterator[Forge]:
         "cpu_s": 60,
         "memory_mb": MEMORY_MB,
     }
-    again = Again((sys.executable, "-P", "-m", "cortex.cli.run.forging"), json.dumps(wish).encode())
+    again = ForkServerCommand(
+        (sys.executable, "-P", "-m", "cortex.cli.run.fork_server"), json.dumps(wish).encode()
+    )
     started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm, again=again)
     yield started
     started.close()
 
 
 @pytest.fixture
-async def isolated(bench: Bench, forge: Forge) -> Bench:
+async def isolated(bench: Bench, forge: ForkServer) -> Bench:
     """A pod whose jobs all are suspects."""
     bench.registry = Registry(TYPES)
     bench.isolation = Isolation(
@@ -359,7 +361,7 @@ async def test_a_runner_that_dies_on_a_pod_that_leaves_is_not_counted(
 
 
 async def test_a_forge_that_is_killed_is_replaced(
-    isolated: Bench, forge: Forge, database: str
+    isolated: Bench, forge: ForkServer, database: str
 ) -> None:
     job_id = await runs(isolated, database, "hangs")
     await eventually_async(lambda: job_row(database, job_id)["checkpoint"], what="its first step")
@@ -378,7 +380,7 @@ async def until_replaced(bench: Bench) -> None:
 
 
 async def test_a_forge_that_does_not_answer_is_replaced(
-    isolated: Bench, forge: Forge, database: str, monkeypatch: pytest.MonkeyPatch
+    isolated: Bench, forge: ForkServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forge_module, "FORK_WITHIN_S", 0.1)
     os.kill(forge.pid, signal.SIGSTOP)
@@ -391,7 +393,9 @@ async def test_a_forge_that_does_not_answer_is_replaced(
     assert await result_of(isolated, database, await runs(isolated, database, "pid"))
 
 
-async def test_a_pod_that_ends_does_not_wait_for_deaths_that_nobody_hears_of(forge: Forge) -> None:
+async def test_a_pod_that_ends_does_not_wait_for_deaths_that_nobody_hears_of(
+    forge: ForkServer,
+) -> None:
     async with trio.open_nursery() as pod:
         await pod.start(forge.run)
         runner = await forge.fork()

@@ -17,7 +17,7 @@ from cortex.domain.job import Claim, StepKind
 from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
 from cortex.durable.codec import StepInput
 from cortex.durable.context import Context
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.jobs import receipts as receipts_module
@@ -309,7 +309,7 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
     facts = FactSink(committing.port, pod_id=committing.pod.id, receipts=committing.receipts)
 
     async def calls(ctx: Context) -> None:
-        async def attempt() -> Outcome:
+        async def attempt() -> StepOutcome:
             caller = await ctx.caller("call")
             folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
             folder.mkdir(parents=True)
@@ -319,7 +319,7 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
             await facts.failed(caller, TIMED_OUT, resolution="again")
             await facts.failed(caller, attrs.evolve(TIMED_OUT, scope=None), resolution="again")
             await facts.failed(caller, TIMED_OUT, resolution="it waits", goes_on=False)
-            return Outcome(value=None)
+            return StepOutcome(value=None)
 
         await ctx._journal.once(
             kind, ctx._journal.key("call"), given=StepInput(b"x" * 32, b"[]"), run=attempt

@@ -9,7 +9,7 @@ import trio
 
 from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.liveness.takeover import ENDED_EVERY, LOOKS_APART_S, NEW_APART_S, TakeOver
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from tests.support.eventually import eventually_async
 from tests.support.factories import JOB_TYPE, Bench, a_pod
@@ -163,7 +163,7 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     bench: Bench, database: str, settled: bool
 ) -> None:
     dead, _ = await a_dead_pod(bench)
-    bench.standing = Standing(fence_s=60.0, settle_s=0.0 if settled else 60.0)
+    bench.standing = SelfFence(fence_s=60.0, settle_s=0.0 if settled else 60.0)
     bench.standing.locked()
     bench.standing.beaten(trio.current_time())
     bench.standing._steady_since -= 60.0
@@ -187,7 +187,7 @@ async def test_a_new_pod_takes_a_killed_fleet_over_before_it_has_settled(
 ) -> None:
     """It gives the others a second: after an outage of the network they may be late."""
     fleet = [(await a_dead_pod(bench))[0] for _ in range(2)]
-    bench.standing = Standing(fence_s=600.0, settle_s=60.0)
+    bench.standing = SelfFence(fence_s=600.0, settle_s=60.0)
     bench.standing.locked()
     bench.standing.beaten(trio.current_time())
     takeover = a_takeover(bench)

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.store import pulse
 from tests.sql.test_plans import explain
 from tests.support.postgres import run_asyncio, sql
@@ -31,7 +31,7 @@ FILL = """
 """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50
-ALL_STATES = [state.value for state in LetterState]
+ALL_STATES = [state.value for state in DeadLetterState]
 ROWS_A_BLOCK_MAX = 130
 """8,192 bytes, and a row of history takes 70 at least."""
 

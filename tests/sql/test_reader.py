@@ -16,7 +16,7 @@ from cortex.postgres.migrate import migrations
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
 from cortex.store.breakers import past
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
 from cortex.view.why import Cause
@@ -81,7 +81,7 @@ def test_screens_are_filled_for_who_only_looks(
     assert reader(drains.moved, pod_id) == Moved(groups=(), is_whole=True)
     assert reader(breakers.page) == []
     assert reader(past, ["llm:x"])["llm:x"]["turns"] == []
-    assert reader(dead_letters.groups, LetterFilter(), limit=10) == []
+    assert reader(dead_letters.groups, DeadLetterFilter(), limit=10) == []
     assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
     assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []
     assert not reader(drains.is_requested, pod_id)

@@ -14,7 +14,7 @@ from cortex.domain.errors import ConflictError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, tasks
-from cortex.store.approvals import Ruling
+from cortex.store.approvals import VoteResult
 from tests.support.approvals import Askers, a_request, a_verdict, facts, suspension
 from tests.support.at_once import at_once
 from tests.support.eventually import eventually
@@ -31,13 +31,13 @@ def askers(store: Session, database: str) -> Askers:
     return Askers(store, database)
 
 
-def decider(request: Any, **fields: Any) -> Callable[[Database], Coroutine[Any, Any, Ruling]]:
+def decider(request: Any, **fields: Any) -> Callable[[Database], Coroutine[Any, Any, VoteResult]]:
     verdict = a_verdict(request, **fields)
     return lambda db: approvals.decide(db, verdict)
 
 
 def rulings(found: list[Any]) -> Counter[str]:
-    assert all(isinstance(each, Ruling) for each in found), found
+    assert all(isinstance(each, VoteResult) for each in found), found
     return Counter(each.outcome for each in found)
 
 
@@ -52,11 +52,13 @@ def test_of_fifty_deciders_one_wins_and_the_others_are_told_who(askers: Askers) 
         ),
     )
     shown = askers.row(request)
-    (winner,) = (n for n, each in enumerate(found) if isinstance(each, Ruling) and each.is_taken)
+    (winner,) = (
+        n for n, each in enumerate(found) if isinstance(each, VoteResult) and each.is_taken
+    )
     outcome = "approved" if winner % 2 == 0 else "denied"
     assert rulings(found) == {outcome: 1, "already": DECIDERS - 1}
     assert (shown["decided_by"], shown["status"]) == (people[winner], outcome.upper())
-    told = approvals.refusal(shown, Ruling(outcome="already", agreed_count=0)).message
+    told = approvals.refusal(shown, VoteResult(outcome="already", agreed_count=0)).message
     assert f"already {outcome} by {people[winner]} at" in told
     assert told.endswith(f"said {people[winner]}")
     assert len(facts(askers.dsn, request.id)) == 1
@@ -243,7 +245,7 @@ def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: 
     found = behind_a_lock(
         askers.dsn, lock, decider(request), lambda db: jobs.submit(db, [successor])
     )
-    assert [type(each) for each in found] == [Ruling, set], found
+    assert [type(each) for each in found] == [VoteResult, set], found
     row = job_row(askers.dsn, job_id)
     assert (row["status"], row["task_state"]) == ("CANCELLED", None)
     assert askers.claim(successor.id).lease.attempt == 1

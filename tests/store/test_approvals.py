@@ -13,7 +13,7 @@ from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, Rej
 from cortex.domain.job import Finish, JobStatus
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
-from cortex.store.approvals import Ruling
+from cortex.store.approvals import VoteResult
 from cortex.store.dead_letters import Resubmission
 from tests.support.approvals import ARGUMENTS, Askers, a_request, a_verdict, facts, suspension
 from tests.support.postgres import sql
@@ -27,7 +27,7 @@ def askers(store: Session, database: str) -> Askers:
     return Askers(store, database)
 
 
-def refused(askers: Askers, request_id: UUID, ruling: Ruling) -> ConflictError:
+def refused(askers: Askers, request_id: UUID, ruling: VoteResult) -> ConflictError:
     return approvals.refusal(askers.row(request_id), ruling)
 
 

@@ -17,7 +17,7 @@ from cortex.domain.job import Claim, Release, Suspend
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, budgets, facts, tasks
-from cortex.store.budgets import FIRST, Bill, Call, Change, Verdict
+from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
 from tests.support.eventually import eventually
 from tests.support.postgres import database_of, run_asyncio, sql
 from tests.support.rows import job_row, move_clock, new_id, seeded_random
@@ -35,7 +35,7 @@ def an_estimate(usd: str | None = "1", tokens: int = 100, **fields: Any) -> Esti
     return Estimate(**defaults | fields)
 
 
-def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> Call:
+def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> BudgetCall:
     defaults: dict[str, Any] = {
         "id": new_id(),
         "lease": claim.lease,
@@ -48,14 +48,14 @@ def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> 
         "model": "scripted",
         "estimate": an_estimate(usd),
     }
-    return Call(**defaults | fields)
+    return BudgetCall(**defaults | fields)
 
 
 def limit(store: Session, budget: Budget, amount: str | int) -> None:
     store(budgets.put, budget, limit=Decimal(amount), by="ana", reason="test")
 
 
-def a_bill(call: Call, usd: Decimal | str | None, tokens: int = 10) -> Bill:
+def a_bill(call: BudgetCall, usd: Decimal | str | None, tokens: int = 10) -> Bill:
     return Bill(
         call_id=call.id,
         job_id=call.lease.job_id,
@@ -65,16 +65,16 @@ def a_bill(call: Call, usd: Decimal | str | None, tokens: int = 10) -> Bill:
     )
 
 
-def settle(store: Session, call: Call, usd: str | None, tokens: int = 10) -> bool:
+def settle(store: Session, call: BudgetCall, usd: str | None, tokens: int = 10) -> bool:
     return store(budgets.settle, [a_bill(call, usd, tokens)]) == 1
 
 
-def spend(store: Session, call: Call, usd: str) -> None:
+def spend(store: Session, call: BudgetCall, usd: str) -> None:
     assert store(budgets.reserve, call).word == "granted"
     assert settle(store, call, usd)
 
 
-def figures(change: Change) -> tuple[Any, Any, int]:
+def figures(change: BudgetChange) -> tuple[Any, Any, int]:
     return change.before, change.after, change.woken_count
 
 
@@ -153,7 +153,7 @@ def test_a_spent_budget_stops_the_next_call(
     # Nearly spent: one more may begin, alone, although its estimate is larger than what is left.
     last, other = a_call(claim, pod_id), a_call(claim, pod_id, "0.001")
     assert store(budgets.reserve, last).word == "granted"
-    assert store(budgets.reserve, other) == Verdict(
+    assert store(budgets.reserve, other) == BudgetVerdict(
         word="busy",
         budget="tenant:default:usd:run",
         unit=Unit.USD,
@@ -220,7 +220,7 @@ class Fleet:
             if word == "granted":
                 await self.end(call, most)
 
-    async def end(self, call: Call, most: Decimal) -> None:
+    async def end(self, call: BudgetCall, most: Decimal) -> None:
         for _ in range(self.rng.randrange(4)):  # the others go on meanwhile
             await budgets.page(self.db)
         if is_killed := self.rng.random() < 0.1:

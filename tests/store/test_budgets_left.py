@@ -8,7 +8,7 @@ from cortex.domain.job import Claim, Release
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import budgets, facts, pods, retries, tasks
-from cortex.store.budgets import Use, Waiting
+from cortex.store.budgets import BudgetUse, WaitingJob
 from tests.store.test_budgets import (
     DAY_S,
     TENANT_DAY,
@@ -122,7 +122,7 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
     assert store(budgets.reserve, a_call(over, pod_id)).word == "granted"
     store(tasks.release, pod_id=pod_id, operations=[Release(lease=over.lease, outcome="failed")])
     wait_for(store, pod_id, waiting, "tenant:gone:usd:run", None)
-    call_id, job = UUID(int=1), Waiting("budget:a", UUID(int=1))
+    call_id, job = UUID(int=1), WaitingJob("budget:a", UUID(int=1))
 
     async def while_another_looks() -> None:
         db = await open_database(Profile(dsn=database), rng=seeded_random())
@@ -149,7 +149,7 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
 def forget_all(store: Session, *, limit: int) -> int:
     """Forget as a pod does, looking at so many uses at a time; return how many are gone."""
     total = 0
-    after: Use | None = None
+    after: BudgetUse | None = None
     while True:
         gone, after = store(
             budgets.forget, day_s=35 * DAY_S, run_s=7 * DAY_S, limit=limit, after=after

@@ -9,15 +9,15 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import NEWEST, LetterState
+from cortex.domain.dead_letter import NEWEST, DeadLetterState
 from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownError
 from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.postgres.database import Database, Profile, Record
 from cortex.postgres.session import Session, open_session
 from cortex.store import agents, dead_letters, jobs, tasks
-from cortex.store.dead_letters import LetterFilter, Resubmission, Settled
+from cortex.store.dead_letters import DeadLetterFilter, Resubmission, SettledDeadLetter
 from tests.sql.test_plans import explain
-from tests.support.letters import fail, letter, lifecycle, set_breaker
+from tests.support.dead_letters import fail, letter, lifecycle, set_breaker
 from tests.support.postgres import sql
 from tests.support.rows import (
     NoPause,
@@ -44,12 +44,12 @@ COPIED = (
 )
 
 
-def retry(store: Session, *job_ids: UUID, by: str = "ana", **how: Any) -> list[Settled]:
+def retry(store: Session, *job_ids: UUID, by: str = "ana", **how: Any) -> list[SettledDeadLetter]:
     wanted = [Resubmission(job_id=each, new_id=new_id()) for each in job_ids]
     return store(dead_letters.resubmit, wanted, by=by, reason="mended", **how)
 
 
-def heir_of(settled: Settled) -> UUID:
+def heir_of(settled: SettledDeadLetter) -> UUID:
     assert settled.error is None
     assert settled.retried_as is not None
     return settled.retried_as
@@ -309,7 +309,7 @@ def test_a_lost_reply_is_asked_for_again(
 def test_of_two_who_race_one_wins_each_letter(database: str) -> None:
     ids = fail(database, 400, steps=2)
 
-    def race(who: str, order: Sequence[UUID]) -> list[Settled]:
+    def race(who: str, order: Sequence[UUID]) -> list[SettledDeadLetter]:
         with open_session(Profile(dsn=database)) as call:
             return retry(call, *order, by=who)
 
@@ -370,8 +370,8 @@ def test_a_response_that_failed_its_job_does_not_go_along(
     (old_id,) = fail(database, steps=4, response=response, **cause)
     assert store(dead_letters.show, old_id)["asks_again_after"] == kept
     (row,) = store(dead_letters.of_jobs, [old_id])
-    (of_page,) = store(dead_letters.page, LetterFilter())
-    (group,) = store(dead_letters.groups, LetterFilter(), limit=1)
+    (of_page,) = store(dead_letters.page, DeadLetterFilter())
+    (group,) = store(dead_letters.groups, DeadLetterFilter(), limit=1)
     assert {row["asks_again_after"], of_page["asks_again_after"], group["asks_again_after"]} == {
         kept
     }
@@ -465,7 +465,7 @@ def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None
     ids = fail(database, 3000, steps=3, error_message="page 9 is gone")
     fail(database, 10, error_message="something else")
     (fingerprint,) = {row["fingerprint"] for row in store(dead_letters.of_jobs, ids)}
-    which = LetterFilter(fingerprint=fingerprint[:6])
+    which = DeadLetterFilter(fingerprint=fingerprint[:6])
     (group,) = store(dead_letters.groups, which, limit=10)
     assert (group["count"], group["error_message"]) == (3000, "page 9 is gone")
     chosen = store(dead_letters.choose, which, limit=5000)
@@ -486,11 +486,11 @@ def test_filters_and_pages(store: Session, database: str) -> None:
     (agents_own,) = fail(database, submitted={"agent": "tester", "tenant": "acme", "type": "other"})
 
     def found(**criteria: Any) -> list[UUID]:
-        rows = store(dead_letters.page, LetterFilter(**criteria))
+        rows = store(dead_letters.page, DeadLetterFilter(**criteria))
         ids = [row["job_id"] for row in rows]
-        chosen = store(dead_letters.choose, LetterFilter(**criteria), limit=10)
+        chosen = store(dead_letters.choose, DeadLetterFilter(**criteria), limit=10)
         assert chosen == ([] if "states" in criteria else ids[::-1])  # only of those that wait
-        counted = store(dead_letters.groups, LetterFilter(**criteria), limit=10)
+        counted = store(dead_letters.groups, DeadLetterFilter(**criteria), limit=10)
         assert sum(row["count"] for row in counted) == len(ids)
         return ids
 
@@ -500,9 +500,12 @@ def test_filters_and_pages(store: Session, database: str) -> None:
     assert found(since_s=3600.0) == [agents_own, denied]
     store(dead_letters.discard, [denied], by="ana", reason="old")
     assert found() == [agents_own, old]
-    assert found(states=(LetterState.DISCARDED,)) == [denied]
+    assert found(states=(DeadLetterState.DISCARDED,)) == [denied]
     rows = store(
-        dead_letters.page, LetterFilter(states=tuple(LetterState)), before=agents_own, limit=1
+        dead_letters.page,
+        DeadLetterFilter(states=tuple(DeadLetterState)),
+        before=agents_own,
+        limit=1,
     )
     assert [row["job_id"] for row in rows] == [denied]
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.effect import Resolution
-from cortex.domain.job import Claim, EffectIntent, Intended, Suspend, UnknownEffect
+from cortex.domain.job import Claim, EffectIntent, IntentReply, Suspend, UnknownEffect
 from cortex.durable.gates import Gate
 from cortex.postgres.session import Session
 from cortex.store import approvals, effects, tasks
@@ -46,7 +46,7 @@ class Pod:
     running: Callable[..., Claim]
     claim: Callable[..., list[Claim]]
 
-    def intended(self, claim: Claim, **fields: Any) -> Intended:
+    def intended(self, claim: Claim, **fields: Any) -> IntentReply:
         """The ledger's answer to one intent."""
         intent = an_intent(claim, **fields)
         return self.store(effects.intend, pod_id=self.id, operations=[intent])[intent.id]

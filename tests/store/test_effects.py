@@ -7,7 +7,7 @@ import pytest
 
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.job import Intended
+from cortex.domain.job import IntentReply
 from cortex.postgres.session import Session
 from cortex.store import breakers, effects, jobs
 from tests.support.approvals import Askers, a_request
@@ -247,7 +247,7 @@ def doubted(doers: Doers, **fields: Any) -> tuple[Any, UUID]:
     return claim, leave.id
 
 
-def after(doers: Doers, claim: Any) -> Intended:
+def after(doers: Doers, claim: Any) -> IntentReply:
     """What the job finds when it goes on."""
     found = doers.intend(doers.claim(claim.lease.job_id))
     assert found is not None

@@ -38,7 +38,7 @@ from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs
-from cortex.store.idempotency import Answer, Work, guarded, sweep
+from cortex.store.idempotency import GuardedResponse, Work, guarded, sweep
 from tests.support.factories import a_submission
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import job_count, move_clock, new_id, seeded_random
@@ -48,7 +48,9 @@ ASKED = {"type": "work"}
 DIGEST = request_digest(SUBMIT, ASKED)
 
 
-def ask(store: Session, key: str, work: Work, request: dict[str, Any] | None = None) -> Answer:
+def ask(
+    store: Session, key: str, work: Work, request: dict[str, Any] | None = None
+) -> GuardedResponse:
     return store(
         guarded, key, operation=SUBMIT, digest=request_digest(SUBMIT, request or ASKED), work=work
     )
@@ -198,9 +200,9 @@ def test_a_connection_that_dies_on_the_way_frees_the_key(store: Session, databas
 
 def test_a_lost_reply_is_asked_for_again(store: Session, database: str) -> None:
     """The commit happened, nobody heard of it: the key tells."""
-    committed: list[Answer] = []
+    committed: list[GuardedResponse] = []
 
-    async def commits_and_loses(db: Database) -> Answer:
+    async def commits_and_loses(db: Database) -> GuardedResponse:
         committed.append(await guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=submit_one))
         raise OutcomeUnknownError("the connection to the database broke")
 

@@ -9,7 +9,7 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError, UsageError
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
-from cortex.domain.job_filter import JobFilter, WhyNot, parse_filter
+from cortex.domain.job_filter import JobFilter, Refusal, parse_filter
 from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.postgres.session import Session, open_session
 from cortex.store import job_choice, jobs, tasks
@@ -94,11 +94,11 @@ def test_what_has_ended_is_counted_before_and_meanwhile(
     finish(second)
     done = store(cancel_chosen, [*choice.job_ids, new_id()], by="ana", reason="")
     assert (done.changed, done.asked) == (1, 0)
-    assert done.refused == {WhyNot.ENDED: 1, WhyNot.GONE: 1}
+    assert done.refused == {Refusal.ENDED: 1, Refusal.GONE: 1}
     again = store(cancel_chosen, choice.job_ids, by="ana", reason="")
-    assert (again.changed, again.refused) == (1, {WhyNot.ENDED: 1}), "its reply was lost, say"
+    assert (again.changed, again.refused) == (1, {Refusal.ENDED: 1}), "its reply was lost, say"
     other = store(cancel_chosen, choice.job_ids, by="ben", reason="")
-    assert (other.changed, other.refused) == (0, {WhyNot.ENDED: 2})
+    assert (other.changed, other.refused) == (0, {Refusal.ENDED: 2})
 
 
 def test_the_limit_takes_the_newest_and_says_that_there_are_more(
@@ -125,12 +125,12 @@ def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
     submit(delay_s=60.0)
     choice = store(choose_to_retry, ALL, limit=100)
     assert sorted(choice.job_ids) == waiting
-    assert choice.refused == {WhyNot.RUNNING: 1, WhyNot.UNTRIED: 1}
+    assert choice.refused == {Refusal.RUNNING: 1, Refusal.UNTRIED: 1}
     asked = [*choice.job_ids, running.lease.job_id]
     done = store(retry_chosen, asked, by="ana", reason="it is back", new_id=new_id)
-    assert (done.changed, done.refused) == (3, {WhyNot.RUNNING: 1})
+    assert (done.changed, done.refused) == (3, {Refusal.RUNNING: 1})
     again = store(retry_chosen, choice.job_ids, by="ben", reason="", new_id=new_id)
-    assert (again.changed, again.refused) == (0, {WhyNot.DUE: 3})
+    assert (again.changed, again.refused) == (0, {Refusal.DUE: 3})
     rows = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'retried_now'")
     told = [json.loads(row["data"]) for row in rows]
     assert [(each["by"], each["reason"]) for each in told] == [("ana", "it is back")] * 3
@@ -143,10 +143,10 @@ def test_two_people_at_once_change_each_job_once(database: str, store: Session) 
     ids = [new_id() for _ in range(500)]
     store(jobs.submit, [a_submission(id=each) for each in ids])
 
-    async def race() -> list[job_choice.Done]:
+    async def race() -> list[job_choice.BulkDone]:
         opened = [await open_database(Profile(dsn=database), rng=rng) for _ in range(2)]
 
-        async def act(db: Database, by: str) -> job_choice.Done:
+        async def act(db: Database, by: str) -> job_choice.BulkDone:
             return await cancel_chosen(db, rng.sample(ids, len(ids)), by=by, reason="")
 
         try:
@@ -173,10 +173,10 @@ def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
     marked = [fresh, ended, gone, later]
     cancel = store(choose_marked_to_cancel, marked)
     assert cancel.job_ids == [fresh, later], "in the order in which they were marked"
-    assert cancel.refused == {WhyNot.ENDED: 1, WhyNot.GONE: 1}
+    assert cancel.refused == {Refusal.ENDED: 1, Refusal.GONE: 1}
     retry = store(choose_marked_to_retry, marked)
     assert retry.job_ids == [later]
-    assert retry.refused == {WhyNot.ENDED: 1, WhyNot.UNTRIED: 1, WhyNot.GONE: 1}
+    assert retry.refused == {Refusal.ENDED: 1, Refusal.UNTRIED: 1, Refusal.GONE: 1}
 
 
 def breaking(
@@ -214,7 +214,7 @@ def test_who_runs_by_the_time_a_lost_reply_is_asked_for_again_was_let_go(
     rows = sql(database, "SELECT data->>'by' AS by FROM cortex.fact WHERE subtype = 'retried_now'")
     assert sorted(row["by"] for row in rows) == ["ana"] * 5 + ["ben"]
     assert {status(database, each) for each in waiting} == {"RUNNING"}
-    assert (done.changed, done.refused) == (5, {WhyNot.RUNNING: 1}), running
+    assert (done.changed, done.refused) == (5, {Refusal.RUNNING: 1}), running
 
 
 def _claim_all(database: str, pod_id: UUID) -> None:

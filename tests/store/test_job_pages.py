@@ -10,7 +10,7 @@ import pytest
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace, parse_filter
+from cortex.domain.job_filter import JobCursor, JobFilter, parse_filter
 from cortex.postgres.session import Session
 from cortex.store import agents, job_pages, jobs
 from tests.support.factories import JOB_TYPE, a_submission
@@ -60,8 +60,8 @@ def walked(store: Session, which: JobFilter, *, limit: int) -> Iterator[Sequence
 def test_the_newest_come_first(some: Session) -> None:
     assert listed(some) == NEWEST_FIRST
     assert listed(some, limit=2) == NEWEST_FIRST[:2]
-    assert listed(some, before=JobPlace(NEWEST_FIRST[1]), limit=2) == NEWEST_FIRST[2:4]
-    assert listed(some, before=JobPlace(new_id())) == []
+    assert listed(some, before=JobCursor(NEWEST_FIRST[1]), limit=2) == NEWEST_FIRST[2:4]
+    assert listed(some, before=JobCursor(new_id())) == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_jobs_by_what_they_wait_for(awaiting: Session, text: str, places: tuple[
 
 def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
     """The job at which a list goes on need not be there any more."""
-    place = JobPlace(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
+    place = JobCursor(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
     assert listed(some, before=place) == NEWEST_FIRST
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
     assert some(job_pages.page, JobFilter().with_states(JobStatus.RUNNING)).jobs[0].id == IDS[5]
@@ -301,5 +301,5 @@ def test_of_those_that_are_due_only_so_many_are_looked_at_for_a_page(
 
 
 def test_the_way_up_begins_just_above_a_place(some: Session) -> None:
-    page = some(job_pages.page_up, after=JobPlace(IDS[1]), limit=2)
+    page = some(job_pages.page_up, after=JobCursor(IDS[1]), limit=2)
     assert [row.id for row in page.jobs] == [IDS[3], IDS[2]]

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
 from cortex.postgres.session import Session
 from cortex.store import jobs, pulse, queues, tasks
-from tests.support.letters import fail
+from tests.support.dead_letters import fail
 from tests.support.postgres import sql
 from tests.support.rows import move_clock, stop_clock
 
@@ -44,7 +44,7 @@ def test_each_state_is_counted_and_the_finished_are_not(
         JobStatus.RETRY: 1,
         JobStatus.WAITING_FOR_APPROVAL: 1,
     }
-    assert found.letters == {LetterState.OPEN: 2, LetterState.ESCALATED: 0}
+    assert found.letters == {DeadLetterState.OPEN: 2, DeadLetterState.ESCALATED: 0}
     assert found.due_count == 1
 
 
@@ -118,7 +118,7 @@ def test_counting_stops_at_its_limit(store: Session, submit: Submit, database: s
     fail(database, 5)
     found = store(pulse.figures, limit=3)
     assert found.jobs[JobStatus.PENDING] == found.due_count == 3
-    assert found.letters[LetterState.OPEN] == 3
+    assert found.letters[DeadLetterState.OPEN] == 3
 
 
 def test_a_claim_tells_for_how_long_its_job_has_been_due(

@@ -4,8 +4,8 @@ import pytest
 
 from cortex.postgres.session import Session
 from cortex.store import dead_letters
-from cortex.store.dead_letters import Known, LetterFilter
-from tests.support.letters import fail, set_breaker
+from cortex.store.dead_letters import DeadLetterFilter, KnownValues
+from tests.support.dead_letters import fail, set_breaker
 from tests.support.rows import move_clock
 
 
@@ -43,15 +43,15 @@ def test_what_is_counted_by_error_ends_and_says_so(
     fail(database, 2, error_message="page 9 is gone", submitted={"tenant": "old"})
     move_clock(database, 60)
     fail(database, 3, error_message="it is late", error_code="late")
-    rows = store(dead_letters.groups, LetterFilter(), limit=10)
+    rows = store(dead_letters.groups, DeadLetterFilter(), limit=10)
     assert [(row["count"], row["is_all"]) for row in rows] == [(3, True), (2, True)]
     known = store(dead_letters.known)
-    assert known["code"] == Known(names=["job_failed", "late"], is_all=True)
-    assert known["tenant"] == Known(names=["default", "old"], is_all=True)
+    assert known["code"] == KnownValues(names=["job_failed", "late"], is_all=True)
+    assert known["tenant"] == KnownValues(names=["default", "old"], is_all=True)
     monkeypatch.setattr(dead_letters, "COUNTED_MAX", 4)
     monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
-    rows = store(dead_letters.groups, LetterFilter(), limit=10)
+    rows = store(dead_letters.groups, DeadLetterFilter(), limit=10)
     assert [(row["count"], row["is_all"]) for row in rows] == [(3, False), (1, False)]
     known = store(dead_letters.known)
     assert (len(known["code"].names), known["code"].is_all) == (2, False)
-    assert known["tenant"] == Known(names=["default"], is_all=False)
+    assert known["tenant"] == KnownValues(names=["default"], is_all=False)

@@ -2,7 +2,7 @@
 
 import attrs
 
-from cortex.domain.job_filter import JobPlace
+from cortex.domain.job_filter import JobCursor
 from cortex.postgres.session import Session
 from cortex.store import breakers, operator
 from tests.support.approvals import Askers
@@ -40,7 +40,7 @@ def test_jobs_are_seen_again_by_their_ids(store: Session, database: str) -> None
     assert {row.now for row in seen.jobs} == {seen.head.now}
     assert seen.newer_count == 0, "nobody asked since when"
     (row,) = store(operator.jobs_seen, [second]).jobs
-    since = JobPlace(second, row.created_at)
+    since = JobCursor(second, row.created_at)
     for newer_max, newer_count in ((100, 2), (1, 1)):
         seen = store(operator.jobs_seen, [], since=since, newer_max=newer_max)
         assert (seen.jobs, seen.newer_count) == ([], newer_count)

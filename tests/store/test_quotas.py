@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import Claim, EffectIntent, Intended
+from cortex.domain.job import Claim, EffectIntent, IntentReply
 from cortex.domain.quota import Quota
 from cortex.postgres.session import Session
 from cortex.store import effects, quotas, retries
@@ -40,13 +40,13 @@ def put(doers: Doers, quota: Quota) -> None:
     doers.call(quotas.put, quota, by="ana", reason="a test")
 
 
-def mail(doers: Doers, claim: Claim, **fields: Any) -> Intended:
+def mail(doers: Doers, claim: Claim, **fields: Any) -> IntentReply:
     found = doers.intend(claim, {"to": "li"}, **{"tool": "mail", "key": "mail", **fields})
     assert found is not None
     return found
 
 
-def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> Intended:
+def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> IntentReply:
     found = doers.intend(claim, {"amount": amount}, **fields)
     assert found is not None
     return found
@@ -59,13 +59,13 @@ def used(doers: Doers) -> dict[str, Decimal]:
 
 def asked_at_once(
     doers: Doers, batches: Sequence[Sequence[EffectIntent]]
-) -> list[tuple[EffectIntent, Intended]]:
+) -> list[tuple[EffectIntent, IntentReply]]:
     """Ask for leave by statements at the same instant, as several pods do; none is lost."""
 
     def ask(batch: Sequence[EffectIntent]) -> Any:
         return lambda db: effects.intend(db, pod_id=doers.pod_id, operations=batch)
 
-    answers: dict[Any, Intended] = {}
+    answers: dict[Any, IntentReply] = {}
     for each in at_once(doers.dsn, *(ask(batch) for batch in batches)):
         assert not isinstance(each, BaseException), each
         answers |= each

@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.domain.answer_text import AnswerPiece, LookHint, Message, messages_of, payloads
+from cortex.domain.answer_text import AnswerPiece, Message, PollHint, messages_of, payloads
 from cortex.domain.job import Claim
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.dedicated import Dedicated
@@ -152,13 +152,13 @@ def test_what_is_sent_is_heard_by_all_who_listen(database: str) -> None:
 
     async def work(terminal: Terminal) -> None:
         await terminal.listen(watches.STREAM)
-        sent = payloads([piece, LookHint(job_id)])
+        sent = payloads([piece, PollHint(job_id)])
         await watches.send(terminal.db, sent)
         heard: list[Message] = []
         for _ in sent:
             heard += messages_of(await terminal.hears())
         pieces = [each for each in heard if isinstance(each, AnswerPiece)]
         assert "".join(each.text for each in pieces) == text
-        assert heard[-1] == LookHint(job_id)
+        assert heard[-1] == PollHint(job_id)
 
     in_terminal(database, work)

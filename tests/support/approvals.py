@@ -12,7 +12,7 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, jobs, tasks
-from cortex.store.approvals import Ruling, Verdict
+from cortex.store.approvals import Vote, VoteResult
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import sql
 from tests.support.rows import new_id
@@ -124,12 +124,12 @@ class Askers:
         """A request as people are shown it."""
         return self.call(approvals.show, request if isinstance(request, UUID) else request.id)
 
-    def decide(self, request: ApprovalRequest, **fields: Any) -> Ruling:
+    def decide(self, request: ApprovalRequest, **fields: Any) -> VoteResult:
         """Let a person decide."""
         return self.call(approvals.decide, a_verdict(request, **fields))
 
 
-def a_verdict(request: ApprovalRequest, **fields: Any) -> Verdict:
+def a_verdict(request: ApprovalRequest, **fields: Any) -> Vote:
     """What ana says who saw the request as it was asked: yes."""
     defaults: dict[str, Any] = {
         "approval_id": request.id,
@@ -139,7 +139,7 @@ def a_verdict(request: ApprovalRequest, **fields: Any) -> Verdict:
         "channel": "cli",
     }
     given = defaults | fields
-    return Verdict(**{"credential": f"token:{given['by'].casefold()}"} | given)
+    return Vote(**{"credential": f"token:{given['by'].casefold()}"} | given)
 
 
 def facts(dsn: str, approval_id: UUID) -> list[tuple[str, dict[str, Any]]]:

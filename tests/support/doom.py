@@ -13,7 +13,7 @@ from cortex.domain.effect import Resolution
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import approvals, effects
-from cortex.store.approvals import Ruling, Verdict
+from cortex.store.approvals import Vote, VoteResult
 from tests.support.pods import Pod, Pods
 from tests.support.postgres import sql
 from tests.support.rows import submit, until_jobs
@@ -105,11 +105,11 @@ class Payments:
 
     # --- what people do
 
-    def approve(self, *accounts: str) -> list[Ruling]:
+    def approve(self, *accounts: str) -> list[VoteResult]:
         """Agree to what waits, of these accounts or of all."""
         rows = sql(self.dsn, "SELECT * FROM cortex.approval WHERE status = 'PENDING'")
         chosen = [
-            Verdict(
+            Vote(
                 approval_id=row["id"],
                 is_approved=True,
                 by="ana",

@@ -11,9 +11,9 @@ from cortex.domain.job import (
     Claim,
     EffectIntent,
     EffectOutcome,
-    EffectTold,
+    EffectReport,
     Finish,
-    Intended,
+    IntentReply,
     JobStatus,
     NumberedStep,
     Release,
@@ -76,14 +76,14 @@ class Doers:
 
     def intend(
         self, claim: Claim, arguments: Mapping[str, Any] = ARGUMENTS, **fields: Any
-    ) -> Intended | None:
+    ) -> IntentReply | None:
         """Ask for leave; None: the lease is lost."""
         intent = an_intent(claim, arguments, **fields)
         return self.call(effects.intend, pod_id=self.pod_id, operations=[intent]).get(intent.id)
 
     def begin(
         self, claim: Claim, arguments: Mapping[str, Any] = ARGUMENTS, **fields: Any
-    ) -> Intended:
+    ) -> IntentReply:
         """Ask for leave and get it."""
         leave = self.intend(claim, arguments, **fields)
         assert leave is not None
@@ -92,7 +92,7 @@ class Doers:
 
     def tell(self, claim: Claim, effect_id: UUID, *, result: str | None = None) -> bool:
         """Record that it was applied with a result, or that it was not; False: refused."""
-        told = EffectTold(
+        told = EffectReport(
             lease=claim.lease,
             id=effect_id,
             is_applied=result is not None,

@@ -24,8 +24,8 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
     EffectIntent,
-    EffectTold,
-    Intended,
+    EffectReport,
+    IntentReply,
     Lease,
     Step,
     StepDone,
@@ -39,7 +39,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
-from cortex.durable.journal import Journal, Outcome
+from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
@@ -49,7 +49,7 @@ from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
@@ -148,7 +148,7 @@ class EchoModel:
 
     asked: list[ModelRequest] = field(factory=list)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:  # noqa: ARG002
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         self.asked.append(request)
         usage = Usage(input_tokens=10, output_tokens=1)
         text = str(request.messages[-1]["content"])
@@ -159,7 +159,7 @@ class EchoModel:
             usage=usage,
             message_id=f"message-{len(self.asked)}",
         )
-        return Outcome(value=response.to_json(), usage=usage)
+        return StepOutcome(value=response.to_json(), usage=usage)
 
 
 @define
@@ -206,7 +206,7 @@ class LedgerDesk:
     intents: list[EffectIntent] = field(factory=list)
     waits: list[float] = field(factory=list)
     """The limits of the calls that asked whether they may begin."""
-    told: list[EffectTold] = field(factory=list)
+    told: list[EffectReport] = field(factory=list)
     verdicts: list[str] = field(factory=list)
     """What intents are answered next; then `go`."""
     decided: dict[str, Decided] = field(factory=dict)
@@ -217,10 +217,10 @@ class LedgerDesk:
     async def until_it_may_begin(self, call_s: float) -> None:
         self.waits.append(call_s)
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         self.intents.append(intent)
         verdict = self.verdicts.pop(0) if self.verdicts else "go"
-        return Intended(
+        return IntentReply(
             id=self.intents[0].id,
             verdict=verdict,
             attempt=intent.lease.attempt,
@@ -233,7 +233,7 @@ class LedgerDesk:
             wait_s=60.0,
         )
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         self.told.append(operation)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
@@ -460,13 +460,13 @@ class Bench:
     registry: Registry = field(factory=Registry)
     isolation: Isolation | None = None
     running: RunningJobs = field(init=False)
-    standing: Standing = field(init=False)
+    standing: SelfFence = field(init=False)
     committer: Committer = field(init=False)
     receipts: Receipts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.running = RunningJobs(slots=self.slots)
-        self.standing = Standing(fence_s=60.0, settle_s=0.0)
+        self.standing = SelfFence(fence_s=60.0, settle_s=0.0)
         self.standing.locked()
         self.standing.beaten(trio.current_time())
         self.committer = Committer(self.port, pod_id=self.pod.id, rng=self.rng)

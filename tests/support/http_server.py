@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from cortex.domain.clock import system_chance
-from cortex.domain.drain import DrainRequest, DrainStatus, TroubleSeen
+from cortex.domain.drain import DrainRequest, DrainStatus, TroubleReport
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.durable.registry import Registry
 from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
@@ -68,7 +68,7 @@ class HttpServer:
         self.is_claiming = True
         self.leaving: DrainStatus | None = None
         self.drain_request: DrainRequest | None = None
-        self.trouble: TroubleSeen | None = None
+        self.trouble: TroubleReport | None = None
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None

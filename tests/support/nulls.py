@@ -15,8 +15,8 @@ import asyncpg
 import attrs
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_act import ActVerb
 from cortex.domain.job import Suspend
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
@@ -27,16 +27,16 @@ from cortex.store import (
     approvals,
     breakers,
     budgets,
-    dead_acts,
+    bulk_operations,
     drains,
     pods,
     queues,
     quotas,
     tasks,
 )
-from tests.support import letters
+from tests.support import dead_letters as failed_jobs
 from tests.support.approvals import Askers, a_verdict
-from tests.support.dead_acts import an_act
+from tests.support.bulk_operations import an_act
 from tests.support.effects import Doers
 from tests.support.factories import JOB_TYPE
 from tests.support.life import Life
@@ -249,8 +249,8 @@ def fill(call: Session, dsn: str) -> None:
             )
         ],
     )
-    failed = letters.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
-    call(dead_acts.begin, an_act(failed[:1], ActVerb.DISCARD))
+    failed = failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
+    call(bulk_operations.begin, an_act(failed[:1], BulkVerb.DISCARD))
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
     call(queues.pause, "mail", by="ana", reason="deploy")
     budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)

@@ -26,6 +26,8 @@ READ_S = 0.05
 CHOKING_KEYS = 100
 """More than a program keeps in a queue for a terminal that is slow."""
 CURSOR, ALTERNATE = 25, 1049
+BEGINS = b"\x1b[?1049h"
+"""What a program writes first."""
 REPORTS = (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2048)
 """Modes of a terminal that make it send what nobody typed: mouse, focus, paste, size."""
 LAUNCH = """
@@ -167,6 +169,17 @@ class PtyScreen:
                 pytest.fail(f"it does not stop; the screen shows\n{self.text}")
             self._read()
         self._read_all()
+
+    def until_resumed(self, probe: Callable[[str], object], *, what: str) -> str:
+        """Continue it after a stop, and read until it has begun anew and fulfils a condition.
+
+        After a SIGSTOP it may paint before it begins anew, which drops the keys that came before.
+        """
+        begun = self._written.count(BEGINS)
+        self.send(signal.SIGCONT)
+        return self.until(
+            lambda text: self._written.count(BEGINS) > begun and probe(text), what=what
+        )
 
     def forget(self) -> None:
         """Show nothing, as a shell that was in between."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from cortex.domain.timeout_receipt import (
     Artefact,
-    Change,
+    FileChange,
     FinalAction,
     Interruption,
     Phase,
@@ -43,12 +43,12 @@ def a_receipt(**fields: Any) -> TimeoutReceipt:
     return TimeoutReceipt(**defaults | fields)
 
 
-def a_change(path: str = "a.py", **fields: Any) -> Change:
+def a_change(path: str = "a.py", **fields: Any) -> FileChange:
     defaults: dict[str, Any] = {"state": ".M", "size_bytes": 3, "changed_at": SINCE}
-    return Change(path=path, **defaults | fields)
+    return FileChange(path=path, **defaults | fields)
 
 
-def a_work_tree(*changes: Change, **fields: Any) -> WorkTree:
+def a_work_tree(*changes: FileChange, **fields: Any) -> WorkTree:
     defaults: dict[str, Any] = {
         "root": "/somewhere",
         "folder": "/somewhere/in",

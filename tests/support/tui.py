@@ -17,13 +17,13 @@ from textual.pilot import Pilot
 
 from cortex.domain.errors import ConflictError, CortexError, UnavailableError
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import UNFINISHED, JobFilter, JobPlace, WhyNot
-from cortex.store.job_choice import Choice, Done
+from cortex.domain.job_filter import UNFINISHED, JobCursor, JobFilter, Refusal
+from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
-from cortex.store.operator import Head, JobsSeen
+from cortex.store.operator import Head, ListReading
 from cortex_tui.app import CortexApp
 from cortex_tui.key_table import KeyTable
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
 from tests.support.job_rows import a_listed_job
@@ -224,7 +224,7 @@ class FakeBackend:
         now = instant(self.clock) + timedelta(seconds=self.ahead_s)
         return Head(now=now, **known | self.heads)
 
-    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+    async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
         self._ask("page")
         fits = self._fitting(which)
         if self.page_gate is not None:
@@ -233,14 +233,14 @@ class FakeBackend:
             fits = [row for row in fits if (row["created_at"], row["id"]) < (before.at, before.id)]
         return _page(fits[:limit], is_more=len(fits) > limit, last=limit - 1)
 
-    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         self._ask("page_up")
         fits = self._fitting(which)
         if after is not None:
             fits = [row for row in fits if (row["created_at"], row["id"]) > (after.at, after.id)]
         return _page(fits[-limit:], is_more=len(fits) > limit, last=0)
 
-    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         self._ask("page_due")
         fits = self._due(which)
         if after is not None:
@@ -248,7 +248,7 @@ class FakeBackend:
         return _page_due(fits[:limit], is_more=len(fits) > limit, last=limit - 1)
 
     async def page_due_up(
-        self, which: JobFilter, *, before: JobPlace | None, limit: int
+        self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
         self._ask("page_due_up")
         fits = self._due(which)
@@ -261,15 +261,15 @@ class FakeBackend:
         return sorted((row for row in fits if row["status"] == JobStatus.RETRY), key=_due)
 
     async def seen(
-        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
-    ) -> JobsSeen:
+        self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
+    ) -> ListReading:
         self._ask("seen")
         newer = [
             row
             for row in self.rows.values()
             if since is not None and (row["created_at"], row["id"]) > (since.at, since.id)
         ]
-        return JobsSeen(
+        return ListReading(
             jobs=[a_listed_job(self.rows[each]) for each in ids if each in self.rows],
             newer_count=min(len(newer), newer_max),
             head=self._head(),
@@ -292,7 +292,7 @@ class FakeBackend:
             raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']}: it has ended")
         return "tries again now"
 
-    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
+    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
         if not which.statuses:
             which = which.with_states(*UNFINISHED)
         found = [row["id"] for row in self._fitting(which)]
@@ -300,27 +300,27 @@ class FakeBackend:
         has_more = len(choice.job_ids) > limit
         return attrs.evolve(choice, job_ids=choice.job_ids[:limit], has_more=has_more)
 
-    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
+    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
         if self.gate is not None:
             await self.gate.wait()
         self._ask(f"choose {verb}")
         failed = [each for each in job_ids if self._is_failed(verb, each)]
         over = [each for each in job_ids if JobStatus(self.rows[each]["status"]).is_terminal]
         chosen = [each for each in job_ids if each not in over or each in failed]
-        refused = {WhyNot.ENDED: len(over) - len(failed)} if len(over) > len(failed) else {}
-        return Choice(job_ids=chosen, refused=refused, has_more=False, failed=len(failed))
+        refused = {Refusal.ENDED: len(over) - len(failed)} if len(over) > len(failed) else {}
+        return JobChoice(job_ids=chosen, refused=refused, has_more=False, failed=len(failed))
 
-    def _is_failed(self, verb: BulkVerb, job_id: UUID) -> bool:
-        return verb is BulkVerb.RETRY and self.rows[job_id]["status"] == JobStatus.FAILED
+    def _is_failed(self, verb: JobsVerb, job_id: UUID) -> bool:
+        return verb is JobsVerb.RETRY and self.rows[job_id]["status"] == JobStatus.FAILED
 
     async def act_on(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> Done:
+        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> BulkDone:
         choice = await self.choose_marked(verb, job_ids)
         self.acted_on.append((verb, list(job_ids), by, reason))
-        for job_id in choice.job_ids if verb is BulkVerb.CANCEL else ():
+        for job_id in choice.job_ids if verb is JobsVerb.CANCEL else ():
             self.change(job_id, status="CANCELLED", cancelled_by=by)
-        return Done(
+        return BulkDone(
             changed=len(choice.job_ids),
             asked=0,
             refused=choice.refused,
@@ -345,12 +345,12 @@ class FakeBackend:
 
 
 def _page(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
-    place = JobPlace(rows[last]["id"], rows[last]["created_at"]) if is_more else None
+    place = JobCursor(rows[last]["id"], rows[last]["created_at"]) if is_more else None
     return JobPage(jobs=list(map(a_listed_job, rows)), next=place, is_short=False)
 
 
 def _page_due(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
-    place = JobPlace(rows[last]["id"], rows[last]["next_retry_at"]) if is_more else None
+    place = JobCursor(rows[last]["id"], rows[last]["next_retry_at"]) if is_more else None
     return JobPage(jobs=list(map(a_listed_job, rows)), next=place, is_short=False)
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from cortex.domain.canonical import canonical, digest, parse
 from cortex.domain.errors import CortexError
-from cortex.store.approvals import Ruling, Verdict
+from cortex.store.approvals import Vote, VoteResult
 from cortex_tui.backend.approvals import lost
 from cortex_tui.clock import Clock
 from tests.support.approvals import SCHEMA
@@ -25,9 +25,9 @@ class FakeApprovals:
     """Raises while the cluster does not answer."""
     rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
     asked: list[str] = attrs.field(factory=list)
-    decisions: list[Verdict] = attrs.field(factory=list)
+    decisions: list[Vote] = attrs.field(factory=list)
     """Those that counted."""
-    refused: list[Verdict] = attrs.field(factory=list)
+    refused: list[Vote] = attrs.field(factory=list)
     error: CortexError | None = None
     """What deciding fails with."""
     look: asyncio.Event | None = None
@@ -135,7 +135,7 @@ class FakeApprovals:
         self._ask("show")
         return [self.rows[each] | {"now": self.now} for each in ids if each in self.rows]
 
-    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         self._ask("decide")
         if self.error is not None:
             raise self.error
@@ -145,32 +145,32 @@ class FakeApprovals:
             if self.reply is not None:
                 await self.reply.wait()
 
-    def _decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+    def _decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         for verdict in verdicts:
             row = self.rows[verdict.approval_id]
             outcome = self._outcome(row, verdict)
             if outcome is not None:
                 self.refused += verdicts
-                raise lost(row, Ruling(outcome=outcome, agreed_count=0))
+                raise lost(row, VoteResult(outcome=outcome, agreed_count=0))
         self.decisions += verdicts
         return [self._counted(verdict) for verdict in verdicts]
 
-    def _outcome(self, row: dict[str, Any], verdict: Verdict) -> str | None:
+    def _outcome(self, row: dict[str, Any], verdict: Vote) -> str | None:
         if row["status"] != "PENDING":
             return "already"
         if row["expires_at"] <= self.now:
             return "expired"
         return "changed" if row["digest"] != verdict.seen else None
 
-    def _counted(self, verdict: Verdict) -> Ruling:
+    def _counted(self, verdict: Vote) -> VoteResult:
         row = self.rows[verdict.approval_id]
         if verdict.edited is not None:
             self.change(verdict.approval_id, arguments=parse(verdict.edited))
         if verdict.is_approved and row["agreed"] + 1 < row["people"]:
             self.change(verdict.approval_id, agreed=row["agreed"] + 1, has_agreed=True)
-            return Ruling(outcome="agreed", agreed_count=row["agreed"] + 1)
+            return VoteResult(outcome="agreed", agreed_count=row["agreed"] + 1)
         self.end(verdict.approval_id, "APPROVED" if verdict.is_approved else "DENIED", verdict.by)
-        return Ruling(outcome="approved" if verdict.is_approved else "denied", agreed_count=1)
+        return VoteResult(outcome="approved" if verdict.is_approved else "denied", agreed_count=1)
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_act import ActVerb, Change
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.bulk_operation import BulkChange, BulkVerb
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
@@ -34,7 +34,7 @@ class FakeDead:
     rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
-    begun: list[tuple[ActVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
+    begun: list[tuple[BulkVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
     """Acts on many letters: verb, jobs, which they are, by whom and why."""
     changed: list[tuple[str, int, str, str]] = attrs.field(factory=list)
     """What was done to acts."""
@@ -111,7 +111,9 @@ class FakeDead:
 
     @property
     def _waiting(self) -> list[dict[str, Any]]:
-        open_ones = [row for row in self.rows.values() if LetterState(row["state"]).is_unresolved]
+        open_ones = [
+            row for row in self.rows.values() if DeadLetterState(row["state"]).is_unresolved
+        ]
         return sorted(open_ones, key=lambda row: row["created_at"], reverse=True)
 
     # --- the screens' side
@@ -160,14 +162,14 @@ class FakeDead:
     def _settle(self, verb: str, job_id: UUID, by: str, reason: str) -> None:
         self.ask(verb)
         row = self.rows[job_id]
-        if not LetterState(row["state"]).is_unresolved:
+        if not DeadLetterState(row["state"]).is_unresolved:
             raise ConflictError(f"job {job_id} was {row['state'].lower()} by li")
         row["state"] = "RETRIED" if verb == "retry" else "DISCARDED"
         row |= {"resolved_by": by, "retried_as": None}
         self.settled.append((verb, job_id, by, reason))
 
     async def begin(
-        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
     ) -> int:
         self.ask("begin")
         self.begun.append((verb, tuple(job_ids), which, by, reason))
@@ -182,7 +184,7 @@ class FakeDead:
         self.ask("failures")
         return self.failed.get(act_id, [])
 
-    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
         self.ask("change")
         row = self.all_acts[act_id]
         if row["state"] not in how.before:
@@ -213,7 +215,7 @@ class FakePulse:
             jobs=jobs | {JobStatus.RUNNING: self.running},
             due_count=self.due,
             oldest_due_s=self.oldest_due_s,
-            letters={LetterState.OPEN: 0, LetterState.ESCALATED: 0},
+            letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
         )
 
     async def recent(self) -> Recent:

@@ -13,7 +13,7 @@ from tests.support.command_line import Cortex
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
 from tests.support.tui_approvals import FakeApprovals
 
-Sit = Callable[..., AbstractAsyncContextManager[Seat]]
+OpenSession = Callable[..., AbstractAsyncContextManager[Seat]]
 PARSED: dict[object, list[RuleSet]] = {}
 """By variables, text and place: rules of a stylesheet that an app before has parsed."""
 ALONE = (119, 40)
@@ -48,7 +48,7 @@ def cluster(clock: ManualClock) -> FakeBackend:
 
 
 @pytest.fixture
-def sit(cluster: FakeBackend) -> Sit:
+def sit(cluster: FakeBackend) -> OpenSession:
     """Opens the app on the cluster: an async context manager that gives the seat."""
 
     @asynccontextmanager

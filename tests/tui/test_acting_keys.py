@@ -14,7 +14,7 @@ import pytest
 from cortex.domain.errors import OutcomeUnknownError
 from cortex_tui.keys import KEYS
 from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 QUIET_S: Final = 0.5
 LOOKS_S: Final = 5.0
@@ -231,7 +231,9 @@ def test_every_acting_key_has_a_case() -> None:
 
 @EACH
 @on_asyncio
-async def test_the_full_sequence_acts_once(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+async def test_the_full_sequence_acts_once(
+    cluster: FakeBackend, sit: OpenSession, case: Case
+) -> None:
     async with sit(first=case.first) as seat:
         await come(seat, case)
         await press(seat, case.key, *case.after[:-1])
@@ -246,7 +248,7 @@ async def test_the_full_sequence_acts_once(cluster: FakeBackend, sit: Sit, case:
 
 @EACH
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, case: Case) -> None:
     async with sit(first=case.first) as seat:
         await come(seat, case)
         await press(seat, case.key, *case.after[:-1], *WRONG)
@@ -258,7 +260,7 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, case: Case) -
 
 @EACH
 @on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, case: Case) -> None:
     async with sit(first=case.first, is_read_only=True) as seat:
         await come(seat, case)
         await press(seat, case.key)
@@ -269,7 +271,7 @@ async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, case: Case) ->
 
 @EACH
 @on_asyncio
-async def test_a_stale_view_says_why(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+async def test_a_stale_view_says_why(cluster: FakeBackend, sit: OpenSession, case: Case) -> None:
     async with sit(first=case.first) as seat:
         await come(seat, case)
         cluster.down()
@@ -286,7 +288,7 @@ async def test_a_stale_view_says_why(cluster: FakeBackend, sit: Sit, case: Case)
 @EACH
 @on_asyncio
 async def test_a_link_that_breaks_while_it_asks_is_told(
-    cluster: FakeBackend, sit: Sit, case: Case, noticed_s: float
+    cluster: FakeBackend, sit: OpenSession, case: Case, noticed_s: float
 ) -> None:
     async with sit(first=case.first) as seat:
         await come(seat, case)
@@ -309,7 +311,9 @@ async def test_a_link_that_breaks_while_it_asks_is_told(
     ids=[" on ".join(name) for name, case in CASES.items() if case.lose is not None],
 )
 @on_asyncio
-async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit, case: Case) -> None:
+async def test_who_comes_too_late_is_told(
+    cluster: FakeBackend, sit: OpenSession, case: Case
+) -> None:
     async with sit(first=case.first, size=(160, 40)) as seat:
         await come(seat, case)
         await press(seat, case.key, *case.after[:-1])
@@ -326,7 +330,7 @@ async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit, case: 
 @EACH
 @on_asyncio
 async def test_an_unknown_outcome_is_said_to_be_unknown(
-    cluster: FakeBackend, sit: Sit, case: Case
+    cluster: FakeBackend, sit: OpenSession, case: Case
 ) -> None:
     async with sit(first=case.first) as seat:
         await come(seat, case)
@@ -339,7 +343,9 @@ async def test_an_unknown_outcome_is_said_to_be_unknown(
 
 @pytest.mark.parametrize("name", ["approve", "deny", "edit"])
 @on_asyncio
-async def test_what_expires_cannot_be_decided(cluster: FakeBackend, sit: Sit, name: str) -> None:
+async def test_what_expires_cannot_be_decided(
+    cluster: FakeBackend, sit: OpenSession, name: str
+) -> None:
     case = CASES[f"approvals.{name}", "approvals"]
     cluster.approvals.add(1, expires_s=9.0)
     async with sit(first=case.first) as seat:
@@ -355,7 +361,7 @@ async def test_what_expires_cannot_be_decided(cluster: FakeBackend, sit: Sit, na
 @pytest.mark.parametrize("screen", ["pulse", *dict.fromkeys(screen for _, screen in CASES)])
 @on_asyncio
 async def test_keys_of_other_screens_do_nothing(
-    cluster: FakeBackend, sit: Sit, screen: str
+    cluster: FakeBackend, sit: OpenSession, screen: str
 ) -> None:
     here = [case for (_, where), case in CASES.items() if where == screen]
     ours = {case.key for case in here}

@@ -8,7 +8,7 @@ from tests.support.hostile import HOSTILE
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 def told_wrong(seat: Seat) -> str:
@@ -18,7 +18,7 @@ def told_wrong(seat: Seat) -> str:
 
 @on_asyncio
 async def test_edited_arguments_are_shown_beside_the_old_ones(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     seen = inbox.rows[inbox.add(1)]["digest"]
     async with sit() as seat:
@@ -61,7 +61,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
 
 @on_asyncio
 async def test_what_is_logged_of_an_edit_repeats_it_in_a_shell(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     request = inbox.add(1, arguments={"customer": "cus_88", "amount": 12.4})
     customer = f"it's $(exit 3) `exit 4` \\n {HOSTILE}"
@@ -90,7 +90,7 @@ def in_a_shell(line: str) -> tuple[str, str]:
 
 
 @on_asyncio
-async def test_esc_leaves_the_arguments_as_they_are(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_esc_leaves_the_arguments_as_they_are(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -101,7 +101,7 @@ async def test_esc_leaves_the_arguments_as_they_are(inbox: FakeApprovals, sit: S
 
 
 @on_asyncio
-async def test_what_has_no_schema_is_not_edited(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_has_no_schema_is_not_edited(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1, schema=None)
     async with sit() as seat:
         await enter(seat)

@@ -11,14 +11,14 @@ from tests.support.hostile import HOSTILE
 from tests.support.inbox_keys import QUIET_S, enter, keys
 from tests.support.tui import FakeBackend, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 LONG = {"lines": [{"sku": f"A-{number}"} for number in range(60)]}
 
 
 @on_asyncio
 async def test_the_most_urgent_one_is_approved_from_anywhere(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, risk="LOW")
     soon = inbox.add(2, expires_s=600.0)
@@ -47,7 +47,7 @@ async def test_the_most_urgent_one_is_approved_from_anywhere(
 @pytest.mark.parametrize("number", [1, 5])
 @on_asyncio
 async def test_a_number_denies_with_a_canned_reason(
-    inbox: FakeApprovals, sit: Sit, number: int
+    inbox: FakeApprovals, sit: OpenSession, number: int
 ) -> None:
     inbox.add(1)
     async with sit(size=(80, 24)) as seat:
@@ -62,7 +62,7 @@ async def test_a_number_denies_with_a_canned_reason(
 
 
 @on_asyncio
-async def test_words_and_enter_deny(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_words_and_enter_deny(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -78,7 +78,7 @@ async def test_words_and_enter_deny(inbox: FakeApprovals, sit: Sit) -> None:
 )
 @on_asyncio
 async def test_nothing_less_than_the_full_sequence_decides(
-    inbox: FakeApprovals, sit: Sit, pressed: str
+    inbox: FakeApprovals, sit: OpenSession, pressed: str
 ) -> None:
     inbox.add(1)
     async with sit() as seat:
@@ -90,7 +90,7 @@ async def test_nothing_less_than_the_full_sequence_decides(
 @pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "a", "d", "q", "3", "tab", "1"])
 @on_asyncio
 async def test_no_other_key_agrees_or_reaches_the_screen(
-    inbox: FakeApprovals, sit: Sit, other: str
+    inbox: FakeApprovals, sit: OpenSession, other: str
 ) -> None:
     inbox.add(1)
     inbox.add(2)
@@ -106,7 +106,7 @@ async def test_no_other_key_agrees_or_reaches_the_screen(
 
 
 @on_asyncio
-async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -123,7 +123,7 @@ async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: S
 @pytest.mark.parametrize("late", ["a", "y"])
 @on_asyncio
 async def test_what_was_typed_while_the_app_stood_still_had_no_silence_before_it(
-    inbox: FakeApprovals, sit: Sit, late: str
+    inbox: FakeApprovals, sit: OpenSession, late: str
 ) -> None:
     inbox.add(1)
     inbox.add(2)
@@ -141,7 +141,7 @@ async def test_what_was_typed_while_the_app_stood_still_had_no_silence_before_it
 
 @on_asyncio
 async def test_after_a_decision_the_next_question_opens_at_once(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 4):
         inbox.add(number)
@@ -158,7 +158,9 @@ async def test_after_a_decision_the_next_question_opens_at_once(
 
 
 @on_asyncio
-async def test_what_is_dangerous_needs_the_end_of_its_id(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_is_dangerous_needs_the_end_of_its_id(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     risky = inbox.add(0x7F3C, risk="HIGH")
     async with sit() as seat:
         await enter(seat)
@@ -176,7 +178,9 @@ async def test_what_is_dangerous_needs_the_end_of_its_id(inbox: FakeApprovals, s
 
 
 @on_asyncio
-async def test_what_is_critical_waits_for_a_second_person(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_is_critical_waits_for_a_second_person(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(0x7F3C, risk="CRITICAL", people=2)
     async with sit() as seat:
         await enter(seat)
@@ -191,7 +195,7 @@ async def test_what_is_critical_waits_for_a_second_person(inbox: FakeApprovals, 
 @pytest.mark.parametrize("width", [80, 100, 119, 120, 200])
 @on_asyncio
 async def test_ones_own_critical_request_is_not_mine(
-    inbox: FakeApprovals, sit: Sit, width: int
+    inbox: FakeApprovals, sit: OpenSession, width: int
 ) -> None:
     inbox.add(1, risk="CRITICAL", people=2, is_own=True)
     async with sit(size=(width, 24)) as seat:
@@ -203,7 +207,7 @@ async def test_ones_own_critical_request_is_not_mine(
 
 
 @on_asyncio
-async def test_read_only_says_why(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_read_only_says_why(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit(is_read_only=True) as seat:
         await enter(seat)
@@ -215,7 +219,7 @@ async def test_read_only_says_why(inbox: FakeApprovals, sit: Sit) -> None:
 
 @on_asyncio
 async def test_nothing_is_decided_while_the_database_is_away(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     async with sit() as seat:
@@ -233,7 +237,9 @@ async def test_nothing_is_decided_while_the_database_is_away(
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told_who_was_first(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_who_comes_too_late_is_told_who_was_first(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     lost = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -249,7 +255,7 @@ async def test_who_comes_too_late_is_told_who_was_first(inbox: FakeApprovals, si
 
 
 @on_asyncio
-async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: OpenSession) -> None:
     lost = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -265,7 +271,7 @@ async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: Sit) 
 
 @on_asyncio
 async def test_what_expires_closes_its_question_and_is_never_denied(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, expires_s=6.0)
     async with sit() as seat:
@@ -280,7 +286,9 @@ async def test_what_expires_closes_its_question_and_is_never_denied(
 
 
 @on_asyncio
-async def test_changed_arguments_have_to_be_looked_at_again(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_changed_arguments_have_to_be_looked_at_again(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     changed = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -295,7 +303,7 @@ async def test_changed_arguments_have_to_be_looked_at_again(inbox: FakeApprovals
 
 
 @on_asyncio
-async def test_nobody_knows_whether_it_was_decided(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_nobody_knows_whether_it_was_decided(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     inbox.error = OutcomeUnknownError("the connection was lost")
     async with sit() as seat:
@@ -305,7 +313,9 @@ async def test_nobody_knows_whether_it_was_decided(inbox: FakeApprovals, sit: Si
 
 
 @on_asyncio
-async def test_arguments_that_do_not_fit_are_scrolled_first(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_arguments_that_do_not_fit_are_scrolled_first(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1, arguments=LONG)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)
@@ -323,7 +333,7 @@ async def test_arguments_that_do_not_fit_are_scrolled_first(inbox: FakeApprovals
 
 
 @on_asyncio
-async def test_what_is_low_needs_no_scrolling(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_is_low_needs_no_scrolling(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1, risk="LOW", arguments=LONG)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)
@@ -333,7 +343,7 @@ async def test_what_is_low_needs_no_scrolling(inbox: FakeApprovals, sit: Sit) ->
 
 @on_asyncio
 async def test_a_new_request_moves_nothing(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = inbox.add(1)
     cluster.heads = {"approvals": 1, "first_expiry": inbox.rows[first]["expires_at"]}
@@ -362,7 +372,7 @@ async def test_a_new_request_moves_nothing(
 
 @on_asyncio
 async def test_a_muted_bell_is_silent(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.heads = {"approvals": 1, "first_expiry": None}
     async with sit() as seat:
@@ -381,7 +391,9 @@ async def test_a_muted_bell_is_silent(
 
 
 @on_asyncio
-async def test_requests_of_one_shape_are_decided_together(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_requests_of_one_shape_are_decided_together(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     ids = [inbox.add(n, arguments={"customer": f"cus_{n}", "amount": 1}) for n in (1, 2, 3)]
     async with sit() as seat:
         await enter(seat)
@@ -396,7 +408,9 @@ async def test_requests_of_one_shape_are_decided_together(inbox: FakeApprovals, 
 
 
 @on_asyncio
-async def test_a_batch_is_decided_as_a_whole_or_not_at_all(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_batch_is_decided_as_a_whole_or_not_at_all(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     ids = [inbox.add(number) for number in (1, 2)]
     async with sit() as seat:
         await enter(seat)
@@ -413,7 +427,7 @@ async def test_a_batch_is_decided_as_a_whole_or_not_at_all(inbox: FakeApprovals,
 @pytest.mark.parametrize("other", [{"risk": "HIGH"}, {"tool": "send"}, {"arguments": {"x": 1}}])
 @on_asyncio
 async def test_what_differs_is_no_batch(
-    inbox: FakeApprovals, sit: Sit, other: dict[str, object]
+    inbox: FakeApprovals, sit: OpenSession, other: dict[str, object]
 ) -> None:
     inbox.add(1)
     inbox.add(2, **other)
@@ -426,7 +440,7 @@ async def test_what_differs_is_no_batch(
 
 
 @on_asyncio
-async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     inbox.add(2, risk="CRITICAL", people=2, is_own=True)
     inbox.end(inbox.add(3), "EXPIRED", by=None)
@@ -442,7 +456,7 @@ async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: Sit) -> 
 
 @on_asyncio
 async def test_arguments_are_read_for_the_one_that_is_looked_at(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 30):
         inbox.add(number)
@@ -457,7 +471,7 @@ async def test_arguments_are_read_for_the_one_that_is_looked_at(
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @on_asyncio
 async def test_hostile_text_changes_nothing_else(
-    inbox: FakeApprovals, sit: Sit, size: tuple[int, int]
+    inbox: FakeApprovals, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     text = "".join(HOSTILE) if not isinstance(HOSTILE, str) else HOSTILE
     fields = dict.fromkeys(("tool", "key", "effect", "policy", "said", "agent", "job_type"), text)
@@ -478,7 +492,9 @@ async def test_hostile_text_changes_nothing_else(
 
 @pytest.mark.parametrize("seed", range(4))
 @on_asyncio
-async def test_fast_typing_decides_nothing(inbox: FakeApprovals, sit: Sit, seed: int) -> None:
+async def test_fast_typing_decides_nothing(
+    inbox: FakeApprovals, sit: OpenSession, seed: int
+) -> None:
     rng = random.Random(seed)
     for number in range(1, 6):
         inbox.add(number, risk=rng.choice(["LOW", "MED", "HIGH"]))
@@ -494,7 +510,7 @@ async def test_fast_typing_decides_nothing(inbox: FakeApprovals, sit: Sit, seed:
 
 @on_asyncio
 async def test_opening_the_job_that_asks(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)
     inbox.add(1, job_id=job_id)
@@ -508,7 +524,7 @@ async def test_opening_the_job_that_asks(
 
 
 @on_asyncio
-async def test_the_open_tab_is_told_by_a_sign(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_the_open_tab_is_told_by_a_sign(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_job import BEGAN, a_step
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 def an_attempt(attempt: int, *, ended_s: float, **fields: Any) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def page(seat: Seat) -> str:
 
 @on_asyncio
 async def test_the_attempts_at_a_step_stand_below_each_other(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     thrice(cluster)
     async with sit(size=(140, 40)) as seat:
@@ -91,7 +91,7 @@ async def test_the_attempts_at_a_step_stand_below_each_other(
 
 
 @on_asyncio
-async def test_a_step_that_was_tried_once_says_so(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_step_that_was_tried_once_says_so(cluster: FakeBackend, sit: OpenSession) -> None:
     thrice(cluster)
     async with sit(size=(140, 40)) as seat:
         await opened(seat)
@@ -102,7 +102,9 @@ async def test_a_step_that_was_tried_once_says_so(cluster: FakeBackend, sit: Sit
 
 
 @on_asyncio
-async def test_what_goes_on_is_compared_with_what_failed(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_goes_on_is_compared_with_what_failed(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     thrice(cluster)
     now = BEGAN + timedelta(seconds=62)
     running = {"status": "RUNNING", "finished_at": None, "heartbeat_at": now, "pod": "eu-2"}
@@ -116,7 +118,9 @@ async def test_what_goes_on_is_compared_with_what_failed(cluster: FakeBackend, s
 
 
 @on_asyncio
-async def test_an_ended_attempt_shows_all_of_the_job(cluster: FakeBackend, sit: Sit) -> None:
+async def test_an_ended_attempt_shows_all_of_the_job(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     thrice(cluster)
     async with sit(size=(140, 40)) as seat:
         await opened(seat)
@@ -128,7 +132,7 @@ async def test_an_ended_attempt_shows_all_of_the_job(cluster: FakeBackend, sit: 
 @pytest.mark.parametrize("steps", [[], [a_step(1, "plan", took_s=2.0)]])
 @on_asyncio
 async def test_why_a_job_failed_can_be_read_to_its_end(
-    cluster: FakeBackend, sit: Sit, steps: list[dict[str, Any]]
+    cluster: FakeBackend, sit: OpenSession, steps: list[dict[str, Any]]
 ) -> None:
     told = " ".join(f"reason{n}" for n in range(40)) + " THE END"
     ended = {"started_at": BEGAN, "finished_at": BEGAN + timedelta(seconds=70)}
@@ -148,7 +152,7 @@ async def test_why_a_job_failed_can_be_read_to_its_end(
 
 
 @on_asyncio
-async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: OpenSession) -> None:
     cancelled = {"cancelled_by": "ana", "cancel_reason": "wrong customer"}
     cluster.add(1, status="CANCELLED", attempt=1, finished_at=BEGAN, **cancelled)
     moved = began(1, at_s=0, pod="eu-1") | {"new": "CANCELLED", "pod": None}
@@ -165,7 +169,7 @@ async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Sit
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 @on_asyncio
 async def test_hostile_attempts_do_nothing(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     thrice(cluster)
     bad = {"error": HOSTILE, "error_code": HOSTILE, "outcome": HOSTILE, "pod": HOSTILE}
@@ -182,7 +186,7 @@ async def test_hostile_attempts_do_nothing(
 
 
 @on_asyncio
-async def test_o_opens_the_job_that_it_goes_on_from(cluster: FakeBackend, sit: Sit) -> None:
+async def test_o_opens_the_job_that_it_goes_on_from(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, steps=[], origin_id=UUID(int=2))
     cluster.add(2, steps=[])
     async with sit() as seat:

@@ -14,14 +14,16 @@ from tests.support.hostile import HOSTILE, PIECES, treacherous
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, on_asyncio, pressed
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 HOUR_S = 3_600.0
 
 
 @pytest.mark.parametrize("pasted", ["y", "yyyy\n", "K", "Ky"])
 @on_asyncio
-async def test_a_paste_neither_asks_nor_agrees(cluster: FakeBackend, sit: Sit, pasted: str) -> None:
+async def test_a_paste_neither_asks_nor_agrees(
+    cluster: FakeBackend, sit: OpenSession, pasted: str
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         seat.app.post_message(events.Paste(pasted))
@@ -37,7 +39,9 @@ async def test_a_paste_neither_asks_nor_agrees(cluster: FakeBackend, sit: Sit, p
 
 @pytest.mark.parametrize("opening", ["a", "d"])
 @on_asyncio
-async def test_a_paste_decides_nothing(inbox: FakeApprovals, sit: Sit, opening: str) -> None:
+async def test_a_paste_decides_nothing(
+    inbox: FakeApprovals, sit: OpenSession, opening: str
+) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -53,7 +57,7 @@ async def test_a_paste_decides_nothing(inbox: FakeApprovals, sit: Sit, opening: 
 @pytest.mark.parametrize("told", ["focus", "resume", ""])
 @on_asyncio
 async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
-    inbox: FakeApprovals, sit: Sit, told: str
+    inbox: FakeApprovals, sit: OpenSession, told: str
 ) -> None:
     inbox.add(1)
     async with sit() as seat:
@@ -76,7 +80,7 @@ async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_no
 
 
 @on_asyncio
-async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         seat.app.post_message(events.AppBlur())
         await seat.pass_time(3)
@@ -88,7 +92,7 @@ async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: Sit)
 
 @on_asyncio
 async def test_a_question_does_not_wait_behind_another_screen(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -101,7 +105,9 @@ async def test_a_question_does_not_wait_behind_another_screen(
 
 
 @on_asyncio
-async def test_where_nothing_is_seen_nothing_is_asked(cluster: FakeBackend, sit: Sit) -> None:
+async def test_where_nothing_is_seen_nothing_is_asked(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit(size=(59, 14)) as seat:
         await seat.press("K", "y")
@@ -113,7 +119,7 @@ async def test_where_nothing_is_seen_nothing_is_asked(cluster: FakeBackend, sit:
 
 @on_asyncio
 async def test_what_is_typed_behind_a_chosen_command_is_no_key(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -129,7 +135,7 @@ async def test_what_is_typed_behind_a_chosen_command_is_no_key(
 
 @on_asyncio
 async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_is_taken(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -146,7 +152,7 @@ async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_
 
 
 @on_asyncio
-async def test_no_row_moves_while_somebody_is_asked(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_no_row_moves_while_somebody_is_asked(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(2)
     inbox.add(3)
 
@@ -166,7 +172,7 @@ async def test_no_row_moves_while_somebody_is_asked(inbox: FakeApprovals, sit: S
 
 @on_asyncio
 async def test_a_click_on_another_row_takes_the_question_back(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     inbox.add(2)
@@ -184,7 +190,7 @@ async def test_a_click_on_another_row_takes_the_question_back(
 
 @on_asyncio
 async def test_a_long_act_goes_no_further_than_what_is_known(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 501):
         cluster.add(number)
@@ -200,7 +206,7 @@ async def test_a_long_act_goes_no_further_than_what_is_known(
 
 
 @on_asyncio
-async def test_all_times_are_the_databases(cluster: FakeBackend, sit: Sit) -> None:
+async def test_all_times_are_the_databases(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     cluster.ahead_s = HOUR_S
     async with sit() as seat:

@@ -6,7 +6,7 @@ from cortex.domain.phrases import time_of_day
 from cortex_tui.backend.breakers import SHOWN_MAX
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 WELL = "tool:crm"
 SICK = "llm:gpt"
@@ -25,7 +25,7 @@ async def show(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_what_fails_stands_first(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_fails_stands_first(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     breakers = cluster.breakers
     held = {"forced_by": "li", "forced_reason": "key leaked", "forced_at": breakers.ago(60)}
@@ -46,7 +46,9 @@ async def test_what_fails_stands_first(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_all_of_the_one_under_the_cursor_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_all_of_the_one_under_the_cursor_is_told(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     async with sit(size=(80, 24)) as seat:
         await show(seat)
@@ -58,7 +60,9 @@ async def test_all_of_the_one_under_the_cursor_is_told(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_the_last_hour_and_what_opened_it_are_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_last_hour_and_what_opened_it_are_told(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     errors = [(9, "rate_limit", "429"), (10, "overloaded", "busy " * 40), (70, "timeout", "late")]
     turns = ((1300, "OPEN"), (1200, "HALF_OPEN"), (1190, "CLOSED"), (130, "OPEN"))
@@ -86,7 +90,7 @@ async def test_the_last_hour_and_what_opened_it_are_told(cluster: FakeBackend, s
 
 @on_asyncio
 async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
     async with sit(first="breakers") as seat:
@@ -131,7 +135,7 @@ async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
 )
 @on_asyncio
 async def test_an_act_is_done_after_its_reason_and_y(
-    cluster: FakeBackend, sit: Sit, keys: list[str], done: tuple[str, ...] | None
+    cluster: FakeBackend, sit: OpenSession, keys: list[str], done: tuple[str, ...] | None
 ) -> None:
     seed(cluster)
     async with sit() as seat:
@@ -142,7 +146,9 @@ async def test_an_act_is_done_after_its_reason_and_y(
 
 @pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
 @on_asyncio
-async def test_nothing_is_done_that_may_not_be(cluster: FakeBackend, sit: Sit, why: str) -> None:
+async def test_nothing_is_done_that_may_not_be(
+    cluster: FakeBackend, sit: OpenSession, why: str
+) -> None:
     seed(cluster)
     async with sit(is_read_only=why == "read-only") as seat:
         await show(seat)
@@ -160,7 +166,9 @@ async def test_nothing_is_done_that_may_not_be(cluster: FakeBackend, sit: Sit, w
 
 
 @on_asyncio
-async def test_the_one_that_was_asked_about_is_the_one(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_one_that_was_asked_about_is_the_one(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     async with sit() as seat:
         await show(seat)
@@ -172,7 +180,7 @@ async def test_the_one_that_was_asked_about_is_the_one(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     async with sit() as seat:
         await show(seat)
@@ -184,7 +192,7 @@ async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 @on_asyncio
 async def test_a_time_that_is_written_takes_the_place_of_the_one_that_stands_there(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
@@ -198,7 +206,7 @@ async def test_a_time_that_is_written_takes_the_place_of_the_one_that_stands_the
 
 
 @on_asyncio
-async def test_too_short_a_reason_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_too_short_a_reason_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
         await show(seat)
@@ -211,7 +219,7 @@ async def test_too_short_a_reason_is_told(cluster: FakeBackend, sit: Sit) -> Non
 
 
 @on_asyncio
-async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_has_the_commands(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
         await show(seat)
@@ -221,7 +229,7 @@ async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: Sit) -> None:
+async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: OpenSession) -> None:
     for text in PIECES.values():
         held = {"forced_by": text, "forced_reason": text, "forced_at": cluster.breakers.now}
         cluster.breakers.add(
@@ -236,7 +244,7 @@ async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: Sit) ->
 
 
 @on_asyncio
-async def test_no_breaker_is_good_news(sit: Sit) -> None:
+async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
     async with sit() as seat:
         await show(seat)
         assert "nothing that jobs call has failed lately" in seat.text
@@ -257,7 +265,7 @@ async def test_no_breaker_is_good_news(sit: Sit) -> None:
 )
 @on_asyncio
 async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
-    cluster: FakeBackend, sit: Sit, keys: list[str], held_s: float | None, told: str
+    cluster: FakeBackend, sit: OpenSession, keys: list[str], held_s: float | None, told: str
 ) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
@@ -269,7 +277,9 @@ async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
 
 
 @on_asyncio
-async def test_a_hold_tells_its_end_and_that_it_has_passed(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_hold_tells_its_end_and_that_it_has_passed(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     breakers = cluster.breakers
     held = {"forced_by": "ana", "forced_reason": "deploy", "forced_at": breakers.ago(60)}
     breakers.add(
@@ -287,7 +297,9 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(cluster: FakeBackend,
 
 
 @on_asyncio
-async def test_a_list_that_is_cut_says_where_the_rest_is(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_list_that_is_cut_says_where_the_rest_is(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(SHOWN_MAX):
         cluster.breakers.add(f"b{number:03}")
     async with sit(first="breakers") as seat:
@@ -304,7 +316,9 @@ async def test_a_list_that_is_cut_says_where_the_rest_is(cluster: FakeBackend, s
 
 
 @on_asyncio
-async def test_no_other_breaker_takes_the_place_of_all(cluster: FakeBackend, sit: Sit) -> None:
+async def test_no_other_breaker_takes_the_place_of_all(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.breakers.add("old")
     async with sit(first="breakers") as seat:
         await seat.pass_time(2)
@@ -319,7 +333,7 @@ async def test_no_other_breaker_takes_the_place_of_all(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_a_long_text_is_scrolled_by_the_keys_of_half_a_page(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     words = " ".join(f"word{number}" for number in range(400))
     cluster.breakers.add(SICK, failures=1, last_error=words)

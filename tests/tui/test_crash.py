@@ -32,7 +32,7 @@ if where == "drawing":
     FilterLine._draw = draw
 elif where == "leaving":
     from asyncio import Event
-    from cortex_tui.acts import Acts
+    from cortex_tui.actions import Acts
     from cortex_tui.backend.jobs import StoreJobs
     settling, settled = Acts.settle, Event()
     async def settle(self, **within):

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.bulk_operation import BulkVerb
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.screens.dead import LETTERS_MAX, DeadScreen
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 VERBS = {"R": "retry", "X": "discard"}
 WHY = ("w", "h", "y", "enter")
@@ -26,7 +26,9 @@ def nothing_was_done(cluster: FakeBackend) -> bool:
 
 
 @on_asyncio
-async def test_errors_are_grouped_and_their_letters_open(cluster: FakeBackend, sit: Sit) -> None:
+async def test_errors_are_grouped_and_their_letters_open(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.dead.add(1)
     cluster.dead.add(2)
     cluster.dead.add(3, "f2", error_code="not_found", agent="refund-bot", breaker="OPEN")
@@ -45,7 +47,7 @@ async def test_errors_are_grouped_and_their_letters_open(cluster: FakeBackend, s
 
 
 @on_asyncio
-async def test_a_letter_opens_its_job(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_letter_opens_its_job(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, status="FAILED")
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -57,7 +59,7 @@ async def test_a_letter_opens_its_job(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_none_is_said(sit: Sit) -> None:
+async def test_none_is_said(sit: OpenSession) -> None:
     async with sit(first="dead") as seat:
         assert "no dead letters" in seat.text
         await seat.press("R")
@@ -67,7 +69,7 @@ async def test_none_is_said(sit: Sit) -> None:
 @pytest.mark.parametrize("key, verb", VERBS.items())
 @on_asyncio
 async def test_a_group_is_settled_after_why_and_y(
-    cluster: FakeBackend, sit: Sit, key: str, verb: str
+    cluster: FakeBackend, sit: OpenSession, key: str, verb: str
 ) -> None:
     ids = [cluster.dead.add(number) for number in (1, 2)]
     cluster.dead.add(3, "f2")
@@ -78,7 +80,7 @@ async def test_a_group_is_settled_after_why_and_y(
         assert nothing_was_done(cluster)
         await seat.press("y")
         assert cluster.dead.begun == [
-            (ActVerb(verb.upper()), tuple(ids), "--fingerprint f1 --limit 2", "ana", "why")
+            (BulkVerb(verb.upper()), tuple(ids), "--fingerprint f1 --limit 2", "ana", "why")
         ]
         assert "✓ act 1: 2 letters at 50 a second, also without you" in seat.lines[-2]
         await seat.press("@")
@@ -87,7 +89,9 @@ async def test_a_group_is_settled_after_why_and_y(
 
 @pytest.mark.parametrize("key, verb", VERBS.items())
 @on_asyncio
-async def test_one_letter_is_settled(cluster: FakeBackend, sit: Sit, key: str, verb: str) -> None:
+async def test_one_letter_is_settled(
+    cluster: FakeBackend, sit: OpenSession, key: str, verb: str
+) -> None:
     cluster.dead.add(1)
     second = cluster.dead.add(2)
     async with sit(first="dead") as seat:
@@ -102,7 +106,7 @@ async def test_one_letter_is_settled(cluster: FakeBackend, sit: Sit, key: str, v
 @pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "X", "j", "q", "2", ":"])
 @on_asyncio
 async def test_no_other_key_agrees_or_reaches_the_screen(
-    cluster: FakeBackend, sit: Sit, screen: str, key: str, other: str
+    cluster: FakeBackend, sit: OpenSession, screen: str, key: str, other: str
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -122,7 +126,7 @@ async def test_no_other_key_agrees_or_reaches_the_screen(
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
 async def test_without_a_reason_nothing_is_agreed_to(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -132,7 +136,7 @@ async def test_without_a_reason_nothing_is_agreed_to(
 
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> None:
+async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
     cluster.dead.add(1)
     async with sit(first="dead", is_read_only=True) as seat:
         await seat.press(key, "y")
@@ -143,7 +147,7 @@ async def test_read_only_says_why(cluster: FakeBackend, sit: Sit, key: str) -> N
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
 async def test_nothing_is_done_while_the_database_is_away(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -155,7 +159,9 @@ async def test_nothing_is_done_while_the_database_is_away(
 
 
 @on_asyncio
-async def test_a_link_that_is_lost_while_it_asks_counts_too(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_link_that_is_lost_while_it_asks_counts_too(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await agree(seat, "R")
@@ -166,7 +172,9 @@ async def test_a_link_that_is_lost_while_it_asks_counts_too(cluster: FakeBackend
 
 
 @on_asyncio
-async def test_the_dry_run_says_what_no_retry_can_help(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_dry_run_says_what_no_retry_can_help(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.dead.add(1)
     cluster.dead.add(2, error_code="invalid_value", error_message="payload: not an object")
     async with sit(first="dead") as seat:
@@ -180,7 +188,7 @@ async def test_the_dry_run_says_what_no_retry_can_help(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_a_group_that_cannot_be_retried_is_not_asked_about(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.dead.add(2, error_code="invalid_value", error_message="payload: not an object")
     async with sit(first="dead") as seat:
@@ -195,7 +203,7 @@ async def test_a_group_that_cannot_be_retried_is_not_asked_about(
 @pytest.mark.parametrize("key, verb", VERBS.items())
 @on_asyncio
 async def test_more_than_a_hundred_want_their_number_typed(
-    cluster: FakeBackend, sit: Sit, key: str, verb: str
+    cluster: FakeBackend, sit: OpenSession, key: str, verb: str
 ) -> None:
     for number in range(250):
         cluster.dead.add(number)
@@ -208,7 +216,7 @@ async def test_more_than_a_hundred_want_their_number_typed(
 
 
 @on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     first = cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press("enter")
@@ -221,7 +229,9 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_new_errors_wait_until_they_are_asked_for(cluster: FakeBackend, sit: Sit) -> None:
+async def test_new_errors_wait_until_they_are_asked_for(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         cluster.dead.add(2, "f2", agent="refund-bot", created_at=instant(cluster.clock))
@@ -234,7 +244,9 @@ async def test_new_errors_wait_until_they_are_asked_for(cluster: FakeBackend, si
 
 
 @on_asyncio
-async def test_what_was_asked_about_is_what_is_settled(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_was_asked_about_is_what_is_settled(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     old = cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press("R")
@@ -248,7 +260,7 @@ async def test_what_was_asked_about_is_what_is_settled(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_a_count_that_comes_when_nobody_looks_asks_nothing(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -261,7 +273,7 @@ async def test_a_count_that_comes_when_nobody_looks_asks_nothing(
 
 
 @on_asyncio
-async def test_hostile_text_stays_text(cluster: FakeBackend, sit: Sit) -> None:
+async def test_hostile_text_stays_text(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.dead.add(1, error_message=HOSTILE, agent=HOSTILE, error_code=HOSTILE, step=HOSTILE)
     async with sit(first="dead") as seat:
         for keys in ((), ("R",), ("escape", "X"), ("escape", "enter"), ("X",)):
@@ -275,7 +287,7 @@ async def test_hostile_text_stays_text(cluster: FakeBackend, sit: Sit) -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @on_asyncio
 async def test_the_columns_that_decide_are_there_at_every_size(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     cluster.dead.add(1, breaker="HALF_OPEN")
     async with sit(first="dead", size=size) as seat:
@@ -287,7 +299,7 @@ async def test_the_columns_that_decide_are_there_at_every_size(
 @pytest.mark.parametrize("key", ["R", "X"])
 @on_asyncio
 async def test_no_other_error_takes_the_place_of_the_one_of_the_cursor(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     for number, error in enumerate(("f1", "f1", "f2"), 1):
         cluster.dead.add(number, error)
@@ -308,7 +320,9 @@ async def test_no_other_error_takes_the_place_of_the_one_of_the_cursor(
 
 
 @on_asyncio
-async def test_letters_that_are_not_looked_at_are_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_letters_that_are_not_looked_at_are_told(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, LETTERS_MAX + 2):
         cluster.dead.add(number)
     async with sit(first="dead") as seat:

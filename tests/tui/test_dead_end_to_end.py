@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Cortex
+from tests.support.dead_letters import fail
 from tests.support.eventually import eventually
-from tests.support.letters import fail
 from tests.support.pods import Pods
 from tests.support.postgres import sql
 from tests.support.pty_screen import PtyScreen

@@ -7,14 +7,14 @@ import pytest
 
 from cortex.domain.effect import Resolution
 from tests.support.tui import FakeBackend, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 WIDE = (200, 50)
 
 
 @on_asyncio
 async def test_unknown_effects_come_first_with_all_that_is_known(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     effects = cluster.effects
     effects.add(9, status="COMPLETED", tool="mail", why=None)
@@ -41,13 +41,28 @@ async def test_unknown_effects_come_first_with_all_that_is_known(
             assert known in seat.text, known
 
 
+@on_asyncio
+async def test_an_earlier_word_is_not_why_it_is_unknown_again(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    said = {"resolution": "not-applied", "resolved_by": "li", "resolved_reason": "seen"}
+    cluster.effects.add(1, calls_count=2, **said)
+    cluster.effects.add(2, status="COMPLETED", **said | {"resolution": "applied"})
+    async with sit(first="effects", size=WIDE) as seat:
+        await seat.pass_time(3)
+        unknown = next(line for line in seat.lines if "…000001" in line)
+        assert "its pod died during the call" in unknown
+        assert "said li" not in unknown
+        assert "applied, said li" in seat.text
+
+
 @pytest.mark.parametrize(
     "digit, said",
     [("1", Resolution.APPLIED), ("2", Resolution.NOT_APPLIED), ("3", Resolution.GIVE_UP)],
 )
 @on_asyncio
 async def test_a_person_says_what_became_of_it(
-    cluster: FakeBackend, sit: Sit, digit: str, said: Resolution
+    cluster: FakeBackend, sit: OpenSession, digit: str, said: Resolution
 ) -> None:
     effect_id = cluster.effects.add(1)
     async with sit(first="effects", size=WIDE) as seat:
@@ -68,7 +83,7 @@ async def test_a_person_says_what_became_of_it(
 
 
 @on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     effect_id = cluster.effects.add(1)
     first = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
     async with sit(first="effects", size=WIDE) as seat:
@@ -83,7 +98,7 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 @on_asyncio
 async def test_a_look_before_the_question_finds_what_others_said(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     effect_id = cluster.effects.add(1)
     async with sit(first="effects", size=WIDE) as seat:
@@ -98,7 +113,7 @@ async def test_a_look_before_the_question_finds_what_others_said(
 
 
 @on_asyncio
-async def test_read_only_changes_nothing(cluster: FakeBackend, sit: Sit) -> None:
+async def test_read_only_changes_nothing(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     async with sit(first="effects", size=WIDE, is_read_only=True) as seat:
@@ -110,7 +125,7 @@ async def test_read_only_changes_nothing(cluster: FakeBackend, sit: Sit) -> None
 
 
 @on_asyncio
-async def test_effects_are_frozen_and_begin_again(cluster: FakeBackend, sit: Sit) -> None:
+async def test_effects_are_frozen_and_begin_again(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.effects.add(1)
     async with sit(first="effects", size=WIDE) as seat:
         await seat.pass_time(3)
@@ -134,7 +149,9 @@ async def test_effects_are_frozen_and_begin_again(cluster: FakeBackend, sit: Sit
 
 
 @on_asyncio
-async def test_a_quota_gets_another_limit_and_is_removed(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_quota_gets_another_limit_and_is_removed(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     name = cluster.effects.add_quota("pay", 5, used=Decimal(5), waiting_jobs=3)
     async with sit(first="effects", size=WIDE) as seat:
         await seat.pass_time(6)
@@ -156,7 +173,9 @@ async def test_a_quota_gets_another_limit_and_is_removed(cluster: FakeBackend, s
 
 
 @on_asyncio
-async def test_one_key_leads_from_a_job_to_its_effect(cluster: FakeBackend, sit: Sit) -> None:
+async def test_one_key_leads_from_a_job_to_its_effect(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(2, 300):
         cluster.effects.add(number)
     effect_id = cluster.effects.add(1, tool="refund")
@@ -188,7 +207,7 @@ async def test_one_key_leads_from_a_job_to_its_effect(cluster: FakeBackend, sit:
 
 @on_asyncio
 async def test_a_long_list_is_read_page_by_page_and_settled_ones_do_not_lengthen_it(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     effects = cluster.effects
     for number in range(1, 501):

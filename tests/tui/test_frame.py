@@ -12,11 +12,11 @@ from cortex_tui.link import Link
 from cortex_tui.render.bars import link_cell
 from tests.support.hostile import HOSTILE, LINES, treacherous
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 @on_asyncio
-async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.heads = {
         "approvals": 3,
         "first_expiry": instant(cluster.clock) + timedelta(seconds=252),
@@ -40,7 +40,7 @@ async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: Sit) -> N
 @pytest.mark.parametrize("width", [80, 60])
 @on_asyncio
 async def test_the_approvals_never_leave_a_narrow_top_bar(
-    cluster: FakeBackend, sit: Sit, width: int
+    cluster: FakeBackend, sit: OpenSession, width: int
 ) -> None:
     expiry = instant(cluster.clock) + timedelta(seconds=252)
     cluster.heads = {"approvals": 3, "first_expiry": expiry, "breakers": 1, "dead": 12}
@@ -52,7 +52,7 @@ async def test_the_approvals_never_leave_a_narrow_top_bar(
 @pytest.mark.parametrize("screen", [*SCREENS, "job", "help", "log"])
 @on_asyncio
 async def test_a_pod_that_confines_nothing_is_told_on_every_screen(
-    cluster: FakeBackend, sit: Sit, screen: str
+    cluster: FakeBackend, sit: OpenSession, screen: str
 ) -> None:
     cluster.add(1)
     expiry = instant(cluster.clock) + timedelta(seconds=252)
@@ -71,7 +71,9 @@ async def test_a_pod_that_confines_nothing_is_told_on_every_screen(
 
 
 @on_asyncio
-async def test_a_tool_that_no_pod_has_is_told_on_top(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_tool_that_no_pod_has_is_told_on_top(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.heads = {"lacking": "look_up\x1b[2J", "approvals": 1}
     async with sit() as seat:
         assert "no pod has look_up⟦U+001B⟧[2J" in seat.lines[0]
@@ -84,7 +86,7 @@ async def test_a_tool_that_no_pod_has_is_told_on_top(cluster: FakeBackend, sit: 
 @pytest.mark.parametrize("width", [60, 70, 80, 90])
 @on_asyncio
 async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
-    cluster: FakeBackend, sit: Sit, width: int, screen: str
+    cluster: FakeBackend, sit: OpenSession, width: int, screen: str
 ) -> None:
     expiry = instant(cluster.clock) + timedelta(days=12)
     counts = {"approvals": 900, "breakers": 12, "dead": 900, "pods_ready": 12, "pods_living": 13}
@@ -100,7 +102,7 @@ async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
 
 @on_asyncio
 async def test_a_lost_link_is_stale_and_comes_back_by_itself(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)
     async with sit() as seat:
@@ -130,7 +132,7 @@ def test_a_long_silence_is_told_in_whole(silent_s: float, told: str) -> None:
 @pytest.mark.parametrize("key", ["question_mark", "at", "5"])
 @on_asyncio
 async def test_a_screen_that_asks_nothing_does_not_say_that_all_is_well(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     async with sit() as seat:
         await seat.press(key)
@@ -146,7 +148,9 @@ async def test_a_screen_that_asks_nothing_does_not_say_that_all_is_well(
 
 
 @on_asyncio
-async def test_a_silent_database_is_tried_with_patience(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_silent_database_is_tried_with_patience(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     async with sit() as seat:
         cluster.down()
         await seat.pass_time(10)
@@ -157,7 +161,7 @@ async def test_a_silent_database_is_tried_with_patience(cluster: FakeBackend, si
 
 @on_asyncio
 async def test_nothing_is_asked_so_often_while_nobody_watches(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
         seat.app.poller.is_watched = False
@@ -168,7 +172,7 @@ async def test_nothing_is_asked_so_often_while_nobody_watches(
 
 
 @on_asyncio
-async def test_help_shows_the_keys_of_the_screen(sit: Sit) -> None:
+async def test_help_shows_the_keys_of_the_screen(sit: OpenSession) -> None:
     async with sit(size=(120, 50)) as seat:
         await seat.press("?")
         assert "Cancel the job" in seat.text
@@ -178,7 +182,7 @@ async def test_help_shows_the_keys_of_the_screen(sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_every_theme_shows_the_same_text(cluster: FakeBackend, sit: Sit) -> None:
+async def test_every_theme_shows_the_same_text(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         texts = set()
@@ -197,7 +201,7 @@ def styled(seat: Seat) -> list[list[Segment]]:
 @pytest.mark.parametrize("there, back", [("4", "2"), ("?", "escape")])
 @on_asyncio
 async def test_what_was_changed_elsewhere_is_seen_when_one_comes_back(
-    cluster: FakeBackend, sit: Sit, there: str, back: str
+    cluster: FakeBackend, sit: OpenSession, there: str, back: str
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -212,7 +216,7 @@ async def test_what_was_changed_elsewhere_is_seen_when_one_comes_back(
 
 @on_asyncio
 async def test_the_cursor_stays_in_sight_of_a_smaller_terminal(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 61):
         cluster.add(number)
@@ -226,7 +230,7 @@ async def test_the_cursor_stays_in_sight_of_a_smaller_terminal(
 
 
 @on_asyncio
-async def test_seven_bits_are_enough(cluster: FakeBackend, sit: Sit) -> None:
+async def test_seven_bits_are_enough(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, agent="日本-agent", status="RUNNING")
     async with sit(is_ascii=True) as seat:
         assert seat.text.isascii()
@@ -238,7 +242,7 @@ async def test_seven_bits_are_enough(cluster: FakeBackend, sit: Sit) -> None:
 
 @pytest.mark.parametrize("size", [(59, 24), (80, 14)])
 @on_asyncio
-async def test_a_window_that_is_too_small_says_so(sit: Sit, size: tuple[int, int]) -> None:
+async def test_a_window_that_is_too_small_says_so(sit: OpenSession, size: tuple[int, int]) -> None:
     async with sit(size=size) as seat:
         assert seat.lines[0] == f"{size[0]} by {size[1]} is too small: 60 by 15 at least"
         assert "".join(seat.lines[1:]) == ""
@@ -247,7 +251,7 @@ async def test_a_window_that_is_too_small_says_so(sit: Sit, size: tuple[int, int
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 60)])
 @on_asyncio
 async def test_hostile_text_is_seen_and_does_nothing(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     texts = {"agent": HOSTILE, "type": HOSTILE, "pod": HOSTILE}
     cluster.add(1, status="FAILED", error_message=LINES, error_code=HOSTILE, **texts)
@@ -262,7 +266,9 @@ async def test_hostile_text_is_seen_and_does_nothing(
 
 
 @on_asyncio
-async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_palette_does_by_name_what_keys_do(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press(":")
@@ -274,7 +280,7 @@ async def test_the_palette_does_by_name_what_keys_do(cluster: FakeBackend, sit: 
 
 
 @on_asyncio
-async def test_the_palette_has_a_frame_in_ascii_too(sit: Sit) -> None:
+async def test_the_palette_has_a_frame_in_ascii_too(sit: OpenSession) -> None:
     async with sit(is_ascii=True) as seat:
         await seat.press(":")
         await seat.until_found()
@@ -283,7 +289,7 @@ async def test_the_palette_has_a_frame_in_ascii_too(sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_q_leaves(sit: Sit) -> None:
+async def test_q_leaves(sit: OpenSession) -> None:
     async with sit() as seat:
         await seat.press("q")
         assert not seat.app.is_running
@@ -291,7 +297,9 @@ async def test_q_leaves(sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_the_bell_is_muted_for_an_hour_from_anywhere(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_bell_is_muted_for_an_hour_from_anywhere(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     async with sit() as seat:
         await seat.press("m")
         assert "no bell for an hour" in seat.text

@@ -17,7 +17,7 @@ import pytest
 from cortex.domain.clock import system_chance
 from cortex_tui.clock import SystemClock
 from cortex_tui.model.guard import LONGER_S, QUIET_MAX_S, QUIET_S, Guard
-from cortex_tui.model.question import Answer
+from cortex_tui.model.question import KeyAnswer
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion
 
 STREAMS = int(os.environ.get("CORTEX_FUZZ_STREAMS", "40000"))
@@ -58,9 +58,9 @@ class Model:
         assert self.question is not None
         character = {"enter": "\r", "backspace": "\x7f"}.get(key, key if len(key) == 1 else None)
         answer = self.question.press(key, character)
-        if answer is Answer.NONE:
+        if answer is KeyAnswer.NONE:
             return
-        if answer is Answer.YES:
+        if answer is KeyAnswer.YES:
             kind = "approve" if isinstance(self.question, ApproveQuestion) else "deny"
             self.decided.append((index, kind))
             self.front += 1
@@ -266,11 +266,11 @@ def test_a_wrong_character_of_an_id_begins_it_anew() -> None:
         scroll=_nothing,
     )
     clock[0] = 1.0
-    assert [question.press(each, each) for each in "7f37"] == [Answer.NONE] * 4
+    assert [question.press(each, each) for each in "7f37"] == [KeyAnswer.NONE] * 4
     assert question.typed == ""
-    assert [question.press(each, each) for each in "7f3c"] == [Answer.NONE] * 4
+    assert [question.press(each, each) for each in "7f3c"] == [KeyAnswer.NONE] * 4
     clock[0] = 3.0
-    assert [question.press(each, each) for each in "7f3c"][-1] is Answer.YES
+    assert [question.press(each, each) for each in "7f3c"][-1] is KeyAnswer.YES
 
 
 def test_words_deny_by_enter_and_one_letter_does_not() -> None:
@@ -284,12 +284,12 @@ def test_words_deny_by_enter_and_one_letter_does_not() -> None:
         scroll=_nothing,
     )
     clock[0] = 1.0
-    assert question.press("n", "n") is Answer.NONE
-    assert question.press("enter", "\r") is Answer.NONE
+    assert question.press("n", "n") is KeyAnswer.NONE
+    assert question.press("enter", "\r") is KeyAnswer.NONE
     clock[0] = 2.0
     for each in "ot 1":
-        assert question.press(each, each) is Answer.NONE
-    assert question.press("enter", "\r") is Answer.YES
+        assert question.press(each, each) is KeyAnswer.NONE
+    assert question.press("enter", "\r") is KeyAnswer.YES
     assert question.reason == "not 1"
 
 

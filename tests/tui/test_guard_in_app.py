@@ -14,7 +14,7 @@ from cortex.domain.clock import system_chance
 from cortex_tui.model.guard import Guard
 from tests.support.tui import FakeBackend, Seat, on_asyncio, pressed, turns
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 from tests.tui.test_guard import IDS, NoAbsorbing, NoSilence, Press, a_stream, accidents
 
 STREAMS: Final = int(os.environ.get("CORTEX_FUZZ_APP_STREAMS", "20"))
@@ -65,7 +65,7 @@ async def run(seat: Seat, approvals: FakeApprovals, stream: list[Press]) -> list
 
 
 async def fuzz(
-    cluster: FakeBackend, sit: Sit, rng: random.Random, count: int
+    cluster: FakeBackend, sit: OpenSession, rng: random.Random, count: int
 ) -> tuple[int, list[str]]:
     """Return how many decisions there were, and the accidents of the first stream that has some."""
     inbox = Inbox(cluster.approvals, rng)
@@ -87,7 +87,9 @@ async def fuzz(
 
 @pytest.mark.timeout(1200)
 @on_asyncio
-async def test_no_stream_decides_by_accident_in_the_app(cluster: FakeBackend, sit: Sit) -> None:
+async def test_no_stream_decides_by_accident_in_the_app(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     fresh = system_chance().rng.randrange(2**32)
     seed = int(os.environ.get("CORTEX_FUZZ_SEED", str(fresh)))
     decisions, found = await fuzz(cluster, sit, random.Random(seed), STREAMS)
@@ -98,7 +100,7 @@ async def test_no_stream_decides_by_accident_in_the_app(cluster: FakeBackend, si
 @pytest.mark.parametrize("broken", [NoSilence, NoAbsorbing])
 @on_asyncio
 async def test_a_broken_guard_is_found_in_the_app(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch, broken: type[Guard]
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch, broken: type[Guard]
 ) -> None:
     monkeypatch.setattr("cortex_tui.screens.approval_silence.Guard", broken)
     _, found = await fuzz(cluster, sit, random.Random(11), 60)

@@ -2,7 +2,7 @@
 
 from cortex_tui.model.history import VISITS_MAX, History, Place
 from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 async def at(seat: Seat) -> str:
@@ -11,7 +11,7 @@ async def at(seat: Seat) -> str:
 
 
 @on_asyncio
-async def test_back_and_forth_over_screens_and_jobs(cluster: FakeBackend, sit: Sit) -> None:
+async def test_back_and_forth_over_screens_and_jobs(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     cluster.add(2)
     async with sit() as seat:
@@ -44,7 +44,9 @@ async def test_back_and_forth_over_screens_and_jobs(cluster: FakeBackend, sit: S
 
 
 @on_asyncio
-async def test_going_elsewhere_forgets_what_was_after(cluster: FakeBackend, sit: Sit) -> None:
+async def test_going_elsewhere_forgets_what_was_after(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("4", "6", "[")
@@ -58,7 +60,7 @@ async def test_going_elsewhere_forgets_what_was_after(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_the_help_is_no_place_to_come_back_to(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_help_is_no_place_to_come_back_to(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("4", "?", "escape", "[")
@@ -66,7 +68,7 @@ async def test_the_help_is_no_place_to_come_back_to(cluster: FakeBackend, sit: S
 
 
 @on_asyncio
-async def test_a_job_that_was_closed_opens_again(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_job_that_was_closed_opens_again(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, steps=[])
     async with sit() as seat:
         await seat.press("enter", "escape", "4", "[", "[")

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from cortex_tui.app import CortexApp
 from tests.support.tui import FakeBackend, on_asyncio
 from tests.support.tui_scenes import SCENES, Scene, typical
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 SIZE = (120, 40)
 IDLE_S = 20.0
@@ -48,7 +48,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Written:
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 @on_asyncio
 async def test_no_row_is_written_again_that_has_not_changed(
-    cluster: FakeBackend, sit: Sit, written: Written, scene: Scene
+    cluster: FakeBackend, sit: OpenSession, written: Written, scene: Scene
 ) -> None:
     typical(cluster)
     async with sit(first=scene.first, size=SIZE) as seat:

@@ -9,7 +9,7 @@ from tests.support.life import Life
 from tests.support.pty_screen import PtyScreen
 from tests.support.tui import FakeBackend, on_asyncio, pressed
 from tests.support.tui_terminal import on_jobs, on_screen
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 ACTING = "KyRyRPKyqq"
 """On a list these would ask, agree and leave."""
@@ -86,7 +86,7 @@ def test_what_follows_a_question_is_the_reason_and_agrees_to_nothing(
 @pytest.mark.parametrize("key", ["R", "X"])
 @on_asyncio
 async def test_a_reason_that_is_typed_while_letters_are_counted_is_kept(
-    cluster: FakeBackend, sit: Sit, key: str
+    cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
@@ -99,7 +99,9 @@ async def test_a_reason_that_is_typed_while_letters_are_counted_is_kept(
 
 
 @on_asyncio
-async def test_a_mark_and_its_act_may_be_typed_in_one_go(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_mark_and_its_act_may_be_typed_in_one_go(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     cluster.add(2)
     async with sit() as seat:
@@ -114,7 +116,7 @@ async def test_a_mark_and_its_act_may_be_typed_in_one_go(cluster: FakeBackend, s
 
 @on_asyncio
 async def test_what_deletes_in_a_field_is_done_before_what_follows_is_written(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -127,7 +129,7 @@ async def test_what_deletes_in_a_field_is_done_before_what_follows_is_written(
 
 @on_asyncio
 async def test_arguments_are_edited_in_the_order_in_which_one_types(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.approvals.add(1)
     async with sit(first="approvals") as seat:

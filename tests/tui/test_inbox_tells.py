@@ -8,13 +8,13 @@ from cortex_tui.model.inbox import ROWS_MAX
 from tests.support.inbox_keys import QUIET_S, enter, keys
 from tests.support.tui import on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 @pytest.mark.parametrize("name, asked", [("approve", "approve …000001"), ("deny", "deny …000001")])
 @on_asyncio
 async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
-    inbox: FakeApprovals, sit: Sit, name: str, asked: str
+    inbox: FakeApprovals, sit: OpenSession, name: str, asked: str
 ) -> None:
     inbox.add(1, risk="LOW")
     async with sit() as seat:
@@ -38,7 +38,7 @@ async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
 
 
 @on_asyncio
-async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     inbox.add(2)
     async with sit() as seat:
@@ -51,7 +51,9 @@ async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: Sit) -> No
 
 
 @on_asyncio
-async def test_decisions_that_are_not_shown_are_told(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_decisions_that_are_not_shown_are_told(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     for number in range(1, ROWS_MAX + 1):
         inbox.add(number)
         inbox.end(UUID(int=number), "DENIED")
@@ -66,7 +68,7 @@ async def test_decisions_that_are_not_shown_are_told(inbox: FakeApprovals, sit: 
 @pytest.mark.parametrize("risk", ["MED", "HIGH"])
 @on_asyncio
 async def test_the_question_says_what_cannot_be_undone_and_stands_still(
-    inbox: FakeApprovals, sit: Sit, risk: str
+    inbox: FakeApprovals, sit: OpenSession, risk: str
 ) -> None:
     inbox.add(1, risk=risk, tool="a_tool_with_a_name_that_is_rather_long")
     async with sit(size=(80, 24)) as seat:
@@ -80,7 +82,9 @@ async def test_the_question_says_what_cannot_be_undone_and_stands_still(
 
 
 @on_asyncio
-async def test_a_batch_has_no_digest_and_nothing_raw(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_batch_has_no_digest_and_nothing_raw(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     for number in (1, 2):
         inbox.add(number, arguments={"customer": f"cus_{number}", "amount": 1})
     async with sit() as seat:
@@ -99,7 +103,9 @@ FORGED = {"memo": '1", euros=20, customer="cus_1', "euros": 1, "z": " " * 10_000
 
 
 @on_asyncio
-async def test_no_argument_passes_for_another_in_the_list(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_no_argument_passes_for_another_in_the_list(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1, risk="MED", arguments=FORGED)
     inbox.add(2, risk="LOW", arguments={"amount": 123_456_789, "memo": "x" * 500, "to": "a@b.eu"})
     async with sit(size=(160, 30)) as seat:
@@ -111,7 +117,9 @@ async def test_no_argument_passes_for_another_in_the_list(inbox: FakeApprovals, 
 
 
 @on_asyncio
-async def test_the_question_names_amounts_and_recipients(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_the_question_names_amounts_and_recipients(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1, risk="LOW", arguments=FORGED)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)

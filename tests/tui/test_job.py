@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.answer_text import LookHint
+from cortex.domain.answer_text import PollHint
 from tests.support.hostile import HOSTILE, LINES, treacherous
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_job import BEGAN, a_step
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 SIZES = [(80, 24), (160, 50)]
 
@@ -27,7 +27,7 @@ async def opened(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: OpenSession) -> None:
     limit = {"name": "agent:invoice-bot:usd:run", "unit": "usd", "limit_amount": 1, "spent": 0.08}
     running(cluster, budgets=[limit], checkpoint={"cost_usd": "0.08"})
     async with sit(size=(120, 30)) as seat:
@@ -41,7 +41,7 @@ async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: Sit) -
 
 
 @on_asyncio
-async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: OpenSession) -> None:
     due = instant(cluster.clock) + timedelta(seconds=44)
     fields = {"waiting_on": "llm:gpt", "breaker_state": "HALF_OPEN", "last_error_code": "429"}
     cluster.add(1, status="RETRY", retry_count=2, max_retries=5, next_retry_at=due, **fields)
@@ -54,7 +54,7 @@ async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: Sit) -> None
 
 @on_asyncio
 async def test_twenty_thousand_steps_load_the_newest_and_page_back(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     running(cluster, steps=[a_step(n, f"s{n}") for n in range(1, 20_001)])
     async with sit(size=(80, 24)) as seat:
@@ -77,7 +77,7 @@ async def test_twenty_thousand_steps_load_the_newest_and_page_back(
 
 @on_asyncio
 async def test_steps_come_as_they_are_committed_and_the_cursor_stays_if_it_left_the_end(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     steps = [a_step(n, f"s{n}") for n in range(1, 4)]
     job = running(cluster, steps=steps)
@@ -92,7 +92,9 @@ async def test_steps_come_as_they_are_committed_and_the_cursor_stays_if_it_left_
 
 
 @on_asyncio
-async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_step_in_full_stands_beside_or_instead(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     running(cluster, steps=[a_step(1, "1 pay", "tool")])
     cluster.one.details["1 pay"] = {
         "effect_id": UUID(int=7),
@@ -125,7 +127,7 @@ async def test_a_step_in_full_stands_beside_or_instead(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     running(cluster, steps=[a_step(1, "1 model", "model")])
     call = '{"type":"tool_use","name":"pay","id":"t1","input":{"to":"a@b.eu"}}'
@@ -147,7 +149,7 @@ async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
 @pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, "7" * 5_000, "[" * 300 + "7" * 300])
 @on_asyncio
 async def test_a_payload_that_cannot_be_read_is_shown_as_text(
-    cluster: FakeBackend, sit: Sit, payload: str
+    cluster: FakeBackend, sit: OpenSession, payload: str
 ) -> None:
     running(cluster, steps=[a_step(1, "1 plan", "model")])
     cluster.one.details["1 plan"] = {"payload": payload}
@@ -162,7 +164,7 @@ async def test_a_payload_that_cannot_be_read_is_shown_as_text(
 
 @on_asyncio
 async def test_what_the_model_says_is_seen_at_once_and_bounded(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
@@ -178,14 +180,14 @@ async def test_what_the_model_says_is_seen_at_once_and_bounded(
         await seat.settle()
         assert "the end" in seat.text
         cluster.change(job, steps=[a_step(1, "1 model", "model")])
-        cluster.one.send(LookHint(job))
+        cluster.one.send(PollHint(job))
         await seat.pass_time(1)
         assert "committed" in seat.text
 
 
 @on_asyncio
 async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
@@ -200,7 +202,9 @@ async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
 
 
 @on_asyncio
-async def test_nobody_listens_when_the_screen_is_left(cluster: FakeBackend, sit: Sit) -> None:
+async def test_nobody_listens_when_the_screen_is_left(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
         await opened(seat)
@@ -220,7 +224,7 @@ async def test_nobody_listens_when_the_screen_is_left(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: OpenSession) -> None:
     limit = {"name": "agent:bot:usd:run", "unit": "usd", "limit_amount": 1, "spent": 1}
     running(cluster, budgets=[limit])
     async with sit(size=(120, 24)) as seat:
@@ -239,7 +243,7 @@ async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: S
 
 @on_asyncio
 async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     name = "agent:bot:usd:run"
     cluster.add(1, status="WAITING_FOR_APPROVAL", waiting_on=f"budget:{name}")
@@ -249,7 +253,7 @@ async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
 
 
 @on_asyncio
-async def test_keys_that_look(cluster: FakeBackend, sit: Sit) -> None:
+async def test_keys_that_look(cluster: FakeBackend, sit: OpenSession) -> None:
     steps = [
         a_step(1, "1 model", "model"),
         a_step(2, "1 fetch", "tool", is_error=True),
@@ -273,7 +277,7 @@ async def test_keys_that_look(cluster: FakeBackend, sit: Sit) -> None:
 @pytest.mark.parametrize("size", [(60, 15), *SIZES])
 @on_asyncio
 async def test_hostile_text_does_nothing(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     ended = {"attempt": 1, "outcome": "retry", "ended_at": BEGAN, "due_at": None}
     ended |= {"error": LINES, "error_class": HOSTILE, "error_code": HOSTILE, "pod": HOSTILE}

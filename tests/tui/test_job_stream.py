@@ -17,7 +17,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from cortex_tui.session import Session
-from cortex_tui.widgets.said_lines import SaidLines
+from cortex_tui.widgets.stream_lines import StreamLines
 from tests.support.eventually import eventually_asyncio
 from tests.support.pods import Pods
 from tests.support.postgres import run_asyncio, sql
@@ -62,15 +62,15 @@ async def test_words_are_painted_while_they_are_said(
 ) -> None:
     clock = trio.lowlevel.current_clock()
     seen: dict[str, float] = {}
-    draw = SaidLines.draw
+    draw = StreamLines.draw
 
-    def drawn(lines: SaidLines, y: int, width: int) -> Strip:
+    def drawn(lines: StreamLines, y: int, width: int) -> Strip:
         strip = draw(lines, y, width)
         for stamp in STAMP.findall(strip.text):
             seen.setdefault(stamp, clock.current_time() - float(stamp))
         return strip
 
-    monkeypatch.setattr(SaidLines, "draw", drawn)
+    monkeypatch.setattr(StreamLines, "draw", drawn)
     payload = {"model": "stamps", "prompt": "go"}
     job_id = await trio.to_thread.run_sync(submit, pods.dsn, "ask", payload)
     async with stamping_model(words=WORDS) as base_url, trio.open_nursery() as nursery:

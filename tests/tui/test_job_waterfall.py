@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from cortex.store.job_view import WatchedStep
-from cortex_tui.model.fall import FallRow, next_problem, rows_of
+from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.render.waterfall import Zoom, axis_of, head_cells, room_of, row_cells
 from tests.support.hostile import LINES, treacherous
 from tests.support.job_rows import a_watched_job
@@ -30,12 +30,12 @@ TURN = [
 ]
 
 
-def rows(steps: Sequence[WatchedStep] = TURN, **job: Any) -> list[FallRow]:
+def rows(steps: Sequence[WatchedStep] = TURN, **job: Any) -> list[WaterfallRow]:
     folded = job.pop("folded", frozenset())
     return rows_of(a_watched_job({**JOB, **job}), steps, folded=folded)
 
 
-def drawn(found: Sequence[FallRow], width: int = 60, zoom: Zoom | None = None) -> list[str]:
+def drawn(found: Sequence[WaterfallRow], width: int = 60, zoom: Zoom | None = None) -> list[str]:
     room = room_of(found, width)
     axis = axis_of(found, zoom or Zoom(), now=NOW, on=found[0])
     lines = [head_cells(room, axis), *(row_cells(row, room, axis, NOW) for row in found)]

@@ -10,7 +10,7 @@ import pytest
 from cortex_tui.app import OPENED_MAX
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_job import a_step
-from tests.tui.conftest import ALONE, Sit
+from tests.tui.conftest import ALONE, OpenSession
 
 
 def numbers(seat: Seat) -> list[int]:
@@ -24,7 +24,7 @@ def at_cursor(seat: Seat) -> int:
 
 
 @on_asyncio
-async def test_jobs_are_listed_the_newest_first(cluster: FakeBackend, sit: Sit) -> None:
+async def test_jobs_are_listed_the_newest_first(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 4):
         cluster.add(number)
     async with sit() as seat:
@@ -34,13 +34,15 @@ async def test_jobs_are_listed_the_newest_first(cluster: FakeBackend, sit: Sit) 
 
 
 @on_asyncio
-async def test_an_empty_list_says_what_to_do(sit: Sit) -> None:
+async def test_an_empty_list_says_what_to_do(sit: OpenSession) -> None:
     async with sit() as seat:
         assert "no jobs yet; submit one: cortex jobs submit TYPE" in seat.text
 
 
 @on_asyncio
-async def test_the_first_job_of_an_empty_list_just_appears(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_first_job_of_an_empty_list_just_appears(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     async with sit() as seat:
         cluster.add(1)
         await seat.pass_time(2)
@@ -48,7 +50,9 @@ async def test_the_first_job_of_an_empty_list_just_appears(cluster: FakeBackend,
 
 
 @on_asyncio
-async def test_the_cursor_moves_by_rows_halves_and_ends(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_cursor_moves_by_rows_halves_and_ends(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 101):
         cluster.add(number)
     async with sit(size=(120, 25)) as seat:  # 20 rows
@@ -65,7 +69,9 @@ async def test_the_cursor_moves_by_rows_halves_and_ends(cluster: FakeBackend, si
 
 
 @on_asyncio
-async def test_the_end_of_a_long_list_is_one_page_away(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_end_of_a_long_list_is_one_page_away(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 3_001):
         cluster.add(number)
     async with sit(size=(120, 25)) as seat:
@@ -82,7 +88,7 @@ async def test_the_end_of_a_long_list_is_one_page_away(cluster: FakeBackend, sit
 
 
 @on_asyncio
-async def test_pages_follow_as_one_goes_down(cluster: FakeBackend, sit: Sit) -> None:
+async def test_pages_follow_as_one_goes_down(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 601):
         cluster.add(number)
     async with sit(size=(120, 105)) as seat:  # 100 rows
@@ -95,7 +101,7 @@ async def test_pages_follow_as_one_goes_down(cluster: FakeBackend, sit: Sit) -> 
 
 @on_asyncio
 async def test_new_jobs_are_counted_and_do_not_move_the_cursor(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 4):
         cluster.add(number)
@@ -115,7 +121,7 @@ async def test_new_jobs_are_counted_and_do_not_move_the_cursor(
 
 
 @on_asyncio
-async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: Sit) -> None:
+async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: OpenSession) -> None:
     first, second = cluster.add(1), cluster.add(2)
     async with sit(size=ALONE) as seat:
         cluster.change(first, status="RUNNING", attempt=1, pod="eu-1")
@@ -129,7 +135,7 @@ async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: Sit) -> Non
 
 
 @on_asyncio
-async def test_a_filter_takes_what_jobs_ls_takes(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_filter_takes_what_jobs_ls_takes(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, status="FAILED")
     cluster.add(2)
     async with sit() as seat:
@@ -146,7 +152,7 @@ async def test_a_filter_takes_what_jobs_ls_takes(cluster: FakeBackend, sit: Sit)
 
 @on_asyncio
 async def test_a_job_that_no_longer_fits_stays_with_its_new_state(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1, status="RETRY")
     async with sit() as seat:
@@ -160,7 +166,9 @@ async def test_a_job_that_no_longer_fits_stays_with_its_new_state(
 
 
 @on_asyncio
-async def test_a_wrong_filter_is_told_and_stays_open(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_wrong_filter_is_told_and_stays_open(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("/")
@@ -176,7 +184,9 @@ async def test_a_wrong_filter_is_told_and_stays_open(cluster: FakeBackend, sit: 
 
 
 @on_asyncio
-async def test_enter_opens_the_job_and_esc_comes_back(cluster: FakeBackend, sit: Sit) -> None:
+async def test_enter_opens_the_job_and_esc_comes_back(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     step = a_step(1, "plan", "model", took_s=3.2, cost_usd=0.21)
     cluster.add(1, steps=[step], status="RUNNING", pod="eu-1")
     cluster.add(2)
@@ -192,7 +202,9 @@ async def test_enter_opens_the_job_and_esc_comes_back(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_no_more_than_four_statements_a_second(cluster: FakeBackend, sit: Sit) -> None:
+async def test_no_more_than_four_statements_a_second(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1)
     async with sit() as seat:
         await seat.pass_time(5)
@@ -217,7 +229,7 @@ async def test_no_more_than_four_statements_a_second(cluster: FakeBackend, sit: 
 )
 @on_asyncio
 async def test_what_has_ended_is_not_asked_about(
-    cluster: FakeBackend, sit: Sit, key: str, status: str
+    cluster: FakeBackend, sit: OpenSession, key: str, status: str
 ) -> None:
     cluster.add(1, status=status)
     async with sit() as seat:
@@ -230,7 +242,7 @@ async def test_what_has_ended_is_not_asked_about(
 @pytest.mark.parametrize("is_open", [False, True])
 @on_asyncio
 async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_letter(
-    cluster: FakeBackend, sit: Sit, is_open: bool
+    cluster: FakeBackend, sit: OpenSession, is_open: bool
 ) -> None:
     job_id = cluster.add(1, status="FAILED", error_message="no such page")
     cluster.dead.add(1)
@@ -256,7 +268,7 @@ async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_let
 
 
 @on_asyncio
-async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: Sit) -> None:
+async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: OpenSession) -> None:
     ids = [cluster.add(1, status="FAILED"), cluster.add(2)]
     async with sit(size=(200, 40)) as seat:
         await seat.press("space", "space", "R")
@@ -268,7 +280,7 @@ async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: S
 
 
 @on_asyncio
-async def test_the_same_jobs_are_not_opened_again(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_same_jobs_are_not_opened_again(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("o")
@@ -281,7 +293,9 @@ async def test_the_same_jobs_are_not_opened_again(cluster: FakeBackend, sit: Sit
 
 
 @on_asyncio
-async def test_screens_do_not_pile_up_without_a_bound(cluster: FakeBackend, sit: Sit) -> None:
+async def test_screens_do_not_pile_up_without_a_bound(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     cluster.add(2, agent="other-bot")
     async with sit() as seat:
@@ -295,7 +309,7 @@ async def test_screens_do_not_pile_up_without_a_bound(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, queue_name="mail")
     cluster.queues.add("mail", paused_at=cluster.queues.now, paused_by="li", reason="deploy")
     async with sit() as seat:
@@ -310,7 +324,7 @@ async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     cluster.add(2, status="COMPLETED")
     async with sit() as seat:
@@ -336,7 +350,9 @@ async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: Sit) -> 
 
 
 @on_asyncio
-async def test_what_is_pressed_before_the_first_page_came(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_is_pressed_before_the_first_page_came(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 400):
         cluster.add(number)
     async with sit(size=(80, 24)) as seat:
@@ -352,7 +368,7 @@ async def test_what_is_pressed_before_the_first_page_came(cluster: FakeBackend, 
 
 @on_asyncio
 async def test_waiting_jobs_say_why_by_one_statement_for_all_in_sight(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     paused = cluster.add(2)
     due = {"next_retry_at": instant(cluster.clock) + timedelta(seconds=41), "retry_count": 1}

@@ -11,7 +11,7 @@ from cortex_tui.key_table import clashes, read_keys, remapped
 from cortex_tui.keys import KEYS
 from cortex_tui.screens.frame import Frame
 from tests.support.tui import FakeBackend, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 FRAMES: dict[str, type[Frame]] = {
     name: kind for name, kind in (*SCREENS.items(), *OPENED.items()) if isinstance(kind, type)
@@ -96,13 +96,13 @@ def test_a_sign_is_a_key_like_others() -> None:
 
 @pytest.mark.parametrize("sign", [*"!,;%&#'\"", "ctrl+!", "é", "ctrl+é"])
 @on_asyncio
-async def test_a_sign_is_shown_as_itself(sit: Sit, sign: str) -> None:
+async def test_a_sign_is_shown_as_itself(sit: OpenSession, sign: str) -> None:
     async with sit(keys=remapped({"jobs.cancel": sign})) as seat:
         assert f"{sign} cancel" in seat.lines[-1]
 
 
 @on_asyncio
-async def test_other_keys_work_and_show(cluster: FakeBackend, sit: Sit) -> None:
+async def test_other_keys_work_and_show(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1)
     async with sit(keys=remapped({"jobs.cancel": "ctrl+k", "filter": "f"})) as seat:
         assert "ctrl+k cancel" in seat.lines[-1]
@@ -115,7 +115,7 @@ async def test_other_keys_work_and_show(cluster: FakeBackend, sit: Sit) -> None:
 
 @pytest.mark.parametrize("name", FRAMES)
 @on_asyncio
-async def test_the_help_is_whole_on_the_smallest_full_screen(sit: Sit, name: str) -> None:
+async def test_the_help_is_whole_on_the_smallest_full_screen(sit: OpenSession, name: str) -> None:
     async with sit(size=(80, 24)) as seat:
         seat.app.open("help", name)
         await seat.settle()

@@ -13,7 +13,7 @@ from cortex_tui.run import _settle
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 RECALL_S = 3.0
 BULK = 500
@@ -63,7 +63,7 @@ def jobs(cluster: FakeBackend) -> FakeBackend:
 @pytest.mark.parametrize("key", ["ctrl+z", "e"])
 @on_asyncio
 async def test_a_decision_is_sent_before_the_process_stands_still(
-    cluster: FakeBackend, shell: Shell, sit: Sit, key: str
+    cluster: FakeBackend, shell: Shell, sit: OpenSession, key: str
 ) -> None:
     cluster.approvals.add(1)
     cluster.approvals.add(2)
@@ -79,7 +79,7 @@ async def test_a_decision_is_sent_before_the_process_stands_still(
 @pytest.mark.parametrize("key", ["ctrl+z", "e"])
 @on_asyncio
 async def test_who_would_leave_a_decision_unsent_stays_and_is_told(
-    cluster: FakeBackend, shell: Shell, sit: Sit, key: str
+    cluster: FakeBackend, shell: Shell, sit: OpenSession, key: str
 ) -> None:
     cluster.approvals.add(1)
     cluster.approvals.add(2)
@@ -96,7 +96,7 @@ async def test_who_would_leave_a_decision_unsent_stays_and_is_told(
 @pytest.mark.parametrize("key", ["ctrl+z", "e"])
 @on_asyncio
 async def test_nothing_stands_still_in_the_middle_of_an_act(
-    jobs: FakeBackend, shell: Shell, sit: Sit, key: str
+    jobs: FakeBackend, shell: Shell, sit: OpenSession, key: str
 ) -> None:
     async with sit() as seat:
         gate = await bulk(jobs, seat)
@@ -112,7 +112,9 @@ async def test_nothing_stands_still_in_the_middle_of_an_act(
 
 
 @on_asyncio
-async def test_the_first_act_after_a_long_stop_is_done(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_first_act_after_a_long_stop_is_done(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.clock.move(10 * STALE_AFTER_S)
@@ -125,7 +127,7 @@ async def test_the_first_act_after_a_long_stop_is_done(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_who_quits_in_the_middle_of_a_long_act_is_told_how_far_it_came(
-    jobs: FakeBackend, sit: Sit
+    jobs: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
         gate = await bulk(jobs, seat)
@@ -143,7 +145,7 @@ async def test_who_quits_in_the_middle_of_a_long_act_is_told_how_far_it_came(
 
 @on_asyncio
 async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
-    jobs: FakeBackend, sit: Sit
+    jobs: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
         await bulk(jobs, seat)
@@ -158,7 +160,9 @@ async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
 
 
 @on_asyncio
-async def test_what_ends_with_a_signal_is_told_in_the_shell(jobs: FakeBackend, sit: Sit) -> None:
+async def test_what_ends_with_a_signal_is_told_in_the_shell(
+    jobs: FakeBackend, sit: OpenSession
+) -> None:
     async with sit() as seat:
         gate = await bulk(jobs, seat)
         await seat.press("q")
@@ -174,7 +178,7 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(jobs: FakeBackend, s
 
 @on_asyncio
 async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
-    jobs: FakeBackend, sit: Sit
+    jobs: FakeBackend, sit: OpenSession
 ) -> None:
     jobs.approvals.add(1)
     async with sit(recall_s=RECALL_S) as seat:
@@ -196,7 +200,7 @@ async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
 
 @on_asyncio
 async def test_who_quits_during_a_last_part_is_told_in_the_shell(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -213,7 +217,7 @@ async def test_who_quits_during_a_last_part_is_told_in_the_shell(
 
 @on_asyncio
 async def test_what_never_ends_does_not_hold_who_leaves(
-    jobs: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    jobs: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex_tui.app.SETTLE_S", 0.0)
     async with sit(size=(160, 40)) as seat:
@@ -232,7 +236,7 @@ async def test_what_never_ends_does_not_hold_who_leaves(
 
 @on_asyncio
 async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = LookupError("a fault of ours")
 

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from tests.support.tui import FakeBackend, ManualClock, Seat, instant, on_asyncio
-from tests.tui.conftest import ALONE, Sit
+from tests.tui.conftest import ALONE, OpenSession
 from tests.tui.test_jobs import at_cursor, numbers
 
 
 @on_asyncio
 async def test_the_oldest_come_first_and_new_ones_at_the_end(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 4):
         cluster.add(number)
@@ -33,7 +33,9 @@ async def test_the_oldest_come_first_and_new_ones_at_the_end(
 
 
 @on_asyncio
-async def test_a_long_list_goes_both_ways_in_each_order(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_long_list_goes_both_ways_in_each_order(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 3_001):
         cluster.add(number)
     async with sit(size=(120, 25)) as seat:
@@ -67,7 +69,7 @@ async def sort_by_due(seat: Seat) -> None:
 
 @on_asyncio
 async def test_those_that_are_due_next_come_first(
-    cluster: FakeBackend, clock: ManualClock, sit: Sit
+    cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     for number, in_s in ((1, 90), (2, 30), (3, 60)):
         cluster.add(number, **due(clock, in_s))
@@ -89,7 +91,7 @@ async def test_those_that_are_due_next_come_first(
 
 @on_asyncio
 async def test_nothing_else_is_acted_on_than_is_listed(
-    cluster: FakeBackend, clock: ManualClock, sit: Sit
+    cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     """All that fit are, in this order, those in RETRY."""
     cluster.add(1, **due(clock, 30))
@@ -104,7 +106,7 @@ async def test_nothing_else_is_acted_on_than_is_listed(
 
 @on_asyncio
 async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
-    cluster: FakeBackend, clock: ManualClock, sit: Sit
+    cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     cluster.add(1, **due(clock, 30))
     cluster.add(2)
@@ -121,7 +123,7 @@ async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
 
 
 @on_asyncio
-async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: Sit) -> None:
+async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1)
     cluster.add(2)
     async with sit() as seat:
@@ -132,7 +134,7 @@ async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: Sit) ->
 
 
 @on_asyncio
-async def test_columns_are_chosen_and_stay_chosen(cluster: FakeBackend, sit: Sit) -> None:
+async def test_columns_are_chosen_and_stay_chosen(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, queue_name="mail", agent="sorter")
     async with sit(size=ALONE) as seat:
         titles = seat.lines[2].split()
@@ -153,7 +155,9 @@ async def test_columns_are_chosen_and_stay_chosen(cluster: FakeBackend, sit: Sit
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @on_asyncio
-async def test_the_question_for_columns_fits(cluster: FakeBackend, sit: Sit, width: int) -> None:
+async def test_the_question_for_columns_fits(
+    cluster: FakeBackend, sit: OpenSession, width: int
+) -> None:
     cluster.add(1)
     async with sit(size=(width, 24)) as seat:
         await seat.press("w")
@@ -162,7 +166,7 @@ async def test_the_question_for_columns_fits(cluster: FakeBackend, sit: Sit, wid
 
 
 @on_asyncio
-async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: Sit) -> None:
+async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 7):
         cluster.add(number)
     cluster.add(2, status="FAILED")
@@ -176,7 +180,7 @@ async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_n_says_when_nothing_is_wrong(cluster: FakeBackend, sit: Sit) -> None:
+async def test_n_says_when_nothing_is_wrong(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         await seat.press("n")
         assert "nothing is wrong" in seat.text
@@ -187,7 +191,7 @@ async def test_n_says_when_nothing_is_wrong(cluster: FakeBackend, sit: Sit) -> N
 
 
 @on_asyncio
-async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: Sit) -> None:
+async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, agent="big bot")
     cluster.add(2, agent=None)
     async with sit() as seat:
@@ -203,7 +207,7 @@ async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: Sit) -> 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 @on_asyncio
-async def test_the_footer_always_names_the_help(sit: Sit, width: int) -> None:
+async def test_the_footer_always_names_the_help(sit: OpenSession, width: int) -> None:
     async with sit(size=(width, 24)) as seat:
         assert seat.lines[-1].endswith(": command")
         assert "? all keys" in seat.lines[-1]

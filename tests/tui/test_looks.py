@@ -18,13 +18,13 @@ from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.job_rows import a_listed_job
 from tests.support.tui import FakeBackend, instant, on_asyncio
-from tests.tui.conftest import ALONE, Sit
+from tests.tui.conftest import ALONE, OpenSession
 
 
 @pytest.mark.parametrize("is_open", [False, True])
 @on_asyncio
 async def test_the_head_comes_along_with_the_jobs(
-    cluster: FakeBackend, sit: Sit, is_open: bool
+    cluster: FakeBackend, sit: OpenSession, is_open: bool
 ) -> None:
     cluster.add(1, status="RUNNING")
     async with sit() as seat:
@@ -39,7 +39,9 @@ async def test_the_head_comes_along_with_the_jobs(
 
 
 @on_asyncio
-async def test_where_it_does_not_come_along_it_is_asked_for(cluster: FakeBackend, sit: Sit) -> None:
+async def test_where_it_does_not_come_along_it_is_asked_for(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     async with sit(first="pods") as seat:
         cluster.asked.clear()
         cluster.heads["dead"] = 7
@@ -49,7 +51,9 @@ async def test_where_it_does_not_come_along_it_is_asked_for(cluster: FakeBackend
 
 
 @on_asyncio
-async def test_while_jobs_change_each_look_is_at_them(cluster: FakeBackend, sit: Sit) -> None:
+async def test_while_jobs_change_each_look_is_at_them(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1, status="RUNNING")
     async with sit(size=ALONE) as seat:
         await seat.pass_time(3)
@@ -63,7 +67,9 @@ async def test_while_jobs_change_each_look_is_at_them(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_new_jobs_are_counted_without_being_read(cluster: FakeBackend, sit: Sit) -> None:
+async def test_new_jobs_are_counted_without_being_read(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.asked.clear()
@@ -76,7 +82,7 @@ async def test_new_jobs_are_counted_without_being_read(cluster: FakeBackend, sit
 
 @on_asyncio
 async def test_only_lines_that_look_otherwise_are_painted(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [cluster.add(number) for number in range(1, 11)]
     async with sit() as seat:
@@ -107,7 +113,7 @@ async def test_only_lines_that_look_otherwise_are_painted(
 
 @on_asyncio
 async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 6):
         cluster.add(number)
@@ -141,7 +147,7 @@ def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: Job
 @pytest.mark.parametrize("screen", ["pulse", "pods"])
 @on_asyncio
 async def test_what_is_the_same_after_a_look_is_drawn_by_the_second_alone(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch, screen: str
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch, screen: str
 ) -> None:
     async with sit(first=screen) as seat:
         await seat.pass_time(10)

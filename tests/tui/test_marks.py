@@ -10,11 +10,11 @@ from textual import events
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.store.job_choice import BATCH
 from cortex.store.queues import QueueRow
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_pods import FakeQueues
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 ALL_MARKED = "* all that fit"
 
@@ -29,7 +29,7 @@ def batches(cluster: FakeBackend) -> list[tuple[str, list[int], str, str]]:
 
 
 @on_asyncio
-async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: Sit) -> None:
+async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 6):
         cluster.add(number)
     async with sit() as seat:
@@ -53,7 +53,7 @@ async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: Sit
 
 @on_asyncio
 async def test_without_a_mark_the_job_of_the_cursor_is_meant(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)
     async with sit() as seat:
@@ -66,7 +66,9 @@ async def test_without_a_mark_the_job_of_the_cursor_is_meant(
 
 @pytest.mark.parametrize("key", ["ctrl+space", "ctrl+@"])
 @on_asyncio
-async def test_a_range_reaches_from_the_last_mark(cluster: FakeBackend, sit: Sit, key: str) -> None:
+async def test_a_range_reaches_from_the_last_mark(
+    cluster: FakeBackend, sit: OpenSession, key: str
+) -> None:
     for number in range(1, 10):
         cluster.add(number)
     async with sit() as seat:
@@ -80,7 +82,9 @@ async def test_a_range_reaches_from_the_last_mark(cluster: FakeBackend, sit: Sit
 
 
 @on_asyncio
-async def test_all_that_fit_is_counted_by_the_server(cluster: FakeBackend, sit: Sit) -> None:
+async def test_all_that_fit_is_counted_by_the_server(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 501):
         cluster.add(number, status="COMPLETED" if number % 5 == 0 else "RETRY")
     async with sit() as seat:
@@ -103,7 +107,7 @@ async def test_all_that_fit_is_counted_by_the_server(cluster: FakeBackend, sit: 
 
 
 @on_asyncio
-async def test_what_was_counted_is_what_is_done(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_was_counted_is_what_is_done(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in (1, 2):
         cluster.add(number)
     async with sit() as seat:
@@ -114,7 +118,9 @@ async def test_what_was_counted_is_what_is_done(cluster: FakeBackend, sit: Sit) 
 
 
 @on_asyncio
-async def test_the_list_stands_still_while_rows_are_marked(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_list_stands_still_while_rows_are_marked(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in (1, 2):
         cluster.add(number)
     async with sit() as seat:
@@ -134,7 +140,7 @@ async def test_the_list_stands_still_while_rows_are_marked(cluster: FakeBackend,
 
 @on_asyncio
 async def test_the_list_stands_still_while_somebody_is_asked(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)
     async with sit() as seat:
@@ -154,7 +160,7 @@ async def test_the_list_stands_still_while_somebody_is_asked(
 
 
 @on_asyncio
-async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: Sit) -> None:
+async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         for key in ("space", "*"):
@@ -167,7 +173,7 @@ async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: Sit) -
 @pytest.mark.parametrize("keys", [("ctrl+backslash",), ("/", "enter"), ("ctrl+backslash", "space")])
 @on_asyncio
 async def test_nobody_is_asked_about_marks_that_are_gone(
-    cluster: FakeBackend, sit: Sit, keys: tuple[str, ...]
+    cluster: FakeBackend, sit: OpenSession, keys: tuple[str, ...]
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -181,7 +187,7 @@ async def test_nobody_is_asked_about_marks_that_are_gone(
 
 
 @on_asyncio
-async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: Sit) -> None:
+async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
@@ -196,7 +202,7 @@ async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: Sit) 
 
 
 @on_asyncio
-async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
+async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, status="COMPLETED")
     async with sit() as seat:
         await seat.press("space", "K")
@@ -207,7 +213,7 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: Sit) -> None:
 
 @on_asyncio
 async def test_nobody_is_asked_about_a_queue_while_they_write(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(1)
     cluster.queues.add(None)
@@ -230,7 +236,7 @@ async def test_nobody_is_asked_about_a_queue_while_they_write(
 
 @on_asyncio
 async def test_nobody_is_asked_who_wrote_when_they_left_the_terminal(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -250,7 +256,7 @@ async def test_nobody_is_asked_who_wrote_when_they_left_the_terminal(
 
 @on_asyncio
 async def test_what_had_the_focus_has_it_again_after_a_question_that_came_meanwhile(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit() as seat:
@@ -270,7 +276,7 @@ async def test_what_had_the_focus_has_it_again_after_a_question_that_came_meanwh
 
 @on_asyncio
 async def test_what_is_told_is_read_whole_before_how_many_are_marked(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
     async with sit(size=(80, 24), is_read_only=True) as seat:
@@ -286,7 +292,7 @@ async def test_what_is_told_is_read_whole_before_how_many_are_marked(
 @pytest.mark.parametrize("mark", ["space", "*"])
 @on_asyncio
 async def test_read_only_and_a_lost_link_say_why(
-    cluster: FakeBackend, sit: Sit, key: str, mark: str
+    cluster: FakeBackend, sit: OpenSession, key: str, mark: str
 ) -> None:
     cluster.add(1)
     async with sit(is_read_only=True) as seat:
@@ -304,7 +310,7 @@ async def test_read_only_and_a_lost_link_say_why(
 
 @pytest.mark.parametrize("other", ["Y", "space", "K", "q", "escape"])
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("space", "K", "enter", other)
@@ -313,7 +319,9 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -
 
 
 @on_asyncio
-async def test_esc_stops_a_long_act_between_two_batches(cluster: FakeBackend, sit: Sit) -> None:
+async def test_esc_stops_a_long_act_between_two_batches(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 501):
         cluster.add(number)
     async with sit() as seat:
@@ -330,7 +338,7 @@ async def test_esc_stops_a_long_act_between_two_batches(cluster: FakeBackend, si
 
 @on_asyncio
 async def test_beside_a_long_act_others_are_done_but_none_like_it(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 501):
         cluster.add(number)
@@ -359,7 +367,7 @@ async def test_beside_a_long_act_others_are_done_but_none_like_it(
 
 @on_asyncio
 async def test_a_batch_with_an_unknown_outcome_tells_how_far_it_was(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 4):
         cluster.add(number)
@@ -384,4 +392,4 @@ def test_marks_end_somewhere() -> None:
 
 
 def test_the_verbs_are_the_command_lines() -> None:
-    assert [str(verb) for verb in BulkVerb] == ["cancel", "retry"]
+    assert [str(verb) for verb in JobsVerb] == ["cancel", "retry"]

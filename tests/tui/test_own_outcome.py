@@ -8,7 +8,7 @@ from cortex.domain.errors import OutcomeUnknownError, UnavailableError
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 LOOKS_S = 3.0
 BAR = " ░█"
@@ -33,7 +33,7 @@ async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
 @pytest.mark.parametrize("pressed, told", [(("a", "y"), "✓ approved"), (("d", "1"), "✓ denied")])
 @on_asyncio
 async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
-    inbox: FakeApprovals, sit: Sit, pressed: tuple[str, ...], told: str, more: int
+    inbox: FakeApprovals, sit: OpenSession, pressed: tuple[str, ...], told: str, more: int
 ) -> None:
     for number in range(1, 2 + more):
         inbox.add(number)
@@ -43,7 +43,7 @@ async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
 
 
 @on_asyncio
-async def test_a_batch_is(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_batch_is(inbox: FakeApprovals, sit: OpenSession) -> None:
     for number in (1, 2):
         inbox.add(number)
     async with sit() as seat:
@@ -54,7 +54,9 @@ async def test_a_batch_is(inbox: FakeApprovals, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_edited_arguments_were_changed_by_nobody_else(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_edited_arguments_were_changed_by_nobody_else(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -67,7 +69,7 @@ async def test_edited_arguments_were_changed_by_nobody_else(inbox: FakeApprovals
 
 
 @on_asyncio
-async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: OpenSession) -> None:
     lost = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -85,7 +87,9 @@ async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: Sit) -> No
 
 
 @on_asyncio
-async def test_what_another_person_does_after_it_is_told(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_another_person_does_after_it_is_told(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     critical = inbox.add(0x7F3C, risk="CRITICAL", people=2)
     async with sit() as seat:
         await enter(seat)
@@ -101,7 +105,7 @@ async def test_what_another_person_does_after_it_is_told(inbox: FakeApprovals, s
 )
 @on_asyncio
 async def test_after_an_act_that_failed_the_news_is_told(
-    inbox: FakeApprovals, sit: Sit, error: UnavailableError
+    inbox: FakeApprovals, sit: OpenSession, error: UnavailableError
 ) -> None:
     one = inbox.add(1)
     async with sit() as seat:
@@ -115,7 +119,9 @@ async def test_after_an_act_that_failed_the_news_is_told(
 
 
 @on_asyncio
-async def test_what_was_being_read_does_not_wipe_an_outcome(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_was_being_read_does_not_wipe_an_outcome(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1, status="RETRY")
     cluster.queues.add(None)
     async with sit() as seat:

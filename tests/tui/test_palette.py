@@ -7,7 +7,7 @@ from textual.widgets import Input, TextArea
 
 from cortex_tui.palette import BY_COLORS
 from tests.support.tui import FakeBackend, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 LEAST = 4.5
 """The contrast of text, as WCAG 2 has it for level AA."""
@@ -73,7 +73,7 @@ def test_of_sixteen_colours_only_the_terminal_knows_how_they_look() -> None:
 
 
 @on_asyncio
-async def test_nothing_blinks_where_one_writes(cluster: FakeBackend, sit: Sit) -> None:
+async def test_nothing_blinks_where_one_writes(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         for keys, kind in (("2/", Input), ("\x1b:", Input), ("\x1b3", TextArea)):
@@ -85,7 +85,7 @@ async def test_nothing_blinks_where_one_writes(cluster: FakeBackend, sit: Sit) -
 
 
 @on_asyncio
-async def test_where_there_are_sixteen_colours_no_theme_is_offered(sit: Sit) -> None:
+async def test_where_there_are_sixteen_colours_no_theme_is_offered(sit: OpenSession) -> None:
     async with sit() as seat:
         seat.app.session.colors = "standard"
         await seat.press("t")

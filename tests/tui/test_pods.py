@@ -13,7 +13,7 @@ from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_pods import FakePods
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 OTHER_KEYS = ("Y", "enter", "space", "n", "D", "P", "j", "q", "2", ":")
 
@@ -33,7 +33,7 @@ async def show(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_each_pod_has_a_line(cluster: FakeBackend, sit: Sit) -> None:
+async def test_each_pod_has_a_line(cluster: FakeBackend, sit: OpenSession) -> None:
     pods, ago = cluster.pods, cluster.pods.ago
     pods.add(1)
     leaves = {"draining_at": ago(12), "abort_at": ago(-33), "phase": "jobs"}
@@ -56,7 +56,9 @@ async def test_each_pod_has_a_line(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_a_look_is_one_statement_and_both_lists_come(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_look_is_one_statement_and_both_lists_come(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.pods.add(1)
     cluster.queues.add(None)
     async with sit() as seat:
@@ -69,7 +71,7 @@ async def test_a_look_is_one_statement_and_both_lists_come(cluster: FakeBackend,
 
 
 @on_asyncio
-async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in (1, 2):
         cluster.pods.add(number)
     cluster.queues.add(None)
@@ -95,7 +97,7 @@ async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: Sit) 
 
 @on_asyncio
 async def test_enter_opens_what_a_pod_runs_and_what_a_queue_holds(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.pods.add(1, name="eu 1")
     cluster.queues.add(None)
@@ -131,7 +133,7 @@ async def test_enter_opens_what_a_pod_runs_and_what_a_queue_holds(
 )
 @on_asyncio
 async def test_an_act_is_done_after_its_reason_and_y(
-    cluster: FakeBackend, sit: Sit, keys: list[str], done: tuple[Any, ...] | None
+    cluster: FakeBackend, sit: OpenSession, keys: list[str], done: tuple[Any, ...] | None
 ) -> None:
     seed(cluster)
     async with sit() as seat:
@@ -146,7 +148,7 @@ async def test_an_act_is_done_after_its_reason_and_y(
 
 @pytest.mark.parametrize("other", OTHER_KEYS)
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
     seed(cluster)
     async with sit() as seat:
         await show(seat)
@@ -160,7 +162,7 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: Sit, other: str) -
 
 @on_asyncio
 async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     pods = cluster.pods
     first = pods.add(1)
@@ -195,7 +197,7 @@ async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
 
 @on_asyncio
 async def test_what_one_pod_moved_is_not_told_of_another_one(
-    cluster: FakeBackend, sit: Sit, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pods = cluster.pods
     drained = {"drain_requested_by": "li", "drain_reason": "", "running": 0}
@@ -222,7 +224,7 @@ async def test_what_one_pod_moved_is_not_told_of_another_one(
 
 
 @on_asyncio
-async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     pods = cluster.pods
     pods.add(1, oldest_lease_at=pods.ago(130))
     pods.add(2, connections=None, oldest_lease_at=None, longest_claim_at=None)
@@ -242,7 +244,9 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_where_jobs_went_is_asked_for_by_turns(cluster: FakeBackend, sit: Sit) -> None:
+async def test_where_jobs_went_is_asked_for_by_turns(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     pods = cluster.pods
     pods.add(1)
     pods.add(2, drain_requested_at=pods.ago(9), drain_requested_by="li", drain_reason="")
@@ -263,7 +267,7 @@ async def test_where_jobs_went_is_asked_for_by_turns(cluster: FakeBackend, sit: 
 @pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
 @on_asyncio
 async def test_nothing_is_done_that_may_not_be(
-    cluster: FakeBackend, sit: Sit, keys: list[str], why: str
+    cluster: FakeBackend, sit: OpenSession, keys: list[str], why: str
 ) -> None:
     seed(cluster)
     async with sit(is_read_only=why == "read-only") as seat:
@@ -285,7 +289,7 @@ async def test_nothing_is_done_that_may_not_be(
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     pod = next(iter(cluster.pods.rows))
     async with sit() as seat:
@@ -305,7 +309,7 @@ async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: Sit) -> Non
 
 
 @on_asyncio
-async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_log_has_the_commands(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
         await show(seat)
@@ -316,7 +320,7 @@ async def test_the_log_has_the_commands(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_hostile_names_are_shown_as_they_are(cluster: FakeBackend, sit: Sit) -> None:
+async def test_hostile_names_are_shown_as_they_are(cluster: FakeBackend, sit: OpenSession) -> None:
     for number, text in enumerate(PIECES.values(), 1):
         told = {"drain_requested_by": text, "drain_reason": text}
         cluster.pods.add(number, name=text, version=text, job_types=[text], **told)

@@ -14,7 +14,7 @@ from cortex.store.pulse import Trouble
 from cortex_tui.app import FIRST
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.support.tui_dead import a_bucket
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 HOSTILE = "\x1b]52;c;aGk=\x07\u202egpt\n[@click=app.quit]"
 
@@ -24,7 +24,7 @@ def test_it_is_the_first_screen() -> None:
 
 
 @on_asyncio
-async def test_a_calm_cluster_says_so(sit: Sit) -> None:
+async def test_a_calm_cluster_says_so(sit: OpenSession) -> None:
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
         assert "✓ nothing needs you" in seat.text
@@ -35,7 +35,7 @@ async def test_a_calm_cluster_says_so(sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Sit) -> None:
+async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.heads["approvals"] = 4
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
@@ -58,7 +58,7 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Sit)
 )
 @on_asyncio
 async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
-    cluster: FakeBackend, sit: Sit, name: str, told: str
+    cluster: FakeBackend, sit: OpenSession, name: str, told: str
 ) -> None:
     cluster.heads[name] = 1
     async with sit(first="pulse", size=(80, 24)) as seat:
@@ -72,7 +72,7 @@ async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @on_asyncio
 async def test_it_is_complete_at_every_size(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int]
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     cluster.heads |= {"approvals": 3, "dead": 1000, "first_expiry": instant(cluster.clock)}
     cluster.pulse.running, cluster.pulse.due = 1000, 1000
@@ -85,7 +85,7 @@ async def test_it_is_complete_at_every_size(
 
 
 @on_asyncio
-async def test_the_sparklines_tell_rates(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_sparklines_tell_rates(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.pulse.buckets = [a_bucket()] * 29 + [
         a_bucket(started=60, done=30, failed=3, wait_p50_s=2.5, usd=Decimal("0.5"))
     ]
@@ -100,7 +100,9 @@ async def test_the_sparklines_tell_rates(cluster: FakeBackend, sit: Sit) -> None
 
 
 @on_asyncio
-async def test_what_was_not_read_is_not_told_as_nothing(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_was_not_read_is_not_told_as_nothing(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.pulse.buckets = [a_bucket(is_known=False)] * 10 + [a_bucket(done=3)] * 20
     async with sit(first="pulse", size=(80, 24)) as seat:
         await seat.pass_time(3)
@@ -109,7 +111,7 @@ async def test_what_was_not_read_is_not_told_as_nothing(cluster: FakeBackend, si
 
 
 @on_asyncio
-async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     cluster.heads |= {"dead": 412, "is_frozen": True}
     cluster.pulse.oldest_due_s = 75.0
@@ -133,7 +135,7 @@ async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: Sit) ->
 
 
 @on_asyncio
-async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: Sit) -> None:
+async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     until = now + timedelta(minutes=30)
     held: dict[str, Any] = {"word": "OPEN", "at": now, "held_by": "ana", "held_for": "deploy"}
@@ -159,7 +161,9 @@ def seed_queues(cluster: FakeBackend, count: int) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 @on_asyncio
-async def test_each_queue_has_a_line(cluster: FakeBackend, sit: Sit, size: tuple[int, int]) -> None:
+async def test_each_queue_has_a_line(
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
+) -> None:
     seed_queues(cluster, 0)
     at = instant(cluster.clock) - timedelta(minutes=5)
     paused = {"paused_at": at, "paused_by": "ana", "reason": "deploy"}
@@ -178,7 +182,7 @@ async def test_each_queue_has_a_line(cluster: FakeBackend, sit: Sit, size: tuple
 @pytest.mark.parametrize("size, shown", [((80, 24), 2), ((160, 50), 7)])
 @on_asyncio
 async def test_of_many_queues_the_worst_stand_there(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int], shown: int
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int], shown: int
 ) -> None:
     seed_queues(cluster, 20)
     cluster.queues.add("slow", running=1, ready=2_000, is_capped=True, oldest_ready_s=7_200.0)
@@ -194,7 +198,7 @@ async def test_of_many_queues_the_worst_stand_there(
 
 @on_asyncio
 async def test_alerts_come_before_queues_where_there_is_no_room(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed_queues(cluster, 20)
     now = instant(cluster.clock)
@@ -209,7 +213,7 @@ async def test_alerts_come_before_queues_where_there_is_no_room(
 
 
 @on_asyncio
-async def test_queues_cost_no_more_statements(cluster: FakeBackend, sit: Sit) -> None:
+async def test_queues_cost_no_more_statements(cluster: FakeBackend, sit: OpenSession) -> None:
     seed_queues(cluster, 3)
     pages: list[int] = []
     cluster.queues.check = lambda: pages.append(1)
@@ -223,7 +227,7 @@ async def test_queues_cost_no_more_statements(cluster: FakeBackend, sit: Sit) ->
 
 
 @on_asyncio
-async def test_hostile_names_stay_text(cluster: FakeBackend, sit: Sit) -> None:
+async def test_hostile_names_stay_text(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.pulse.found = [
         Trouble(kind=kind, name=HOSTILE, word=HOSTILE, at=None) for kind in ("breaker", "pod")
     ]
@@ -239,7 +243,7 @@ async def test_hostile_names_stay_text(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_the_dear_statement_is_rare(cluster: FakeBackend, sit: Sit) -> None:
+async def test_the_dear_statement_is_rare(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="pulse") as seat:
         await seat.pass_time(20)
     assert 3 <= cluster.asked.count("recent") <= 6
@@ -249,7 +253,7 @@ async def test_the_dear_statement_is_rare(cluster: FakeBackend, sit: Sit) -> Non
 
 @on_asyncio
 async def test_nothing_is_asked_for_while_another_screen_is_in_front(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit(first="pulse") as seat:
         await seat.press("2")
@@ -260,7 +264,7 @@ async def test_nothing_is_asked_for_while_another_screen_is_in_front(
 
 @on_asyncio
 async def test_what_was_shown_stays_while_the_database_is_away(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.heads["dead"] = 412
     async with sit(first="pulse") as seat:
@@ -273,7 +277,7 @@ async def test_what_was_shown_stays_while_the_database_is_away(
 
 @on_asyncio
 async def test_an_alert_that_fails_costs_no_other_one_its_line(
-    cluster: FakeBackend, sit: Sit, tmp_path: Path
+    cluster: FakeBackend, sit: OpenSession, tmp_path: Path
 ) -> None:
     cluster.pulse.found = [
         Trouble(kind="pod", name=None, word="READY", at="yesterday"),  # type: ignore[arg-type]

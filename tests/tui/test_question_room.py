@@ -9,7 +9,7 @@ import pytest
 from cortex_tui.model.bulk import ACT_MAX
 from cortex_tui.render.question_lines import LINES_MAX, question_lines
 from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 REASON = "because the provider was down all night and nobody knew"
 QUIET_S = 0.5
@@ -87,7 +87,7 @@ ASKING: Final = {
 @pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
 @on_asyncio
 async def test_what_is_agreed_to_is_read_in_whole(
-    cluster: FakeBackend, sit: Sit, size: tuple[int, int], asking: Asking
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int], asking: Asking
 ) -> None:
     asking.fill(cluster)
     async with sit(first=asking.first, size=size) as seat:
@@ -104,7 +104,7 @@ async def test_what_is_agreed_to_is_read_in_whole(
 
 
 @on_asyncio
-async def test_what_has_no_room_is_not_asked(cluster: FakeBackend, sit: Sit) -> None:
+async def test_what_has_no_room_is_not_asked(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, agent="very-long-name-of-a-bot " * 20)
     async with sit(size=(60, 15)) as seat:
         await seat.press("K")

@@ -6,7 +6,7 @@ from cortex.domain.errors import UnavailableError
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 RECALL_S = 3.0
 
@@ -16,7 +16,7 @@ def strip(seat: Seat) -> str:
 
 
 @on_asyncio
-async def test_a_decision_waits_and_is_sent(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_decision_waits_and_is_sent(inbox: FakeApprovals, sit: OpenSession) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -35,7 +35,9 @@ async def test_a_decision_waits_and_is_sent(inbox: FakeApprovals, sit: Sit) -> N
 
 @pytest.mark.parametrize("decide", [("a", "y"), ("d", "1")])
 @on_asyncio
-async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[str, ...]) -> None:
+async def test_it_is_taken_back(
+    inbox: FakeApprovals, sit: OpenSession, decide: tuple[str, ...]
+) -> None:
     inbox.add(1)
     inbox.add(2)
     async with sit(recall_s=RECALL_S) as seat:
@@ -57,7 +59,7 @@ async def test_it_is_taken_back(inbox: FakeApprovals, sit: Sit, decide: tuple[st
 
 @on_asyncio
 async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, tool="a_tool_with_a_name_of_sixty_characters_as_some_servers_have")
     async with sit(size=(80, 24), recall_s=RECALL_S) as seat:
@@ -69,7 +71,7 @@ async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
 
 @on_asyncio
 async def test_it_is_taken_back_also_from_among_those_that_are_decided(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     second = inbox.add(2)
@@ -86,7 +88,7 @@ async def test_it_is_taken_back_also_from_among_those_that_are_decided(
 
 
 @on_asyncio
-async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: OpenSession) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -99,7 +101,9 @@ async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: Sit) 
 
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
 @on_asyncio
-async def test_what_is_grave_is_sent_at_once(inbox: FakeApprovals, sit: Sit, risk: str) -> None:
+async def test_what_is_grave_is_sent_at_once(
+    inbox: FakeApprovals, sit: OpenSession, risk: str
+) -> None:
     grave = inbox.add(0x7F3C, risk=risk, people=2 if risk == "CRITICAL" else 1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -109,7 +113,7 @@ async def test_what_is_grave_is_sent_at_once(inbox: FakeApprovals, sit: Sit, ris
 
 
 @on_asyncio
-async def test_what_expires_soon_is_sent_at_once(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_expires_soon_is_sent_at_once(inbox: FakeApprovals, sit: OpenSession) -> None:
     soon = inbox.add(1, expires_s=8.0)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -118,7 +122,9 @@ async def test_what_expires_soon_is_sent_at_once(inbox: FakeApprovals, sit: Sit)
 
 
 @on_asyncio
-async def test_the_next_decision_sends_the_one_before(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_the_next_decision_sends_the_one_before(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     first, second = inbox.add(1), inbox.add(2)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -136,7 +142,9 @@ async def test_the_next_decision_sends_the_one_before(inbox: FakeApprovals, sit:
 
 
 @on_asyncio
-async def test_a_grave_one_after_a_light_one_is_not_lost(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_grave_one_after_a_light_one_is_not_lost(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     light = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -149,7 +157,9 @@ async def test_a_grave_one_after_a_light_one_is_not_lost(inbox: FakeApprovals, s
 
 
 @on_asyncio
-async def test_what_waits_is_not_decided_a_second_time(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_what_waits_is_not_decided_a_second_time(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     only = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -163,7 +173,7 @@ async def test_what_waits_is_not_decided_a_second_time(inbox: FakeApprovals, sit
 @pytest.mark.parametrize("key", ["2", "o", "question_mark"])
 @on_asyncio
 async def test_leaving_the_inbox_sends_it(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, key: str
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, key: str
 ) -> None:
     first = inbox.add(1)
     cluster.add(1001)
@@ -176,7 +186,7 @@ async def test_leaving_the_inbox_sends_it(
 
 
 @on_asyncio
-async def test_quitting_sends_it(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_quitting_sends_it(inbox: FakeApprovals, sit: OpenSession) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -187,7 +197,9 @@ async def test_quitting_sends_it(inbox: FakeApprovals, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_who_quits_sees_that_it_could_not_be_sent(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_who_quits_sees_that_it_could_not_be_sent(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -202,7 +214,7 @@ async def test_who_quits_sees_that_it_could_not_be_sent(inbox: FakeApprovals, si
 
 @on_asyncio
 async def test_without_a_link_it_is_refused_at_once(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
@@ -218,7 +230,7 @@ async def test_without_a_link_it_is_refused_at_once(
 
 @on_asyncio
 async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
@@ -236,7 +248,9 @@ async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
 
 
 @on_asyncio
-async def test_who_was_first_meanwhile_wins_and_is_told(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_who_was_first_meanwhile_wins_and_is_told(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     lost = inbox.add(1)
     inbox.add(2)
     async with sit(recall_s=RECALL_S) as seat:
@@ -250,7 +264,7 @@ async def test_who_was_first_meanwhile_wins_and_is_told(inbox: FakeApprovals, si
 
 @on_asyncio
 async def test_arguments_that_change_meanwhile_are_not_agreed_to(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     changed = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
@@ -263,7 +277,7 @@ async def test_arguments_that_change_meanwhile_are_not_agreed_to(
 
 
 @on_asyncio
-async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: OpenSession) -> None:
     for number in (1, 2):
         inbox.add(number)
     async with sit(recall_s=RECALL_S) as seat:
@@ -280,7 +294,7 @@ async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: Sit) -> None:
 
 @on_asyncio
 async def test_what_comes_to_the_front_when_it_is_sent_has_a_silence_before_it(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
@@ -298,7 +312,7 @@ async def test_what_comes_to_the_front_when_it_is_sent_has_a_silence_before_it(
 
 @on_asyncio
 async def test_a_batch_that_is_asked_about_stays_when_the_decision_before_is_sent(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 5):
         inbox.add(number)

@@ -4,10 +4,12 @@ from uuid import UUID
 
 import pytest
 
+from cortex.domain.phrases import NOTHING
+from cortex.domain.waiting import PERSON
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_job import a_step
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 NARROW, WIDE, WIDER, WIDEST = (119, 24), (120, 24), (160, 24), (200, 24)
 
@@ -32,7 +34,7 @@ def a_retry(cluster: FakeBackend) -> None:
 
 
 @on_asyncio
-async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> None:
     a_retry(cluster)
     cluster.add(1, status="FAILED", error_message="404: no such page", error_code="not_found")
     async with sit(size=WIDE) as seat:
@@ -47,7 +49,25 @@ async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: Sit) -> None:
 
 
 @on_asyncio
-async def test_no_key_reads_anything_for_it(cluster: FakeBackend, sit: Sit) -> None:
+async def test_why_a_job_waits_is_told_to_its_end(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.reasons[cluster.add(1)] = f"queue default paused by ana: {'deploy ' * 20}· and more"
+    doubt = "a person has to say whether pay was applied: peer · went away, and nobody can tell"
+    cluster.add(2, status="WAITING_FOR_APPROVAL", waiting_on=f"{PERSON}x", last_error=doubt)
+    async with sit(size=WIDE) as seat:
+        await seat.pass_time(2)
+        assert "nobody can tell" in in_a_row(seat)
+        assert f"next {NOTHING}" in in_a_row(seat)
+        await seat.press("j")
+        assert f"why queue default paused by ana: {'deploy ' * 20}· and more" in in_a_row(seat)
+        assert f"next {NOTHING}" in in_a_row(seat)
+
+
+def in_a_row(seat: Seat) -> str:
+    return " ".join(beside(seat).split())
+
+
+@on_asyncio
+async def test_no_key_reads_anything_for_it(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 9):
         cluster.add(number)
     async with sit(size=WIDE) as seat:
@@ -61,7 +81,7 @@ async def test_no_key_reads_anything_for_it(cluster: FakeBackend, sit: Sit) -> N
 
 
 @on_asyncio
-async def test_it_goes_along_with_the_looks(cluster: FakeBackend, sit: Sit) -> None:
+async def test_it_goes_along_with_the_looks(cluster: FakeBackend, sit: OpenSession) -> None:
     a_retry(cluster)
     async with sit(size=WIDE) as seat:
         (job,) = cluster.rows
@@ -73,7 +93,7 @@ async def test_it_goes_along_with_the_looks(cluster: FakeBackend, sit: Sit) -> N
 
 @pytest.mark.parametrize("first", ["jobs", "dead"])
 @on_asyncio
-async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: Sit, first: str) -> None:
+async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: OpenSession, first: str) -> None:
     cluster.add(1)
     cluster.dead.add(1)
     async with sit(first=first, size=NARROW) as seat:
@@ -92,7 +112,7 @@ async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: Sit, first: s
 
 @on_asyncio
 async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     dead = cluster.dead
     dead.add(1, "f1", error_message="no such page " * 9 + "at all", step="7 crawl")
@@ -110,7 +130,9 @@ async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
 
 
 @on_asyncio
-async def test_letters_are_read_once_the_cursor_rests(cluster: FakeBackend, sit: Sit) -> None:
+async def test_letters_are_read_once_the_cursor_rests(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 6):
         cluster.dead.add(number, f"f{number}", step=f"{number} plan")
     cluster.dead.add(99, "f1", step="9 send", created_at=instant(cluster.clock))
@@ -130,7 +152,7 @@ async def test_letters_are_read_once_the_cursor_rests(cluster: FakeBackend, sit:
 
 
 @on_asyncio
-async def test_a_key_gives_its_room_to_the_columns(cluster: FakeBackend, sit: Sit) -> None:
+async def test_a_key_gives_its_room_to_the_columns(cluster: FakeBackend, sit: OpenSession) -> None:
     for number, agent in enumerate(("crm", "mail-bot"), 1):
         cluster.add(number, agent=agent, checkpoint={"seq": 4, "key": "call", "cost_usd": "0.21"})
     async with sit(size=WIDE) as seat:
@@ -153,7 +175,7 @@ async def test_a_key_gives_its_room_to_the_columns(cluster: FakeBackend, sit: Si
 
 @on_asyncio
 async def test_columns_grow_with_what_comes_and_never_shrink(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1, agent="crm")
     async with sit(size=NARROW) as seat:
@@ -172,7 +194,7 @@ async def test_columns_grow_with_what_comes_and_never_shrink(
 
 @on_asyncio
 async def test_a_wider_screen_has_all_columns_beside_the_pane(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     a_retry(cluster)
     async with sit(size=WIDER) as seat:
@@ -185,7 +207,7 @@ async def test_a_wider_screen_has_all_columns_beside_the_pane(
 
 @on_asyncio
 async def test_the_widest_screen_has_the_steps_as_a_third_column(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     steps = [a_step(1, "1 plan"), a_step(2, "2 fetch", is_error=True)]
     working = cluster.add(2, status="RUNNING", checkpoint={"seq": 2, "key": "2 fetch"}, steps=steps)
@@ -219,7 +241,7 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
 
 @on_asyncio
 async def test_steps_that_follow_each_other_leave_the_list_its_looks(
-    cluster: FakeBackend, sit: Sit
+    cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1, status="RUNNING", steps=[])
     async with sit(size=WIDEST) as seat:
@@ -235,7 +257,7 @@ async def test_steps_that_follow_each_other_leave_the_list_its_looks(
 @pytest.mark.parametrize("width, lists", [(100, 52), (120, 72), (160, 84), (200, 84)])
 @on_asyncio
 async def test_the_inbox_leaves_a_page_its_room(
-    inbox: FakeApprovals, sit: Sit, width: int, lists: int
+    inbox: FakeApprovals, sit: OpenSession, width: int, lists: int
 ) -> None:
     inbox.add(1)
     async with sit(size=(width, 24)) as seat:
@@ -246,7 +268,7 @@ async def test_the_inbox_leaves_a_page_its_room(
 
 @on_asyncio
 async def test_requests_of_one_customer_are_told_apart_at_120_columns(
-    inbox: FakeApprovals, sit: Sit
+    inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 7):
         inbox.add(number, arguments={"customer": "cus_88", "amount": 12.5 * number})
@@ -259,7 +281,7 @@ async def test_requests_of_one_customer_are_told_apart_at_120_columns(
 
 @on_asyncio
 async def test_the_inbox_shows_the_steps_of_the_job_that_asks(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job = cluster.add(1001, steps=[a_step(1, "1 look_up customer")])
     inbox.add(1, job_id=job)

@@ -12,12 +12,12 @@ import pytest
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
-from cortex.domain.job_filter import JobFilter, JobPlace, WhyNot, parse_filter
+from cortex.domain.job_filter import JobCursor, JobFilter, Refusal, parse_filter
 from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.store import budgets, tasks
 from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
 from cortex_tui.screens.job_orders import Order
@@ -79,7 +79,7 @@ def test_each_order_goes_both_ways(life: Life, ask: Ask, order: Order) -> None:
     async def walked(backend: StoreBackend) -> tuple[list[UUID], list[UUID]]:
         down: list[UUID] = []
         up: list[UUID] = []
-        place: JobPlace | None = None
+        place: JobCursor | None = None
         for _ in range(4):
             page = await job_orders.below(backend.jobs, order, JobFilter(), place, limit=2)
             down += [row.id for row in page.jobs]
@@ -120,8 +120,8 @@ def test_a_job_that_is_gone_is_told(life: Life, ask: Ask) -> None:
         ask(lambda backend: backend.job.document(new_id()))
 
 
-@pytest.mark.parametrize("verb", BulkVerb)
-def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None:
+@pytest.mark.parametrize("verb", JobsVerb)
+def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: JobsVerb) -> None:
     pod = life.pod()
     later = life.job()
     wait = Suspend(lease=life.claim(pod).lease, delay_s=3600.0, is_counted=True)
@@ -132,13 +132,13 @@ def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None
         choice = await backend.jobs.choose(verb, JobFilter(), limit=10)
         marked = await backend.jobs.choose_marked(verb, [fresh, later, new_id()])
         assert set(marked.job_ids) == set(choice.job_ids)
-        assert marked.refused[WhyNot.GONE] == 1
+        assert marked.refused[Refusal.GONE] == 1
         done = await backend.jobs.act_on(verb, choice.job_ids, by="ana", reason="a test")
         return choice.job_ids, done.changed
 
     chosen, changed = ask(acted)
     assert changed == len(chosen)
-    assert set(chosen) == ({fresh, later} if verb is BulkVerb.CANCEL else {later})
+    assert set(chosen) == ({fresh, later} if verb is JobsVerb.CANCEL else {later})
 
 
 BEYOND = {

@@ -10,7 +10,7 @@ from cortex_tui.link import STALE_AFTER_S
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 COMMANDS = (*"jkGnoibEadKRDXPq:/?12345@[]zA", "enter", "tab", "space", "ctrl+p", "ctrl+z")
 """Keys that do something on some screen."""
@@ -64,7 +64,7 @@ def state(seat: Seat) -> tuple[object, ...]:
 @pytest.mark.parametrize("end", ENDS)
 @on_asyncio
 async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, end: str
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, end: str
 ) -> None:
     inbox.add(1, risk="HIGH", expires_s=15.0)
     inbox.add(2, risk="LOW")
@@ -93,7 +93,7 @@ async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
 @pytest.mark.parametrize("key", ["a", "d"])
 @on_asyncio
 async def test_after_it_was_seen_nothing_is_decided_without_a_silence(
-    inbox: FakeApprovals, sit: Sit, key: str
+    inbox: FakeApprovals, sit: OpenSession, key: str
 ) -> None:
     inbox.add(1, expires_s=6.0)
     inbox.add(2, risk="LOW")
@@ -119,7 +119,7 @@ async def _open(app: CortexApp) -> None:
 async def test_a_screen_that_changes_under_a_question_takes_its_keys_along(
     cluster: FakeBackend,
     inbox: FakeApprovals,
-    sit: Sit,
+    sit: OpenSession,
     leave: Callable[[CortexApp], Awaitable[None]],
 ) -> None:
     cluster.add(1)
@@ -143,7 +143,7 @@ async def test_a_screen_that_changes_under_a_question_takes_its_keys_along(
 
 @on_asyncio
 async def test_a_lost_link_leaves_the_question_where_it_is(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, risk="HIGH")
     async with sit() as seat:

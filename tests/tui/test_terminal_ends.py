@@ -66,8 +66,9 @@ def test_it_comes_back_from_the_shell(
         screen.until_stopped()
         assert screen.is_as_found or how is signal.SIGSTOP  # of which nobody hears
         screen.forget()
-        screen.send(signal.SIGCONT)
-        screen.until(lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job again")
+        screen.until_resumed(
+            lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job again"
+        )
         screen.type("K")
         screen.until(lambda text: "○ pend?" in text, what="the question")
         screen.type("y")
@@ -91,8 +92,7 @@ def test_signals_that_come_at_once_leave_one_reader(cortex: Cortex, life: Life) 
         screen.type("\x1a")
         screen.until_stopped()
         screen.send(signal.SIGCONT)
-        screen.send(signal.SIGCONT)
-        screen.until(lambda text: "LIVE" in text, what="the list again")
+        screen.until_resumed(lambda text: "LIVE" in text, what="the list again")
         types_in_order(screen)
         assert psutil.Process(screen.pid).num_threads() <= before
         screen.type("q")

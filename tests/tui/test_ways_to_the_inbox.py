@@ -9,7 +9,7 @@ import pytest
 from tests.support.inbox_keys import enter, keys
 from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.tui_approvals import FakeApprovals
-from tests.tui.conftest import Sit
+from tests.tui.conftest import OpenSession
 
 
 def gate(cluster: FakeBackend, job_id: UUID, approval_id: UUID) -> None:
@@ -35,7 +35,7 @@ def at(seat: Seat) -> str:
 @pytest.mark.parametrize("opened", [("o",), ("o", "@"), ("@",), ("?",)])
 @on_asyncio
 async def test_a_request_is_in_front_whatever_was_opened_above_the_inbox(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, opened: tuple[str, ...]
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, opened: tuple[str, ...]
 ) -> None:
     job_id = cluster.add(5)
     inbox.add(1, job_id=job_id)
@@ -61,7 +61,7 @@ async def test_a_request_is_in_front_whatever_was_opened_above_the_inbox(
 @pytest.mark.parametrize("way", ["A", "a"])
 @on_asyncio
 async def test_nothing_else_is_decided_before_what_is_asked_for_is_read(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, way: str
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, way: str
 ) -> None:
     job_id = cluster.add(5)
     inbox.add(1, job_id=job_id)
@@ -93,7 +93,7 @@ async def test_nothing_else_is_decided_before_what_is_asked_for_is_read(
 
 @on_asyncio
 async def test_a_request_that_ended_meanwhile_is_not_sought_for_ever(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)
     first = inbox.add(1, job_id=job_id)
@@ -113,7 +113,7 @@ async def test_a_request_that_ended_meanwhile_is_not_sought_for_ever(
 
 @on_asyncio
 async def test_the_request_that_a_job_above_the_inbox_waits_for(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)
     inbox.add(1, job_id=job_id)
@@ -136,7 +136,7 @@ async def test_the_request_that_a_job_above_the_inbox_waits_for(
 @pytest.mark.parametrize("key", ["a", "A"])
 @on_asyncio
 async def test_esc_leads_back_from_the_inbox_to_the_job(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit, key: str
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, key: str
 ) -> None:
     job_id = cluster.add(5)
     inbox.add(2, job_id=job_id)
@@ -158,7 +158,9 @@ async def test_esc_leads_back_from_the_inbox_to_the_job(
 
 
 @on_asyncio
-async def test_who_moves_on_at_once_stays_where_they_went(inbox: FakeApprovals, sit: Sit) -> None:
+async def test_who_moves_on_at_once_stays_where_they_went(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     for number in (1, 2, 3):
         inbox.add(number)
     async with sit() as seat:
@@ -170,7 +172,7 @@ async def test_who_moves_on_at_once_stays_where_they_went(inbox: FakeApprovals, 
 
 @on_asyncio
 async def test_esc_leads_back_to_the_job_that_was_opened_above_the_inbox(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     one, other = cluster.add(5), cluster.add(6)
     inbox.add(1, job_id=one)
@@ -196,7 +198,7 @@ async def test_esc_leads_back_to_the_job_that_was_opened_above_the_inbox(
 
 @on_asyncio
 async def test_who_moves_on_from_what_is_sought_stays_where_they_went(
-    cluster: FakeBackend, inbox: FakeApprovals, sit: Sit
+    cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)
     gate(cluster, job_id, UUID(int=4))

@@ -19,9 +19,9 @@ from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex.store.operator import Head
 from cortex_tui import internals
-from cortex_tui.acts import Acts
+from cortex_tui.actions import Actions
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.protocol import Backend
-from cortex_tui.desk import Desk
 from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.line_filter import SafeFilter
 from cortex_tui.model.history import History, Place
@@ -31,11 +31,11 @@ from cortex_tui.palette_commands import KeyCommands
 from cortex_tui.poller import Poller
 from cortex_tui.recall import Recall
 from cortex_tui.render.words import failed
-from cortex_tui.screens import taking
+from cortex_tui.screens import copying
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
-from cortex_tui.screens.dead import DeadScreen, LettersScreen
-from cortex_tui.screens.dead_acts import ActScreen, ActsScreen
+from cortex_tui.screens.bulk_operations import BulkOperationScreen, BulkOperationsScreen
+from cortex_tui.screens.dead import DeadLettersScreen, DeadScreen
 from cortex_tui.screens.effects import EffectsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
@@ -63,9 +63,9 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "effects": EffectsScreen,
     "help": HelpScreen,
     "log": LogScreen,
-    "letters": LettersScreen,
-    "acts": ActsScreen,
-    "act": ActScreen,
+    "letters": DeadLettersScreen,
+    "acts": BulkOperationsScreen,
+    "act": BulkOperationScreen,
 }
 """Those that open on top of another one, with what they are about; esc closes them."""
 OPENED_MAX: Final = 20
@@ -110,8 +110,8 @@ class CortexApp(internals.Orderly[int]):
         super().__init__(driver_class=driver)
         internals.forget_no_color(self)
         self.session = session
-        acts = Acts(session, start=self._beside)
-        self.desk = Desk(
+        acts = Actions(session, start=self._beside)
+        self.desk = AppContext(
             session=session,
             backend=backend,
             keys=keys or KeyTable(),
@@ -318,11 +318,11 @@ class CortexApp(internals.Orderly[int]):
 
     def action_copy(self) -> None:
         if self.frame is not None:
-            taking.ask(self, self.frame)
+            copying.ask(self, self.frame)
 
     def action_look_at(self) -> None:
         if self.frame is not None:
-            looking = taking.look_at(self, self.frame)
+            looking = copying.look_at(self, self.frame)
             self.run_worker(looking, group="editor", exclusive=True)
 
     def action_mute(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cortex.domain.errors import CortexError, OutcomeUnknownError, SchemaError, UnavailableError
-from cortex.domain.look_pace import LookPace
+from cortex.domain.poll_rate import PollRate
 from cortex_tui.clock import Clock
 from cortex_tui.link import Link
 
@@ -46,7 +46,7 @@ class Poller:
         """
         self._clock, self._link = clock, link
         self._head, self._screen, self._told = head, screen, told
-        self._pace = LookPace(quiet_gap_s=QUIET_S)
+        self._pace = PollRate(quiet_gap_s=QUIET_S)
         self._wanted = asyncio.Event()
         self._head_at = float("-inf")
         self._was_head = False

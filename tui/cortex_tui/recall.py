@@ -14,7 +14,7 @@ import attrs
 
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, bar
-from cortex_tui.acts import BUSY, Act, Acts, Asker, Done
+from cortex_tui.actions import BUSY, Action, ActionResult, Actions, Asker
 from cortex_tui.session import Session
 
 FRAME_S: Final = 0.1
@@ -26,7 +26,7 @@ _PARTS: Final = 1_000
 class Held:
     """One decision, and until when it can be taken back."""
 
-    act: Act
+    act: Action
     asker: Asker
     ids: tuple[UUID, ...]
     """What it is about."""
@@ -40,7 +40,11 @@ class Recall:
     """Holds one decision at most."""
 
     def __init__(
-        self, session: Session, acts: Acts, *, start: Callable[[Coroutine[Any, Any, None]], object]
+        self,
+        session: Session,
+        acts: Actions,
+        *,
+        start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """`start` runs a coroutine beside the app."""
         self._session, self._acts, self._start = session, acts, start
@@ -63,7 +67,7 @@ class Recall:
     def hold(
         self,
         asker: Asker,
-        act: Act,
+        act: Action,
         ids: tuple[UUID, ...],
         *,
         for_s: float,
@@ -88,7 +92,7 @@ class Recall:
         """Forget what is held; None: there was nothing any more."""
         return self._take()
 
-    async def leave(self) -> Done | None:
+    async def leave(self) -> ActionResult | None:
         """Send what is held, and wait until that is done; None: nothing was."""
         held = self._take()
         return None if held is None else await self._acts.finish(held.asker, held.act)

@@ -26,7 +26,7 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
 from cortex_tui.ending import ending_by_signal
-from cortex_tui.hearing import hear
+from cortex_tui.hints import hear
 from cortex_tui.key_table import read_keys
 from cortex_tui.session import Session
 from cortex_tui.terminal import Terminal

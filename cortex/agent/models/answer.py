@@ -40,7 +40,7 @@ _COUNTS = {
 }
 
 
-class Answer:
+class ModelAnswer:
     """Grows event by event until it is complete."""
 
     def __init__(

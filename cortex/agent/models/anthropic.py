@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from cortex.agent.models.answer import Answer
+from cortex.agent.models.answer import ModelAnswer
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.models.events import EventDecoder
@@ -74,8 +74,8 @@ class AnthropicModel:
         if client is None:
             # An import that takes its time must not keep a pod from leaving.
             client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
-        answer = Answer(on_text=on_text, on_open=on_open, on_usage=on_usage)
-        call = _Call(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
+        answer = ModelAnswer(on_text=on_text, on_open=on_open, on_usage=on_usage)
+        call = _StreamedCall(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
         return await call.run()
 
     async def aclose(self) -> None:
@@ -84,7 +84,7 @@ class AnthropicModel:
             await self._client.close()
 
 
-class _Call:
+class _StreamedCall:
     """One call, from its request to its complete answer."""
 
     def __init__(
@@ -92,7 +92,7 @@ class _Call:
         client: "AsyncAnthropic",
         request: ModelRequest,
         *,
-        answer: Answer,
+        answer: ModelAnswer,
         limits: CallLimits,
         unix_ms: Callable[[], int],
     ) -> None:

@@ -19,15 +19,15 @@ from cortex.domain.failure import Failure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.durable.calls import (
     Admission,
-    Breakers,
+    BudgetGuard,
     Caller,
+    CircuitBreakers,
     Facts,
     Meter,
-    Purse,
     Reservation,
     Unmetered,
 )
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
@@ -39,13 +39,13 @@ class ModelCalls:
     """Answers model steps with what they used and cost."""
 
     client: ModelClient
-    breakers: Breakers
-    purse: Purse
+    breakers: CircuitBreakers
+    purse: BudgetGuard
     facts: Facts
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
 
         Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
@@ -58,7 +58,7 @@ class ModelCalls:
             rng=self.rng,
         )
 
-    async def _once(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def _once(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         async with self.breakers.admit(f"llm:{request.model}") as admission:
             estimate = estimate_of(request, caller.prices)
             reservation = await self.purse.reserve(caller, model=request.model, estimate=estimate)
@@ -70,9 +70,9 @@ class ModelCalls:
         caller: Caller,
         reservation: Reservation,
         admission: Admission,
-    ) -> Outcome:
+    ) -> StepOutcome:
         """Make the call and book it, however it ends."""
-        call = _Call(self.purse, reservation, request.model, self.meter)
+        call = _ModelCall(self.purse, reservation, request.model, self.meter)
         try:
             response = await self.client.respond(
                 request,
@@ -105,10 +105,12 @@ class ModelCalls:
             raise
 
 
-class _Call:
+class _ModelCall:
     """One call and what it has used so far."""
 
-    def __init__(self, purse: Purse, reservation: Reservation, model: str, meter: Meter) -> None:
+    def __init__(
+        self, purse: BudgetGuard, reservation: Reservation, model: str, meter: Meter
+    ) -> None:
         self._purse = purse
         self._reservation = reservation
         self._model = model
@@ -149,5 +151,5 @@ def _limits(caller: Caller) -> CallLimits:
     return CallLimits(total_s=caller.call_s, idle_s=caller.idle_s, connect_s=caller.connect_s)
 
 
-def _outcome(response: ModelResponse, call: _Call) -> Outcome:
-    return Outcome(value=response.to_json(), usage=call.usage, cost_usd=call.cost_usd)
+def _outcome(response: ModelResponse, call: _ModelCall) -> StepOutcome:
+    return StepOutcome(value=response.to_json(), usage=call.usage, cost_usd=call.cost_usd)

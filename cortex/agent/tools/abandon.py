@@ -18,7 +18,7 @@ PATIENCE_S: Final = 8.0
 """From cancelling a call to leaving it; ending a child process takes up to seven of them."""
 
 _log = structlog.get_logger(__name__)
-_left: "WeakSet[_Call[Any]]" = WeakSet()
+_left: "WeakSet[_AbandonableCall[Any]]" = WeakSet()
 
 
 def left_count() -> int:
@@ -28,7 +28,7 @@ def left_count() -> int:
 
 async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
     """Await `function()`. If cancelled, return at most `PATIENCE_S` later, whatever it does."""
-    call = _Call(function)
+    call = _AbandonableCall(function)
     trio.lowlevel.spawn_system_task(call.run, name=name, context=contextvars.copy_context())
     try:
         await call.ended.wait()
@@ -43,7 +43,7 @@ async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
     return call.result()
 
 
-class _Call(Generic[T]):
+class _AbandonableCall(Generic[T]):
     """One call, in a task of its own."""
 
     def __init__(self, function: Callable[[], Awaitable[T]]) -> None:

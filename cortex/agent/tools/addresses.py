@@ -34,7 +34,7 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 @attrs.frozen
-class Allowed:
+class AllowedAddresses:
     """Exceptions from the rule: hosts with their port as written in the URL, and networks."""
 
     endpoints: frozenset[tuple[str, int]] = frozenset()
@@ -75,7 +75,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not is_reserved
 
 
-async def resolve(host: str, port: int, allowed: Allowed) -> tuple[str, ...]:
+async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str, ...]:
     """The addresses of `host` to connect to, as numbers: connecting must not look it up again.
 
     Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.

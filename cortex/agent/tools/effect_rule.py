@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import attrs
 
 from cortex.domain.approval import Risk
-from cortex.domain.approval_policy import WORDS_MAX, Mark
+from cortex.domain.approval_policy import WORDS_MAX, ToolMark
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.errors import UsageError
 
@@ -60,7 +60,7 @@ class Declared:
     effect: Claim = False
     idempotent: Claim = False
     reconcile: Reconcile | None = None
-    mark: Mark = attrs.field(default=Mark())
+    mark: ToolMark = attrs.field(default=ToolMark())
 
     def rule(self, tool: str, arguments: Any) -> EffectRule | None:
         """The rule for a call with these arguments; None if it changes nothing outside.
@@ -89,7 +89,7 @@ def declared(tool: str, words: EffectWords) -> Declared:
         effect=effect,
         idempotent=idempotent,
         reconcile=_reconcile(tool, words.get("reconcile")),
-        mark=Mark(
+        mark=ToolMark(
             risk=_risk(tool, words.get("risk")),
             effect=_says(tool, words.get("says")),
             reversible=_reversible(tool, words.get("reversible")),

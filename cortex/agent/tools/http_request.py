@@ -11,7 +11,7 @@ import trio
 
 from cortex.agent.secrets import Secrets, holds_secret
 from cortex.agent.tls import trusted
-from cortex.agent.tools.addresses import SETTING, Allowed, resolve
+from cortex.agent.tools.addresses import SETTING, AllowedAddresses, resolve
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.classification import class_of_status, code_of_status, describe
 from cortex.domain.effect import Invocation, NotSentError, UnsettledError
@@ -138,7 +138,7 @@ async def http_request(
         headers: Headers to send, such as {"Accept": "application/json"}.
         body: The text to send; say what it is in a Content-Type header.
     """
-    allowed = Allowed.parse(os.environ.get(SETTING, ""))
+    allowed = AllowedAddresses.parse(os.environ.get(SETTING, ""))
     hop = Hop(
         method=method,
         url=_parse(url),
@@ -151,7 +151,7 @@ async def http_request(
     return await _change(hop, allowed, context.invocation)
 
 
-async def _change(hop: Hop, allowed: Allowed, invocation: Invocation) -> Reply:
+async def _change(hop: Hop, allowed: AllowedAddresses, invocation: Invocation) -> Reply:
     """Send a request that changes something; raise whatever leaves open whether it did."""
     headers = hop.headers.copy()
     headers[KEY_HEADER] = str(invocation.id)
@@ -180,7 +180,7 @@ def _unsettled(reply: Reply) -> UnsettledError:
     return UnsettledError(message, failure=failure)
 
 
-async def _follow(hop: Hop, allowed: Allowed, *, redirects: int = REDIRECTS_MAX) -> Reply:
+async def _follow(hop: Hop, allowed: AllowedAddresses, *, redirects: int = REDIRECTS_MAX) -> Reply:
     """Send a request, and the next one as long as the answer is a redirect."""
     begun = hop.url
     for _ in range(redirects + 1):
@@ -191,7 +191,7 @@ async def _follow(hop: Hop, allowed: Allowed, *, redirects: int = REDIRECTS_MAX)
     raise RejectedError(f"{begun} redirects more than {redirects} times")
 
 
-async def _ask(hop: Hop, allowed: Allowed) -> Reply | Redirect:
+async def _ask(hop: Hop, allowed: AllowedAddresses) -> Reply | Redirect:
     """Send one request to the first address that takes a connection."""
     filled = hop.filled()
     _, host, port = _origin(hop.url)

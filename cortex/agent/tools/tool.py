@@ -45,7 +45,7 @@ from cortex.agent.structuring import MisfitError, Problem, show, structure
 from cortex.agent.tools.abandon import abandonable
 from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
 from cortex.agent.tools.tool_result import checked
-from cortex.domain.approval_policy import ApprovalRule, Call, Gate, gate_of
+from cortex.domain.approval_policy import ApprovalRule, Gate, GatedCall, gate_of
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
@@ -175,7 +175,7 @@ class Tool:
 
     def gate(self, arguments: Any, rules: Sequence[ApprovalRule]) -> Gate | None:
         """What must be asked of people before a call; None if it may run at once."""
-        call = Call(
+        call = GatedCall(
             tool=self.name,
             arguments=self.canonical(arguments),
             is_effect=self.effect_of(arguments) is not None,

@@ -21,7 +21,7 @@ from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import NAME, Tool, ToolContext
 from cortex.agent.workspace.fitting import fitted
-from cortex.domain.approval_policy import ApprovalRule, Call, gate_of
+from cortex.domain.approval_policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
@@ -88,7 +88,7 @@ class Toolbox:
         rules = await self._rules(ctx)
         if rules and not arguments:
             arguments = tool.canonical(parsed)
-        asked = Call(
+        asked = GatedCall(
             tool=tool.name,
             arguments=arguments,
             is_effect=effect is not None,

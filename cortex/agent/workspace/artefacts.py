@@ -27,7 +27,7 @@ _STATX_BTIME: Final = 0x800
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class ArtefactScan:
     """What a workspace holds."""
 
     artefacts: tuple[Artefact, ...] = ()
@@ -38,7 +38,7 @@ class Found:
     """Why this is not all."""
 
 
-def look_through(workspace: Path, *, since: datetime) -> Found:
+def look_through(workspace: Path, *, since: datetime) -> ArtefactScan:
     """Find what changed in a workspace since an instant of this machine's clock.
 
     Blocks: to be called in a thread. Follows no symlink; a workspace that is not there is empty.
@@ -62,7 +62,7 @@ def look_through(workspace: Path, *, since: datetime) -> Found:
             (heapq.heappushpop if len(newest) >= LISTED_MAX else heapq.heappush)(newest, entry)
     if len(work_trees) > WORK_TREES_MAX:
         problems.append(f"the workspace holds {len(work_trees)} git work trees")
-    return Found(
+    return ArtefactScan(
         artefacts=tuple(each for *_, each in sorted(newest, reverse=True)),
         work_trees=tuple(work_trees[:WORK_TREES_MAX]),
         problem=problems[0] if problems else None,

@@ -13,7 +13,7 @@ import attrs
 import trio
 from trio.lowlevel import RunVar
 
-from cortex.agent.workspace.artefacts import Found, look_through
+from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.work_tree import work_tree_state
 from cortex.domain.timeout_receipt import (
     PARTIAL_TEXT_MAX_BYTES,
@@ -50,7 +50,7 @@ async def take_receipt(
         step_started_at=datetime.fromtimestamp(started_ms / 1000, UTC),
         problem=f"its files could not be looked at within {LOOK_S:g} seconds",
     )
-    found = Found()
+    found = ArtefactScan()
     trees: dict[str, WorkTree] = {}
     with trio.move_on_after(LOOK_S) as scope:
         async with _looks():

@@ -22,7 +22,7 @@ from cortex.agent.tools.run_command import PASSED_ON
 from cortex.agent.workspace.artefacts import printable
 from cortex.agent.workspace.repository import owner_of, require_own
 from cortex.domain.errors import CortexError, RejectedError
-from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, Change, WorkTree, clipped
+from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, FileChange, WorkTree, clipped
 
 # --- Reading what `git status` prints: one line a change, hostile names in quotes.
 
@@ -32,7 +32,7 @@ _FIELDS: Final = {"1": 8, "u": 10}
 _ESCAPES: Final = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 
-def changes_in(root: Path, lines: Sequence[str]) -> list[Change]:
+def changes_in(root: Path, lines: Sequence[str]) -> list[FileChange]:
     """Return the changes in lines of `git status --porcelain=v2`, the newest first.
 
     Those of unknown age come before. Blocks: it looks at each file.
@@ -47,11 +47,11 @@ def changes_in(root: Path, lines: Sequence[str]) -> list[Change]:
     return sorted(found, key=_age)
 
 
-def _age(change: Change) -> float:
+def _age(change: FileChange) -> float:
     return float("-inf") if change.changed_at is None else -change.changed_at.timestamp()
 
 
-def _change(root: Path, state: str, quoted: str) -> Change:
+def _change(root: Path, state: str, quoted: str) -> FileChange:
     name = name_of(quoted)
     size_bytes: int | None = None
     changed_s: float | None = None
@@ -65,7 +65,7 @@ def _change(root: Path, state: str, quoted: str) -> Change:
         changed_s = None if is_folder_itself else found.st_ctime
         size_bytes = found.st_size if depth == 0 and not is_folder_itself else None
         break
-    return Change(
+    return FileChange(
         path=printable(name),
         state=state,
         size_bytes=size_bytes,
@@ -171,7 +171,7 @@ async def discard(
     return None if after == before else after
 
 
-def _is_since(change: Change, since: datetime) -> bool:
+def _is_since(change: FileChange, since: datetime) -> bool:
     # A name that is not UTF-8 cannot be handed to git as it is shown: it stays.
     is_named = "\ufffd" not in change.path
     return is_named and change.changed_at is not None and change.changed_at > since

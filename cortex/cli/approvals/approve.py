@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.approvals.choice import Answer, agree, are_open, choose, decide, present
+from cortex.cli.approvals.choice import ApprovalAnswer, agree, are_open, choose, decide, present
 from cortex.cli.asking import as_option, deciding_person, reason_option
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent
@@ -61,7 +61,7 @@ def approve(
         by, credential = deciding_person(call, actor)
         approvals = choose(call, names)
         edited = _edited(approvals, edit_file, options, in_editor=edit_in_editor)
-        answer = Answer(
+        answer = ApprovalAnswer(
             is_approved=True, by=by, credential=credential, reason=reason or None, edited=edited
         )
         if are_open(approvals):

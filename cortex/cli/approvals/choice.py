@@ -29,7 +29,7 @@ from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
-from cortex.store.approvals import Verdict
+from cortex.store.approvals import Vote
 from cortex.view.approval_facts import LAST_DIGITS, last_digits
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
@@ -39,7 +39,7 @@ CHANNEL: Final = "cli"
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ApprovalAnswer:
     """What a person says to one request or to several of one shape."""
 
     is_approved: bool
@@ -68,7 +68,7 @@ def are_open(approvals: Sequence[Mapping[str, Any]]) -> bool:
     return all(each["status"] == ApprovalStatus.PENDING for each in approvals)
 
 
-def present(approvals: Sequence[dict[str, Any]], answer: Answer, output: Output) -> None:
+def present(approvals: Sequence[dict[str, Any]], answer: ApprovalAnswer, output: Output) -> None:
     """Show people on stderr what they are about to decide."""
     if not output.is_for_people:
         return
@@ -85,7 +85,7 @@ def present(approvals: Sequence[dict[str, Any]], answer: Answer, output: Output)
 
 def agree(
     approvals: Sequence[dict[str, Any]],
-    answer: Answer,
+    answer: ApprovalAnswer,
     options: Options,
     *,
     is_agreed: bool,
@@ -114,7 +114,7 @@ def agree(
 def decide(
     call: Session,
     approvals: Sequence[dict[str, Any]],
-    answer: Answer,
+    answer: ApprovalAnswer,
     *,
     output: Output,
     key: str | None,
@@ -148,8 +148,8 @@ def decide(
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
 
-def _verdict(approval: Mapping[str, Any], answer: Answer) -> Verdict:
-    return Verdict(
+def _verdict(approval: Mapping[str, Any], answer: ApprovalAnswer) -> Vote:
+    return Vote(
         approval_id=approval["id"],
         is_approved=answer.is_approved,
         by=answer.by,

@@ -2,7 +2,7 @@
 
 import click
 
-from cortex.cli.approvals.choice import Answer, choose, decide
+from cortex.cli.approvals.choice import ApprovalAnswer, choose, decide
 from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
@@ -33,5 +33,5 @@ def deny(
     output = Output(options)
     with session(options) as call:
         by, credential = deciding_person(call, actor)
-        answer = Answer(is_approved=False, by=by, credential=credential, reason=reason)
+        answer = ApprovalAnswer(is_approved=False, by=by, credential=credential, reason=reason)
         decide(call, choose(call, names), answer, output=output, key=idempotency_key)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.approval import ApprovalStatus, ended
-from cortex.domain.argument_diff import Change
+from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import at_instant, localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import Facts, Vote, facts_of
@@ -70,7 +70,7 @@ def broken(line: str, terminal: Terminal, *, first: str, other: str = CONTINUED)
         begins = other
 
 
-def diff(changes: Iterable[Change], terminal: Terminal) -> Iterator[str]:
+def diff(changes: Iterable[ArgumentChange], terminal: Terminal) -> Iterator[str]:
     """Yield both sides of each place that differs."""
     for change in changes:
         yield from broken(safe(change.field), terminal, first="    ")

@@ -20,7 +20,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs
 from cortex.store import budgets as store
-from cortex.store.budgets import Change
+from cortex.store.budgets import BudgetChange
 from cortex.view.cells import Cell, Row
 
 SUBJECT_MAX: Final = 100
@@ -231,7 +231,7 @@ def _subject(
 
 def _change(
     call: Session,
-    work: Callable[[Database], Awaitable[Change]],
+    work: Callable[[Database], Awaitable[BudgetChange]],
     options: Options,
     *,
     key: str | None,
@@ -254,7 +254,9 @@ def _change(
     output.listing("budgets", COLUMNS, [row], empty="")
 
 
-async def _told(work: Callable[[Database], Awaitable[Change]], db: Database) -> dict[str, Any]:
+async def _told(
+    work: Callable[[Database], Awaitable[BudgetChange]], db: Database
+) -> dict[str, Any]:
     change = await work(db)
     return {
         "name": change.name,

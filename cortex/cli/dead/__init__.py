@@ -14,7 +14,7 @@ dead = Group(
         "Act": {
             "retry": ("cortex.cli.dead.retry:retry", "Go on from failed jobs in new ones."),
             "discard": ("cortex.cli.dead.discard:discard", "Give failed jobs up."),
-            "acts": ("cortex.cli.dead.acts:acts", "Acts on many at once, which pods work off."),
+            "acts": ("cortex.cli.dead.bulk:acts", "Acts on many at once, which pods work off."),
         },
     },
 )

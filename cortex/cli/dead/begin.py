@@ -2,30 +2,30 @@
 
 from typing import Any
 
-from cortex.cli.dead.act_columns import ACT_COLUMNS
-from cortex.cli.dead.choice import Asked, Chosen
+from cortex.cli.dead.bulk_columns import ACT_COLUMNS
+from cortex.cli.dead.choice import ChosenDeadLetters, DeadLetterRequest
 from cortex.cli.idempotent import mutate
 from cortex.cli.screen.output import Output
+from cortex.domain.bulk_operation import BulkVerb, hold_up
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_act import ActVerb, hold_up
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import dead_acts
-from cortex.store.dead_acts import DeadAct
+from cortex.store import bulk_operations
+from cortex.store.bulk_operations import BulkOperation
 
 
 def begin(
     call: Session,
-    chosen: Chosen,
-    asked: Asked,
+    chosen: ChosenDeadLetters,
+    asked: DeadLetterRequest,
     output: Output,
-    verb: ActVerb,
+    verb: BulkVerb,
     *,
     agent_version: int | None = None,
     from_start: bool = False,
 ) -> None:
     """Begin an act on the letters that were chosen, and show it; none: say why not."""
-    act = DeadAct(
+    act = BulkOperation(
         token=system_chance().new_id(),
         verb=verb,
         job_ids=chosen.ids,
@@ -38,7 +38,7 @@ def begin(
     )
 
     async def work(db: Database) -> dict[str, Any]:
-        return {"act": await dead_acts.begin(db, act) if act.job_ids else None}
+        return {"act": await bulk_operations.begin(db, act) if act.job_ids else None}
 
     how = {"rate": asked.rate, "agent_version": agent_version, "from_start": from_start}
     begun = mutate(
@@ -52,7 +52,7 @@ def begin(
     if begun["act"] is None:
         output.listing("acts", ACT_COLUMNS, [], empty=f"{chosen.empty}{chosen.left_out}")
         return
-    row = call(dead_acts.show, begun["act"])
+    row = call(bulk_operations.show, begun["act"])
     output.listing("acts", ACT_COLUMNS, [row], empty="")
     if waits := hold_up(row, row["now"]):
         output.say(f"act {row['id']} {waits}", "warn")

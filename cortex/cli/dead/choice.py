@@ -21,15 +21,15 @@ from cortex.cli.options import Options, Text
 from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
-from cortex.domain.dead_act import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, ActVerb
+from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
+from cortex.domain.dead_letter_choice import retries_of
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
-from cortex.domain.letter_choice import retries_of
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 from cortex.view.cells import Cell, Row
 from cortex.view.dead_letters import letters_told
 
@@ -38,11 +38,11 @@ SHOWN_MAX: Final = 20
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class DeadLetterRequest:
     """What every command that acts on letters is asked for."""
 
     names: tuple[str, ...]
-    which: LetterFilter
+    which: DeadLetterFilter
     limit: int
     rate: float
     is_dry_run: bool
@@ -98,10 +98,12 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def packed(*args: Any, actor: str | None, idempotency_key: str | None, **given: Any) -> None:
-        names = tuple(field.name for field in attrs.fields(Asked) if field.name in given)
+        names = tuple(
+            field.name for field in attrs.fields(DeadLetterRequest) if field.name in given
+        )
         packed_ones = {name: given.pop(name) for name in names}
-        asked = Asked(**packed_ones, by=acting_name(actor), key=idempotency_key)
-        if bool(asked.names) == (asked.which != LetterFilter()):
+        asked = DeadLetterRequest(**packed_ones, by=acting_name(actor), key=idempotency_key)
+        if bool(asked.names) == (asked.which != DeadLetterFilter()):
             raise UsageError(
                 "give ids or a filter, not both" if asked.names else "which letters?",
                 hint="an id, or a filter such as --fingerprint F: cortex dead ls",
@@ -116,7 +118,7 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @attrs.frozen
-class Chosen:
+class ChosenDeadLetters:
     """The letters that will be acted on."""
 
     letters: list[dict[str, Any]]
@@ -133,24 +135,26 @@ class Chosen:
         return [letter["job_id"] for letter in self.letters]
 
 
-def choose(call: Session, asked: Asked, verb: ActVerb, *, from_start: bool = False) -> Chosen:
+def choose(
+    call: Session, asked: DeadLetterRequest, verb: BulkVerb, *, from_start: bool = False
+) -> ChosenDeadLetters:
     """Find the letters: by ids in any state, by a filter those that wait for a decision.
 
     A filter leaves out what no retry could help; one that is named is retried all the same.
     """
     if asked.names:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
-        return Chosen(call(dead_letters.of_jobs, ids), has_more=False)
+        return ChosenDeadLetters(call(dead_letters.of_jobs, ids), has_more=False)
     found = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
     if not found:
-        return Chosen([], has_more=False, empty=nothing_matches(call, asked.which))
+        return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, asked.which))
     letters = call(dead_letters.of_jobs, found[: asked.limit])
     has_more = len(found) > asked.limit
-    if verb is ActVerb.DISCARD:
-        return Chosen(letters, has_more)
+    if verb is BulkVerb.DISCARD:
+        return ChosenDeadLetters(letters, has_more)
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
-    return Chosen(
+    return ChosenDeadLetters(
         [letter for letter in letters if letter["job_id"] in helped],
         has_more,
         empty="no retry could help" if not helped else "",
@@ -158,7 +162,9 @@ def choose(call: Session, asked: Asked, verb: ActVerb, *, from_start: bool = Fal
     )
 
 
-def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None:
+def agree(
+    chosen: ChosenDeadLetters, asked: DeadLetterRequest, options: Options, verb: BulkVerb
+) -> None:
     """Ask whether to act on these letters; ends the command for anything but yes."""
     word, count = verb.value.lower(), len(chosen.letters)
     if count == 1:
@@ -174,7 +180,7 @@ def agree(chosen: Chosen, asked: Asked, options: Options, verb: ActVerb) -> None
         confirm_count(safe(question), count, options, is_agreed=asked.is_agreed)
 
 
-def preview(chosen: Chosen, output: Output, verb: ActVerb) -> None:
+def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     """Show what would be acted on, and how much that is."""
     _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
     more = "; more match: raise --limit" if chosen.has_more else ""
@@ -182,7 +188,7 @@ def preview(chosen: Chosen, output: Output, verb: ActVerb) -> None:
     output.say(f"dry run: {told}{more}", "dim")
 
 
-def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: ActVerb) -> None:
+def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: BulkVerb) -> None:
     """Show what was done with letters that were named. Raises the first error of one."""
     errors = {UUID(each["job_id"]): each["error"] for each in told}
     letters = call(dead_letters.of_jobs, list(errors))

@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import Asked, acting, agree, choose, preview, tell
+from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.postgres.database import Database
 from cortex.store import dead_letters
 
@@ -18,14 +18,14 @@ from cortex.store import dead_letters
 @click.command(cls=Command)
 @acting
 @click.pass_obj
-def discard(options: Options, *, asked: Asked) -> None:
+def discard(options: Options, *, asked: DeadLetterRequest) -> None:
     """Give failed jobs up: their letters are settled, their records stay.
 
     Those that are named are settled at once: ends with 5 when somebody else had settled one. For
     a filter an act begins that pods work off; it goes on by itself.
     """
     output = Output(options)
-    verb = ActVerb.DISCARD
+    verb = BulkVerb.DISCARD
     with session(options) as call:
         chosen = choose(call, asked, verb)
         if asked.is_dry_run:

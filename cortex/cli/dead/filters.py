@@ -9,11 +9,11 @@ from typing import Any, Final
 import click
 
 from cortex.cli.options import Span, Text
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.failure import FailureClass
 from cortex.postgres.session import Session
 from cortex.store import agents, dead_letters
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 
 NAME: Final = Text(200)
 SUGGESTED_MAX: Final = 8
@@ -56,7 +56,7 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def packed(*args: Any, type_: str | None, **given: Any) -> None:
         names = ("fingerprint", "code", "error_class", "agent", "tenant", "since_s")
-        which = LetterFilter(type=type_, **{name: given.pop(name) for name in names})
+        which = DeadLetterFilter(type=type_, **{name: given.pop(name) for name in names})
         command(*args, which=which, **given)
 
     for option in reversed(_OPTIONS):
@@ -64,7 +64,7 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     return packed
 
 
-def nothing_matches(call: Session, which: LetterFilter) -> str:
+def nothing_matches(call: Session, which: DeadLetterFilter) -> str:
     """Say that a filter matches no letter; one that never matched any gets a suggestion.
 
     Raises `NotFoundError` for an agent that does not exist.
@@ -94,9 +94,9 @@ def _close(given: str, known: list[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def states_of(words: tuple[str, ...]) -> tuple[LetterState, ...]:
+def states_of(words: tuple[str, ...]) -> tuple[DeadLetterState, ...]:
     """Return the states that words name; none: those that wait for a decision."""
     if "all" in words:
-        return tuple(LetterState)
-    named = tuple(state for state in LetterState if state.value.lower() in words)
-    return named or LetterFilter().states
+        return tuple(DeadLetterState)
+    named = tuple(state for state in DeadLetterState if state.value.lower() in words)
+    return named or DeadLetterFilter().states

@@ -10,11 +10,11 @@ from cortex.cli.dead.filters import filtered, nothing_matches, states_of
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 
 LIMIT_MAX: Final = 1000
 NO_OLDER: Final = "no older ones"
@@ -26,7 +26,7 @@ NO_OLDER: Final = "no older ones"
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([*(s.value.lower() for s in LetterState), "all"], case_sensitive=False),
+    type=click.Choice([*(s.value.lower() for s in DeadLetterState), "all"], case_sensitive=False),
     metavar="STATE",
     help="open, escalated, retried, discarded, archived or all [open, escalated].",
 )
@@ -39,7 +39,7 @@ NO_OLDER: Final = "no older ones"
 def ls(
     options: Options,
     *,
-    which: LetterFilter,
+    which: DeadLetterFilter,
     states: tuple[str, ...],
     each: bool,
     limit: int,
@@ -62,7 +62,7 @@ def ls(
             call(dead_letters.of_jobs, [after])  # one without a letter is an error
             empty = NO_OLDER
         else:
-            is_filtered = which != LetterFilter()
+            is_filtered = which != DeadLetterFilter()
             empty = nothing_matches(call, which) if is_filtered else "no dead letters"
     if not each:
         output.listing("errors", GROUP_COLUMNS, rows, empty=empty)

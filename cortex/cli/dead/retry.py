@@ -5,13 +5,13 @@ from typing import Any, Final
 import click
 
 from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import Asked, acting, agree, choose, preview, tell
+from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, tell
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_act import ActVerb
 from cortex.domain.dead_letter import NEWEST
 from cortex.postgres.database import Database
 from cortex.store.dead_letters import documents, resubmissions, resubmit
@@ -46,7 +46,7 @@ class Version(click.ParamType[int]):
 def retry(
     options: Options,
     *,
-    asked: Asked,
+    asked: DeadLetterRequest,
     agent_version: int | None,
     from_start: bool,
 ) -> None:
@@ -56,7 +56,7 @@ def retry(
     else had settled one. For a filter an act begins that pods work off; it goes on by itself.
     """
     output = Output(options)
-    verb = ActVerb.RETRY
+    verb = BulkVerb.RETRY
     with session(options) as call:
         chosen = choose(call, asked, verb, from_start=from_start)
         if asked.is_dry_run:

@@ -10,7 +10,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
@@ -137,7 +137,7 @@ def _settled(letter: dict[str, Any], terminal: Terminal) -> str:
 
 
 def _is_unresolved(letter: dict[str, Any]) -> bool:
-    return LetterState(letter["state"]).is_unresolved
+    return DeadLetterState(letter["state"]).is_unresolved
 
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:

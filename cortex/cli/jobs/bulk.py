@@ -14,10 +14,10 @@ from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.job_filter import HEIRS, JobFilter, WhyNot, parse_filter
+from cortex.domain.job_filter import HEIRS, JobFilter, Refusal, parse_filter
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store.job_choice import Choice, Done, PartlyDoneError
+from cortex.store.job_choice import BulkDone, JobChoice, PartlyDoneError
 
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 10_000
@@ -26,7 +26,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @attrs.frozen(kw_only=True)
-class Bulk:
+class BulkRequest:
     """What is asked of many jobs at once."""
 
     filter: str
@@ -39,7 +39,7 @@ class Bulk:
 
 
 @attrs.frozen(kw_only=True)
-class Act:
+class BulkCommand:
     """What a command does to the jobs that it has chosen."""
 
     operation: str
@@ -48,8 +48,8 @@ class Act:
     would: str
     """Such as `would be cancelled`."""
     done: str
-    choose: Callable[..., Coroutine[Any, Any, Choice]]
-    work: Callable[..., Coroutine[Any, Any, Done]]
+    choose: Callable[..., Coroutine[Any, Any, JobChoice]]
+    work: Callable[..., Coroutine[Any, Any, BulkDone]]
 
 
 def bulk_options(command: Decorated) -> Decorated:
@@ -92,7 +92,7 @@ def bulk_of(
     rate: float | None,
     dry_run: bool,
     is_agreed: bool,
-) -> Bulk | None:
+) -> BulkRequest | None:
     """Return what is asked of many jobs; None: of those that are named. Raises `UsageError`."""
     text = " ".join(filters).strip()
     if job_names and text:
@@ -105,7 +105,7 @@ def bulk_of(
         return None
     if not text:
         raise UsageError("which jobs?", hint="an id, or --filter 'status:retry': cortex jobs ls")
-    return Bulk(
+    return BulkRequest(
         filter=text,
         which=parse_filter(text),
         limit=limit,
@@ -116,7 +116,7 @@ def bulk_of(
 
 
 def act_on_all(
-    options: Options, asked: Bulk, act: Act, *, by: str, reason: str, key: str | None
+    options: Options, asked: BulkRequest, act: BulkCommand, *, by: str, reason: str, key: str | None
 ) -> None:
     """Choose, ask, act and tell how many, also when it ends early.
 
@@ -131,10 +131,10 @@ def act_on_all(
         )
     output = Output(options)
     with session(options) as call:
-        choice: Choice = call(act.choose, asked.which, limit=asked.limit)
+        choice: JobChoice = call(act.choose, asked.which, limit=asked.limit)
         count = len(choice.job_ids)
         if asked.is_dry_run:
-            came = _Came(count, 0, _named(choice.refused), resubmitted=choice.failed)
+            came = _BulkResult(count, 0, _named(choice.refused), resubmitted=choice.failed)
             document = _document(came, choice, is_dry_run=True)
             output.record(document, name=str(count), page=lambda: _told(document, act))
             return
@@ -168,13 +168,13 @@ def act_on_all(
             operation=act.operation,
             request={"filter": asked.filter, "limit": asked.limit, "by": by, "reason": reason},
         )
-    came = _Came(
+    came = _BulkResult(
         done["changed"], done["asked"], done["refused"], resubmitted=done.get("resubmitted", 0)
     )
     _tell(output, came, choice, act)
 
 
-def _failed(choice: Choice) -> str:
+def _failed(choice: JobChoice) -> str:
     """Say what becomes of those that have failed; "": none has."""
     if not choice.failed:
         return ""
@@ -186,8 +186,8 @@ def _act_in_batches(
     rate: float | None,
     call: Session,
     output: Output,
-    choice: Choice,
-    act: Act,
+    choice: JobChoice,
+    act: BulkCommand,
     *,
     by: str,
     reason: str,
@@ -197,7 +197,7 @@ def _act_in_batches(
     try:
         work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)
     finally:
-        came = _Came(
+        came = _BulkResult(
             tally.changed,
             tally.asked,
             _named(tally.refused),
@@ -209,7 +209,7 @@ def _act_in_batches(
 
 
 @attrs.frozen
-class _Came:
+class _BulkResult:
     """What it came to."""
 
     changed: int
@@ -220,16 +220,16 @@ class _Came:
     resubmitted: int = 0
 
 
-def _tell(output: Output, came: _Came, choice: Choice, act: Act) -> None:
+def _tell(output: Output, came: _BulkResult, choice: JobChoice, act: BulkCommand) -> None:
     document = _document(came, choice, is_dry_run=False)
     output.record(document, name=str(came.changed), page=lambda: _told(document, act))
 
 
-def _named(refused: Mapping[WhyNot, int]) -> dict[str, int]:
+def _named(refused: Mapping[Refusal, int]) -> dict[str, int]:
     return {why_not.name.lower(): number for why_not, number in refused.items()}
 
 
-def _document(came: _Came, choice: Choice, *, is_dry_run: bool) -> dict[str, Any]:
+def _document(came: _BulkResult, choice: JobChoice, *, is_dry_run: bool) -> dict[str, Any]:
     return {
         "is_dry_run": is_dry_run,
         "count": came.changed,
@@ -242,7 +242,7 @@ def _document(came: _Came, choice: Choice, *, is_dry_run: bool) -> dict[str, Any
     }
 
 
-def _told(document: Mapping[str, Any], act: Act) -> Iterator[str]:
+def _told(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
     """Say it in one line: `1,204 cancelled, 3 had ended meanwhile`."""
     is_dry_run = document["is_dry_run"]
     count, asked = document["count"], document["asked_count"]
@@ -259,7 +259,7 @@ def _told(document: Mapping[str, Any], act: Act) -> Iterator[str]:
         parts.append(f"{asked:,} asked to end: their pods have to stop them")
     later = "" if is_dry_run else " meanwhile"
     for name, number in document["refused"].items():
-        parts.append(f"{number:,} {WhyNot[name.upper()].value}{later}")
+        parts.append(f"{number:,} {Refusal[name.upper()].value}{later}")
     if document["unsure_count"]:
         parts.append(f"{document['unsure_count']:,} perhaps, the reply was lost")
     if document["left_count"]:

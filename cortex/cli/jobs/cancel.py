@@ -7,8 +7,8 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.jobs.bulk import Act, act_on_all, bulk_of, bulk_options
-from cortex.cli.jobs.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
+from cortex.cli.jobs.bulk_commands import act_columns, show_acts, typed
 from cortex.cli.jobs.watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -24,7 +24,7 @@ from cortex.store.job_choice import cancel_chosen, cancel_each, choose_to_cancel
 from cortex.view.cells import Row
 from cortex.view.jobs import state_of
 
-CANCEL: Final = Act(
+CANCEL: Final = BulkCommand(
     operation="jobs.cancel",
     verb="cancel",
     would="would be cancelled",

@@ -11,7 +11,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm, parse_filter, parse_state
+from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm, parse_filter, parse_state
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, pods
@@ -59,7 +59,7 @@ def ls(
     output = Output(options)
     output.chosen(JOB_COLUMNS)
     with session(options) as call:
-        place = JobPlace(call(jobs.find, before)) if before else None
+        place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
         if agent and not found.jobs:
             call(agents.versions, agent)  # an agent that does not exist is an error, not no jobs
@@ -91,7 +91,7 @@ def _which(
     )
 
 
-def _found(call: Session, which: JobFilter, *, place: JobPlace | None, limit: int) -> JobPage:
+def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: int) -> JobPage:
     """Read on after pages that are short, within bounds."""
     found = call(page, which, before=place, limit=limit)
     rows = found.jobs

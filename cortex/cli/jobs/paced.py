@@ -16,15 +16,15 @@ from cortex.cli.pace import Pace
 from cortex.cli.screen.live_line import live_line
 from cortex.cli.screen.output import Output
 from cortex.domain.errors import CortexError, OutcomeUnknownError
-from cortex.domain.job_filter import WhyNot
+from cortex.domain.job_filter import Refusal
 from cortex.postgres.session import Session
-from cortex.store.job_choice import BATCH, Done, PartlyDoneError
+from cortex.store.job_choice import BATCH, BulkDone, PartlyDoneError
 from cortex.view.cells import fit
 
 TOLD_EVERY_S: Final = 5.0
 """Where no line can be written again."""
 
-Work = Callable[..., Coroutine[Any, Any, Done]]
+Work = Callable[..., Coroutine[Any, Any, BulkDone]]
 
 
 @attrs.define
@@ -38,7 +38,7 @@ class Tally:
     changed: int = 0
     asked: int = 0
     resubmitted: int = 0
-    refused: Counter[WhyNot] = attrs.field(factory=Counter)
+    refused: Counter[Refusal] = attrs.field(factory=Counter)
 
     def begin(self, count: int) -> None:
         """A batch goes out."""
@@ -50,7 +50,7 @@ class Tally:
         self.left += self.unsure
         self.unsure = 0
 
-    def add(self, done: Done) -> None:
+    def add(self, done: BulkDone) -> None:
         """So much of it came about."""
         self.unsure -= done.changed + sum(done.refused.values())
         self.changed += done.changed

@@ -15,7 +15,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import data_dir, session, settings_from
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import LetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
@@ -105,7 +105,7 @@ def _failed(call: Session, job_id: UUID) -> ShownJob:
 
 def _is_open(call: Session, job_id: UUID) -> bool:
     """Whether nobody has resumed it yet: what its successor works on must not be touched."""
-    return LetterState(call(dead_letters.show, job_id)["state"]).is_unresolved
+    return DeadLetterState(call(dead_letters.show, job_id)["state"]).is_unresolved
 
 
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:

@@ -10,8 +10,8 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.jobs.bulk import Act, act_on_all, bulk_of, bulk_options
-from cortex.cli.jobs.job_acts import act_columns, show_acts, typed
+from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
+from cortex.cli.jobs.bulk_commands import act_columns, show_acts, typed
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
@@ -22,14 +22,14 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
 from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
-from cortex.domain.waiting import FreezeSeen, QuotaSeen
+from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
 from cortex.store.job_choice import choose_to_retry, retry_chosen, retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
 
-RETRY: Final = Act(
+RETRY: Final = BulkCommand(
     operation="jobs.retry",
     verb="retry",
     would="would try again now",
@@ -113,7 +113,7 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
 def _tell_of_hold(job: ShownJob, output: Output) -> None:
     """Say that a freeze or a quota decides about their effects, and what would help."""
     seen = job.awaited
-    if isinstance(seen, FreezeSeen) or (isinstance(seen, QuotaSeen) and seen.is_used_up):
+    if isinstance(seen, FreezeWait) or (isinstance(seen, QuotaWait) and seen.is_used_up):
         words = localised(seen.words) if output.talk.is_tty else seen.words
         output.say(f"it {words}; {seen.ways_out[0]}", "warn")
 

@@ -20,7 +20,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, effects
 from cortex.store import quotas as store
-from cortex.store.quotas import Change
+from cortex.store.quotas import QuotaChange
 from cortex.view.cells import Cell, Row
 
 AGENTS_MAX: Final = 1000
@@ -124,7 +124,7 @@ def _warn_of_typo(call: Session, tool: str, output: Output) -> None:
 
 def _change(
     call: Session,
-    work: Callable[[Database], Awaitable[Change]],
+    work: Callable[[Database], Awaitable[QuotaChange]],
     output: Output,
     *,
     key: str | None,
@@ -141,7 +141,7 @@ def _change(
     output.listing("quotas", COLUMNS, [row], empty="")
 
 
-async def _told(work: Callable[[Database], Awaitable[Change]], db: Database) -> dict[str, Any]:
+async def _told(work: Callable[[Database], Awaitable[QuotaChange]], db: Database) -> dict[str, Any]:
     change = await work(db)
     return {
         "name": change.name,

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 from cortex.cli.jobs.facts import Snapshot
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.phrases import day_time, span
-from cortex.domain.waiting import ID_DIGITS, ApprovalSeen
+from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what
 
 Told: TypeAlias = tuple[str, str]
@@ -15,16 +15,16 @@ Told: TypeAlias = tuple[str, str]
 SENT_NOTHING: Final = "nothing was sent"
 
 
-def open_request(seen: Snapshot) -> ApprovalSeen | None:
+def open_request(seen: Snapshot) -> ApprovalWait | None:
     """Return the request that a job waits for now; None: it waits for none."""
     match seen.job.awaited:
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as request:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as request:
             return request
         case _:
             return None
 
 
-def how_to_decide(request: ApprovalSeen, typed: Callable[..., str]) -> Iterator[Told]:
+def how_to_decide(request: ApprovalWait, typed: Callable[..., str]) -> Iterator[Told]:
     """Yield what a person does in another terminal; `typed` writes a command as it is typed."""
     name = request.id.hex[-ID_DIGITS:]
     until = day_time(request.expires_at)

@@ -27,7 +27,7 @@ from cortex.postgres.errors import is_starting
 from cortex.postgres.migrate import migrate
 from cortex.postgres.session import run_alone
 from cortex.runtime import process
-from cortex.runtime.isolation.forge import Forge
+from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.liveness.loop_guard import STILL_MIN_S, LoopGuard
 from cortex.runtime.pod import Ready, run_pod
@@ -49,7 +49,7 @@ async def serve(
     *,
     on_ready: Callable[[Ready], None],
     shutdown: Shutdown | None = None,
-    forge: Forge | None = None,
+    forge: ForkServer | None = None,
 ) -> int:
     """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
 

@@ -12,7 +12,7 @@ import trio
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.run.apps import load_app
-from cortex.cli.run.forging import start
+from cortex.cli.run.fork_server import start
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import serve

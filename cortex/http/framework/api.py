@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
-from cortex.domain.drain import DrainRequest, DrainStatus, TroubleSeen
+from cortex.domain.drain import DrainRequest, DrainStatus, TroubleReport
 from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.http.auth import Authenticator
 from cortex.http.framework.apart import Apart
@@ -43,7 +43,7 @@ class Follow(Protocol):
     def __call__(self, job_id: UUID, *, after: Position) -> AbstractAsyncContextManager[Feed]: ...
 
 
-class Answered(Protocol):
+class RequestObserver(Protocol):
     """Is told of each request; `route` is the template of its path, None if there is none."""
 
     def __call__(self, *, route: str | None, method: str, status: int, seconds: float) -> None: ...
@@ -58,7 +58,7 @@ class PodView:
     """It holds its lock, and a heartbeat succeeded not long ago: Postgres was there."""
     is_claiming: Callable[[], bool]
     """It takes jobs."""
-    trouble: Callable[[], TroubleSeen | None]
+    trouble: Callable[[], TroubleReport | None]
     """What its calls to the database suffer from just now."""
     draining: trio.Event
     """Set when the pod was asked to end: whoever waits for something should answer now."""
@@ -72,7 +72,7 @@ class PodView:
     follow: Follow
     exposition: Callable[[], Awaitable[tuple[bytes, str]]]
     """Its metrics and their content type."""
-    answered: Answered
+    answered: RequestObserver
     check_payload: Callable[[str, str], object]
     """Takes a job type and a payload. Raises `InvalidValueError` if the pod knows the type, and its
     handler cannot take that."""
@@ -98,7 +98,7 @@ class Api:
 
 
 @attrs.frozen(kw_only=True)
-class Asked(Generic[Q, B]):
+class CheckedRequest(Generic[Q, B]):
     """One request, checked against its route: a handler sees nothing that does not fit."""
 
     query: Q

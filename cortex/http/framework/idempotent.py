@@ -8,16 +8,16 @@ from starlette.responses import Response
 
 from cortex.domain.idempotency import request_digest
 from cortex.durable.crash_points import crash_point
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import answer
 from cortex.postgres.database import Database
-from cortex.store.idempotency import Answer, guarded, unguarded
+from cortex.store.idempotency import GuardedResponse, guarded, unguarded
 
 _REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 async def mutate(
-    asked: Asked[Any, Any],
+    asked: CheckedRequest[Any, Any],
     api: Api,
     work: Callable[[Database], Awaitable[object]],
     *,
@@ -36,13 +36,13 @@ async def mutate(
 
 
 async def once(
-    asked: Asked[Any, Any],
+    asked: CheckedRequest[Any, Any],
     api: Api,
     work: Callable[[Database], Awaitable[object]],
     *,
     operation: str,
     request: Mapping[str, Any],
-) -> Answer:
+) -> GuardedResponse:
     """Do a write as `mutate` does, for handlers that answer something else than its response."""
     whole = {**request, "by": asked.principal.name}
     crash_point("before_act")
@@ -55,6 +55,6 @@ async def once(
     return done
 
 
-def headers_of(done: Answer) -> dict[str, str]:
+def headers_of(done: GuardedResponse) -> dict[str, str]:
     """Return the headers that say whether it was done now."""
     return _REPLAYED if done.is_replayed else {}

@@ -10,7 +10,7 @@ import orjson
 from starlette.responses import Response
 
 import cortex
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import MEDIA_TYPE, Problem
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn
 from cortex.http.framework.shape import Schema, fields_of, query_schema, schema_of
@@ -45,7 +45,7 @@ def route(routes: Sequence[Route]) -> Route:
     def text() -> bytes:
         return orjson.dumps(document([*routes, itself]))
 
-    async def handle(_: Asked[None, None], __: Api) -> Response:
+    async def handle(_: CheckedRequest[None, None], __: Api) -> Response:
         return Response(text(), media_type="application/json")
 
     itself = Route(

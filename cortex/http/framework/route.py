@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import Response
 
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import SMALL_BYTES
 from cortex.http.framework.shape import Schema
 
@@ -51,7 +51,7 @@ class SignIn(StrEnum):
     """The session of a page; anything but GET must come from a page of the same origin."""
 
 
-Handler = Callable[[Asked[Any, Any], Api], Awaitable[Response]]
+Handler = Callable[[CheckedRequest[Any, Any], Api], Awaitable[Response]]
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,7 @@ from cortex.view.approval_facts import DENY_REASONS
 NAME_MAX: Final = 100
 
 
-class Act(StrEnum):
+class FormAction(StrEnum):
     """Which button was pressed."""
 
     APPROVE = "approve"
@@ -26,10 +26,10 @@ class Act(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ApprovalForm:
     """One form as it was sent; texts may be empty."""
 
-    act: Act
+    act: FormAction
     digest: bytes
     """Of the arguments that were shown."""
     version: int
@@ -49,7 +49,7 @@ class Answer:
 
     def wish(self, approval_id: UUID) -> Wish:
         """Return what is to become of the request. Raises `FieldError`."""
-        is_approved = self.act is not Act.DENY
+        is_approved = self.act is not FormAction.DENY
         if not is_approved and not self.why:
             raise FieldError("reason", "Say why you deny: whoever asked is told.")
         if len(self.why) > REASON_CHARS_MAX:
@@ -78,7 +78,7 @@ class Answer:
         return name
 
 
-def answer_of(fields: Mapping[str, str]) -> Answer:
+def answer_of(fields: Mapping[str, str]) -> ApprovalForm:
     """Return the answer in a form. Raises `UsageError` for one that no page of ours sends."""
     texts: dict[str, Any] = {
         name: fields[name]
@@ -86,8 +86,8 @@ def answer_of(fields: Mapping[str, str]) -> Answer:
         if name in fields
     }
     try:
-        made = Answer(
-            act=Act(fields["act"]),
+        made = ApprovalForm(
+            act=FormAction(fields["act"]),
             digest=bytes.fromhex(fields["digest"]),
             version=int(fields["version"]),
             **texts,

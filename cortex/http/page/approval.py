@@ -23,11 +23,11 @@ from cortex.http.deciding import (
     client_of,
     decide,
 )
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.origin import refuse_foreign
 from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route
-from cortex.http.page.answer import Act, Answer, answer_of
+from cortex.http.page.answer import ApprovalForm, FormAction, answer_of
 from cortex.http.page.approval_view import show
 from cortex.http.page.errors import as_page, not_good, sign_in_first
 from cortex.http.page.form import check_csrf, fields_of
@@ -45,7 +45,7 @@ TOKEN: Final = "t"  # noqa: S105 -- the name of the parameter
 
 
 @as_page
-async def look(asked: Asked[None, None], api: Api) -> Response:
+async def look(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Show a request."""
     approval_id: UUID = asked.path["approval_id"]
     token = asked.request.query_params.get(TOKEN)
@@ -63,7 +63,7 @@ async def look(asked: Asked[None, None], api: Api) -> Response:
     return response
 
 
-async def _enter(asked: Asked[None, None], api: Api, token: str) -> Response:
+async def _enter(asked: CheckedRequest[None, None], api: Api, token: str) -> Response:
     """Take the token of a link out of the address, into a cookie of this page only."""
     approval_id: UUID = asked.path["approval_id"]
     reader = await principal_of_session(api, asked.request, address=asked.address)
@@ -81,7 +81,7 @@ async def _enter(asked: Asked[None, None], api: Api, token: str) -> Response:
 
 
 @as_page
-async def take(asked: Asked[None, bytes], api: Api) -> Response:
+async def take(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     """Take an answer, or show what an edit would change."""
     approval_id: UUID = asked.path["approval_id"]
     refuse_foreign(asked.request)
@@ -112,25 +112,25 @@ async def take(asked: Asked[None, bytes], api: Api) -> Response:
     return RedirectResponse(path_of(approval_id), status_code=303)
 
 
-def _edit(approval: Mapping[str, Any], visitor: Visitor, answer: Answer) -> str | None:
+def _edit(approval: Mapping[str, Any], visitor: Visitor, answer: ApprovalForm) -> str | None:
     """Return the arguments that are to run instead; None: those that were shown.
 
     Raises `FieldError`, also for an edit by somebody who is not signed in.
     """
     text = answer.draft if answer.edited is None else answer.edited
-    if answer.act is Act.DENY or text is None:
+    if answer.act is FormAction.DENY or text is None:
         return None
     if not visitor.is_approver:
         raise FieldError("arguments", "Sign in to change the arguments.")
     edited = checked_edit(approval, text)
     if edited != approval["arguments_text"]:
         return edited
-    if answer.act is Act.REVIEW:
+    if answer.act is FormAction.REVIEW:
         raise FieldError("arguments", "Nothing is changed: these are the arguments as they stand.")
     return None
 
 
-def _person(asked: Asked[None, bytes], visitor: Visitor, answer: Answer) -> Person:
+def _person(asked: CheckedRequest[None, bytes], visitor: Visitor, answer: ApprovalForm) -> Person:
     name = visitor.name if visitor.is_approver else None
     return Person(
         name=f"{answer.typed_name()} {UNVERIFIED}" if name is None else name,

@@ -12,7 +12,7 @@ from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, InvalidValueError
 from cortex.domain.job import JobStatus
 from cortex.http.deciding import FieldError
-from cortex.http.page.answer import Answer
+from cortex.http.page.answer import ApprovalForm
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import Visitor, path_of
@@ -41,7 +41,7 @@ def show(
     approval: dict[str, Any],
     visitor: Visitor,
     *,
-    answer: Answer | None = None,
+    answer: ApprovalForm | None = None,
     edited: str | None = None,
     error: InvalidValueError | ConflictError | None = None,
 ) -> Response:
@@ -102,7 +102,7 @@ def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
 
 
 def _draft(
-    approval: dict[str, Any], facts: Facts, visitor: Visitor, answer: Answer | None
+    approval: dict[str, Any], facts: Facts, visitor: Visitor, answer: ApprovalForm | None
 ) -> dict[str, Any]:
     """Return the arguments to edit, for who may: a name that somebody typed is not enough."""
     if not (facts.is_editable and visitor.is_approver):
@@ -113,7 +113,7 @@ def _draft(
     return {"draft": draft if len(draft) <= DRAFT_CHARS_MAX else None}
 
 
-def _notice(error: ConflictError, facts: Facts, answer: Answer | None) -> str:
+def _notice(error: ConflictError, facts: Facts, answer: ApprovalForm | None) -> str:
     """Return why a decision does not count."""
     if facts.status is ApprovalStatus.EXPIRED:
         return "Your answer came too late: it does not count."

@@ -8,7 +8,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route
 
 FOLDER: Final = Path(__file__).parent / "static"
@@ -42,7 +42,7 @@ def url_of(name: str) -> str:
     return PREFIX + _ASSETS[name].name
 
 
-async def serve_asset(asked: Asked[None, None], _: Api) -> Response:
+async def serve_asset(asked: CheckedRequest[None, None], _: Api) -> Response:
     """Return a file."""
     asset = _BY_NAME.get(asked.path["name"])
     if asset is None:

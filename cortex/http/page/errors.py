@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import RefusedError, status_of
 from cortex.http.page.rendering import message
 
@@ -25,14 +25,14 @@ _TITLES: Final = {
     HTTPStatus.TOO_MANY_REQUESTS: "Too many tries",
     HTTPStatus.SERVICE_UNAVAILABLE: "Not now",
 }
-_Handler = Callable[[Asked[Any, Any], Api], Awaitable[Response]]
+_Handler = Callable[[CheckedRequest[Any, Any], Api], Awaitable[Response]]
 
 
 def as_page(handle: _Handler) -> _Handler:
     """Let a handler tell its errors as a page; faults in Cortex are told as everywhere."""
 
     @wraps(handle)
-    async def answered(asked: Asked[Any, Any], api: Api) -> Response:
+    async def answered(asked: CheckedRequest[Any, Any], api: Api) -> Response:
         try:
             return await handle(asked, api)
         except CortexError as error:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, SignIn
 from cortex.http.framework.shape import told
 from cortex.http.page.errors import as_page
@@ -31,7 +31,7 @@ class InboxQuery:
 
 
 @as_page
-async def inbox(asked: Asked[InboxQuery, None], api: Api) -> Response:
+async def inbox(asked: CheckedRequest[InboxQuery, None], api: Api) -> Response:
     """Show what waits, the most dangerous first."""
     cursor = asked.query.cursor
     rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1)

@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.limits import household
 from cortex.http.framework.origin import is_https, refuse_foreign
 from cortex.http.framework.problem import RateLimitedError, UnauthenticatedError
@@ -27,13 +27,13 @@ _OURS: Final = re.compile(r"/approvals(?:/[0-9a-f-]{36})?", re.ASCII)
 
 
 @as_page
-async def ask_to_sign_in(asked: Asked[None, None], _: Api) -> Response:
+async def ask_to_sign_in(asked: CheckedRequest[None, None], _: Api) -> Response:
     """Show the form."""
     return _form(asked.request.query_params.get("next", ""))
 
 
 @as_page
-async def begin_session(asked: Asked[None, bytes], api: Api) -> Response:
+async def begin_session(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     """Take a token; the browser keeps a cookie of its own instead."""
     refuse_foreign(asked.request)
     fields = fields_of(asked.body)
@@ -48,7 +48,7 @@ async def begin_session(asked: Asked[None, bytes], api: Api) -> Response:
 
 
 @as_page
-async def end_session(asked: Asked[None, bytes], api: Api) -> Response:
+async def end_session(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     """Forget who it was."""
     check_csrf(fields_of(asked.body), asked.request.cookies[COOKIE_NAME], SIGN_OUT)
     await sign_out(api, asked.request)

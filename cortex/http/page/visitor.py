@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.gate import WHO
 from cortex.http.framework.origin import is_https
 from cortex.http.framework.principal import Principal
@@ -63,7 +63,7 @@ class Visitor:
         return None if self.session is None else csrf_of(self.session, SIGN_OUT)
 
 
-async def visitor_of(asked: Asked[Any, Any], api: Api, approval_id: UUID) -> Visitor:
+async def visitor_of(asked: CheckedRequest[Any, Any], api: Api, approval_id: UUID) -> Visitor:
     """Return who looks at this request. Raises `RateLimitedError` for who guessed too often."""
     request = asked.request
     principal = await principal_of_session(api, request, address=asked.address)
@@ -84,7 +84,7 @@ async def visitor_of(asked: Asked[Any, Any], api: Api, approval_id: UUID) -> Vis
     return attrs.evolve(visitor, has_stale_link=True)
 
 
-def keep_link(response: Response, asked: Asked[Any, Any], token: str) -> None:
+def keep_link(response: Response, asked: CheckedRequest[Any, Any], token: str) -> None:
     """Give the browser the token of a link, for the page of its request only."""
     response.set_cookie(
         LINK_COOKIE,

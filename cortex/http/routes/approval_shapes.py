@@ -161,7 +161,7 @@ class Deny:
     reason: str = text(doc="why; the agent is told", length_min=1, length_max=REASON_CHARS_MAX)
 
 
-class Answer(StrEnum):
+class BatchAnswer(StrEnum):
     """What several requests are answered."""
 
     APPROVE = "approve"
@@ -169,7 +169,7 @@ class Answer(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class SeenApproval:
     """A request, and which arguments of it were seen."""
 
     id: UUID
@@ -180,6 +180,6 @@ class Seen:
 class Batch:
     """One answer to requests of one shape, none of them above MED: all or none."""
 
-    approvals: list[Seen] = told(doc=f"at most {BATCH_MAX}")
-    decision: Answer
+    approvals: list[SeenApproval] = told(doc=f"at most {BATCH_MAX}")
+    decision: BatchAnswer
     reason: str | None = text(**_REASON, default=None)

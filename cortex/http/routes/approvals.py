@@ -21,20 +21,20 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.token import Role
 from cortex.http import deciding
 from cortex.http.deciding import Person, Wish
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.origin import base_url
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record
 from cortex.http.routes.approval_shapes import (
-    Answer,
     Approval,
     ApprovalRow,
     Approvals,
     ApprovalsQuery,
     Approve,
     Batch,
+    BatchAnswer,
     BatchDecided,
     Decided,
     Deny,
@@ -49,7 +49,7 @@ CHANNEL: Final = "api"
 _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 
-async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Response:
+async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) -> Response:
     """Return a page of requests."""
     query = asked.query
     if query.cursor is not None:
@@ -66,7 +66,7 @@ async def list_approvals(asked: Asked[ApprovalsQuery, None], api: Api) -> Respon
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
 
-async def show_approval(asked: Asked[None, None], api: Api) -> Response:
+async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Return one request."""
     row = await api.port(approvals.show, asked.path["approval_id"])
     shown = record(
@@ -83,7 +83,7 @@ async def show_approval(asked: Asked[None, None], api: Api) -> Response:
     return answer(shown)
 
 
-async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
+async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Response:
     """Agree to a request."""
     body = asked.body
     edited = None
@@ -101,7 +101,7 @@ async def approve_approval(asked: Asked[None, Approve], api: Api) -> Response:
     return await _decide(asked, api, wish)
 
 
-async def deny_approval(asked: Asked[None, Deny], api: Api) -> Response:
+async def deny_approval(asked: CheckedRequest[None, Deny], api: Api) -> Response:
     """Say no to a request."""
     if not asked.body.reason.strip():
         raise InvalidValueError("reason is empty: whoever asked is told why")
@@ -115,10 +115,10 @@ async def deny_approval(asked: Asked[None, Deny], api: Api) -> Response:
     return await _decide(asked, api, wish)
 
 
-async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
+async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Response:
     """Decide several requests, all or none."""
     body, person = asked.body, _person(asked)
-    is_approved = body.decision is Answer.APPROVE
+    is_approved = body.decision is BatchAnswer.APPROVE
     seen = {each.id: bytes.fromhex(each.digest) for each in body.approvals}
     if not 0 < len(seen) == len(body.approvals) <= BATCH_MAX:
         raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
@@ -157,7 +157,7 @@ async def decide_approvals(asked: Asked[None, Batch], api: Api) -> Response:
     return await mutate(asked, api, work, operation=f"approvals.{body.decision}", request=request)
 
 
-async def link_approval(asked: Asked[None, None], api: Api) -> Response:
+async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Make a link; run again, it makes another one."""
     approval_id = asked.path["approval_id"]
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -174,19 +174,19 @@ async def link_approval(asked: Asked[None, None], api: Api) -> Response:
     return answer(made, status=201)
 
 
-async def _decide(asked: Asked[None, Any], api: Api, wish: Wish) -> Response:
+async def _decide(asked: CheckedRequest[None, Any], api: Api, wish: Wish) -> Response:
     person = _person(asked)
 
     async def work(db: Database) -> Decided:
         ruling = await deciding.decide(db, wish, person)
         return Decided(id=wish.approval_id, outcome=ruling.outcome, agreed=ruling.agreed_count)
 
-    verb = Answer.APPROVE if wish.is_approved else Answer.DENY
+    verb = BatchAnswer.APPROVE if wish.is_approved else BatchAnswer.DENY
     request = attrs.asdict(wish)
     return await mutate(asked, api, work, operation=f"approvals.{verb}", request=request)
 
 
-def _person(asked: Asked[None, Any]) -> Person:
+def _person(asked: CheckedRequest[None, Any]) -> Person:
     return Person(
         name=asked.principal.name,
         credential=asked.principal.credential,

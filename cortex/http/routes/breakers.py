@@ -12,7 +12,7 @@ from cortex.domain.breaker_past import ERRORS_MAX
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Method, Route, answer
@@ -74,7 +74,7 @@ class BreakerRow:
 
 
 @attrs.frozen(kw_only=True)
-class Breakers:
+class BreakerList:
     """Breakers: those that are not closed first, then the newest changes."""
 
     breakers: list[BreakerRow]
@@ -100,12 +100,12 @@ class BreakerHold(BreakerAct):
     )
 
 
-async def list_breakers(asked: Asked[BreakersQuery, None], api: Api) -> Response:
+async def list_breakers(asked: CheckedRequest[BreakersQuery, None], api: Api) -> Response:
     """List breakers."""
     return answer(await _told(api, limit=asked.query.limit))
 
 
-async def open_breaker(asked: Asked[None, BreakerHold], api: Api) -> Response:
+async def open_breaker(asked: CheckedRequest[None, BreakerHold], api: Api) -> Response:
     """Hold a breaker open for some time, or until somebody closes it."""
     name, for_s = asked.body.name, asked.body.for_s
     if safe(name) != name:
@@ -113,13 +113,13 @@ async def open_breaker(asked: Asked[None, BreakerHold], api: Api) -> Response:
     return await _force(asked, api, store.force_open, **({} if for_s is None else {"for_s": for_s}))
 
 
-async def close_breaker(asked: Asked[None, BreakerAct], api: Api) -> Response:
+async def close_breaker(asked: CheckedRequest[None, BreakerAct], api: Api) -> Response:
     """Close a breaker now and forget its failures."""
     return await _force(asked, api, store.close)
 
 
 async def _force(
-    asked: Asked[None, Any], api: Api, act: Callable[..., Awaitable[object]], **how: float
+    asked: CheckedRequest[None, Any], api: Api, act: Callable[..., Awaitable[object]], **how: float
 ) -> Response:
     """Act once, and tell how the breaker stands now."""
     name, by, reason = asked.body.name, asked.principal.name, asked.body.reason
@@ -134,9 +134,9 @@ async def _force(
     return answer(await _told(api, name=name, limit=1), headers=headers_of(done))
 
 
-async def _told(api: Api, **which: Any) -> Breakers:
+async def _told(api: Api, **which: Any) -> BreakerList:
     rows = await api.port(with_past, await api.port(store.page, **which))
-    return Breakers(breakers=[_row(row) for row in rows])
+    return BreakerList(breakers=[_row(row) for row in rows])
 
 
 def _row(row: Mapping[str, Any]) -> BreakerRow:
@@ -156,7 +156,7 @@ def _act(path: str, handle: Handler, body: type, summary: str, *refuses: int) ->
         role=Role.OPERATOR,
         summary=summary,
         body=body,
-        answers={200: Breakers},
+        answers={200: BreakerList},
         refuses=refuses,
         takes_key=True,
     )
@@ -170,7 +170,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="List circuit breakers, those that are not closed first.",
         query=BreakersQuery,
-        answers={200: Breakers},
+        answers={200: BreakerList},
     ),
     _act(
         "/v1/breakers/open",

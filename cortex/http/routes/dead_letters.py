@@ -7,18 +7,18 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.dead_letter import UNRESOLVED, Cause, LetterState, prospect
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, FailureCause, prospect
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
 from cortex.domain.timeouts import parse_span
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record, text, told
 from cortex.http.routes.jobs import ATTEMPTS_MAX, Attempt
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import LetterFilter
+from cortex.store.dead_letters import DeadLetterFilter
 
 NAME_MAX: Final = 200
 LETTER: Final = "/v1/dead-letters/{job_id}"
@@ -31,7 +31,7 @@ def name_field(doc: str) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class LetterChoice:
+class DeadLetterChoice:
     """Which letters: all that is given must hold."""
 
     fingerprint: str | None = text(
@@ -49,9 +49,9 @@ class LetterChoice:
         doc="that failed at most so long ago: 90s, 15m, 2h, 3d", length_max=8, default=None
     )
 
-    def as_filter(self, states: tuple[LetterState, ...] = UNRESOLVED) -> LetterFilter:
+    def as_filter(self, states: tuple[DeadLetterState, ...] = UNRESOLVED) -> DeadLetterFilter:
         """Return what the store takes. Raises `UsageError` for a time that is none."""
-        return LetterFilter(
+        return DeadLetterFilter(
             fingerprint=self.fingerprint,
             type=self.type,
             code=self.code,
@@ -64,22 +64,22 @@ class LetterChoice:
 
 
 @attrs.frozen(kw_only=True)
-class LetterErrorsQuery(LetterChoice):
+class DeadLetterErrorsQuery(DeadLetterChoice):
     """Which errors, that which came last first."""
 
-    state: list[LetterState] = told(doc="[OPEN, ESCALATED]", factory=list)
+    state: list[DeadLetterState] = told(doc="[OPEN, ESCALATED]", factory=list)
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
-class LettersQuery(LetterErrorsQuery):
+class DeadLettersQuery(DeadLetterErrorsQuery):
     """Which letters, the newest first."""
 
     cursor: str | None = cursor_field()
 
 
 @attrs.frozen(kw_only=True)
-class LetterError:
+class DeadLetterError:
     """What letters have in common."""
 
     fingerprint: str
@@ -95,7 +95,7 @@ class LetterError:
 
 
 @attrs.frozen(kw_only=True)
-class LetterGroup(LetterError):
+class DeadLetterGroup(DeadLetterError):
     """Letters with the same error; what is told besides is of the newest one."""
 
     count: int
@@ -107,20 +107,20 @@ class LetterGroup(LetterError):
 
 
 @attrs.frozen(kw_only=True)
-class LetterGroups:
+class DeadLetterGroups:
     """Errors, that which came last first."""
 
-    errors: list[LetterGroup]
+    errors: list[DeadLetterGroup]
 
 
 @attrs.frozen(kw_only=True)
-class Letter(LetterError):
+class DeadLetter(DeadLetterError):
     """A failed job."""
 
     job_id: UUID
     lineage_id: UUID
     tenant: str
-    state: LetterState
+    state: DeadLetterState
     created_at: datetime
     triaged_at: datetime | None
     resolved_at: datetime | None
@@ -131,15 +131,15 @@ class Letter(LetterError):
 
 
 @attrs.frozen(kw_only=True)
-class Letters:
+class DeadLetters:
     """A page of letters, the newest first."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     next_cursor: str | None = told(doc="of the next page; null: there are no more")
 
 
 @attrs.frozen(kw_only=True)
-class ShownLetter(Letter):
+class ShownDeadLetter(DeadLetter):
     """A failed job, and all that tells why."""
 
     agent_version: int | None
@@ -164,31 +164,35 @@ class ShownLetter(Letter):
     attempts: list[Attempt] = told(doc=f"those that ended early, the first {ATTEMPTS_MAX}")
 
 
-async def list_letter_errors(asked: Asked[LetterErrorsQuery, None], api: Api) -> Response:
+async def list_letter_errors(
+    asked: CheckedRequest[DeadLetterErrorsQuery, None], api: Api
+) -> Response:
     """List errors, each with its count and its newest letter."""
     rows = await api.port(dead_letters.groups, _which(asked.query), limit=asked.query.limit)
     return answer(
-        LetterGroups(errors=[record(LetterGroup, row, on_retry=_on_retry(row)) for row in rows])
+        DeadLetterGroups(
+            errors=[record(DeadLetterGroup, row, on_retry=_on_retry(row)) for row in rows]
+        )
     )
 
 
-async def list_letters(asked: Asked[LettersQuery, None], api: Api) -> Response:
+async def list_letters(asked: CheckedRequest[DeadLettersQuery, None], api: Api) -> Response:
     """List letters one by one."""
     query = asked.query
     rows = await api.port(
         dead_letters.page, _which(query), before=id_of(query.cursor), limit=query.limit + 1
     )
-    found = [record(Letter, row, on_retry=_on_retry(row)) for row in rows[: query.limit]]
+    found = [record(DeadLetter, row, on_retry=_on_retry(row)) for row in rows[: query.limit]]
     next_cursor = cursor_of(found[-1].job_id) if len(rows) > query.limit else None
-    return answer(Letters(letters=found, next_cursor=next_cursor))
+    return answer(DeadLetters(letters=found, next_cursor=next_cursor))
 
 
-async def show_letter(asked: Asked[None, None], api: Api) -> Response:
+async def show_letter(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Tell why a job failed."""
     row = await api.port(dead_letters.show, asked.path["job_id"])
     attempts = await api.port(jobs.attempts, asked.path["job_id"], limit=ATTEMPTS_MAX)
     shown = record(
-        ShownLetter,
+        ShownDeadLetter,
         row,
         on_retry=_on_retry(row),
         attempts=[record(Attempt, each) for each in attempts],
@@ -196,14 +200,14 @@ async def show_letter(asked: Asked[None, None], api: Api) -> Response:
     return answer(shown)
 
 
-def _which(query: LetterErrorsQuery) -> LetterFilter:
+def _which(query: DeadLetterErrorsQuery) -> DeadLetterFilter:
     return query.as_filter(tuple(query.state) or UNRESOLVED)
 
 
 def _on_retry(row: dict[str, Any]) -> str:
-    state = LetterState(row.get("state", LetterState.OPEN))
+    state = DeadLetterState(row.get("state", DeadLetterState.OPEN))
     if state.is_unresolved:
-        return prospect(Cause.of(row), step=row["step"])
+        return prospect(FailureCause.of(row), step=row["step"])
     return f"was {state.value.lower()} by {row['resolved_by']}"
 
 
@@ -214,8 +218,8 @@ ROUTES: Final = (
         handle=list_letters,
         role=Role.VIEWER,
         summary="List dead letters, the newest first.",
-        query=LettersQuery,
-        answers={200: Letters},
+        query=DeadLettersQuery,
+        answers={200: DeadLetters},
     ),
     Route(
         method=Method.GET,
@@ -223,8 +227,8 @@ ROUTES: Final = (
         handle=list_letter_errors,
         role=Role.VIEWER,
         summary="List the errors of dead letters, with their counts.",
-        query=LetterErrorsQuery,
-        answers={200: LetterGroups},
+        query=DeadLetterErrorsQuery,
+        answers={200: DeadLetterGroups},
     ),
     Route(
         method=Method.GET,
@@ -233,7 +237,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="Tell why a job failed, and what would come of a retry.",
         params=LETTER_PARAMS,
-        answers={200: ShownLetter},
+        answers={200: ShownDeadLetter},
         refuses=(404,),
     ),
 )

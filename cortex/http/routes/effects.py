@@ -14,7 +14,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
@@ -87,7 +87,7 @@ class Effect(EffectRow):
     result: Any = told(doc="what it returned, as far as that is known")
 
 
-async def list_effects(asked: Asked[EffectsQuery, None], api: Api) -> Response:
+async def list_effects(asked: CheckedRequest[EffectsQuery, None], api: Api) -> Response:
     """List effects."""
     query = asked.query
     rows = await api.port(
@@ -103,7 +103,7 @@ async def list_effects(asked: Asked[EffectsQuery, None], api: Api) -> Response:
     return answer(Effects(effects=found, next_cursor=next_cursor))
 
 
-async def show_effect(asked: Asked[None, None], api: Api) -> Response:
+async def show_effect(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Show an effect."""
     row = await api.port(store.show, asked.path["effect_id"])
     result = row["output"] if row["result"] is None else row["result"]
@@ -142,7 +142,7 @@ class EffectResolved:
     job_goes_on: bool = told(doc="its job waited for this, and goes on")
 
 
-async def resolve_effect(asked: Asked[None, EffectResolve], api: Api) -> Response:
+async def resolve_effect(asked: CheckedRequest[None, EffectResolve], api: Api) -> Response:
     """Record what a person says of an unknown effect."""
     effect_id, by, body = asked.path["effect_id"], asked.principal.name, asked.body
     result = _result(body)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cortex.domain.timeouts import parse_span
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import record, text, told, whole
@@ -75,7 +75,7 @@ class Facts:
     next_before: int | None = told(doc="the next page is `before` this one; null: there is none")
 
 
-async def list_facts(asked: Asked[FactsQuery, None], api: Api) -> Response:
+async def list_facts(asked: CheckedRequest[FactsQuery, None], api: Api) -> Response:
     """List facts."""
     query = asked.query
     rows = await api.port(

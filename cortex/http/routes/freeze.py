@@ -8,7 +8,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Method, Route, answer
 from cortex.http.framework.shape import record, told
@@ -35,23 +35,23 @@ class FreezeAct:
     reason: str = reason_field()
 
 
-async def show_freeze(_: Asked[None, None], api: Api) -> Response:
+async def show_freeze(_: CheckedRequest[None, None], api: Api) -> Response:
     """Tell whether effects are frozen."""
     return answer(record(Freeze, await api.port(store.frozen)))
 
 
-async def freeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
+async def freeze_effects(asked: CheckedRequest[None, FreezeAct], api: Api) -> Response:
     """Let no effect begin."""
     return await _freeze(asked, api, store.freeze)
 
 
-async def unfreeze_effects(asked: Asked[None, FreezeAct], api: Api) -> Response:
+async def unfreeze_effects(asked: CheckedRequest[None, FreezeAct], api: Api) -> Response:
     """Let effects begin again."""
     return await _freeze(asked, api, store.unfreeze)
 
 
 async def _freeze(
-    asked: Asked[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
+    asked: CheckedRequest[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
 ) -> Response:
     by, reason = asked.principal.name, asked.body.reason
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.job_feed import START, EventKind, JobEvent, Position
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked, Feed
+from cortex.http.framework.api import Api, CheckedRequest, Feed
 from cortex.http.framework.route import Method, Route
 from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
@@ -45,7 +45,7 @@ _NAMES: Final = {
 }
 
 
-async def events_of_job(asked: Asked[None, None], api: Api) -> Response:
+async def events_of_job(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Follow a job until it has ended, its reader has left, or the pod drains."""
     job_id = asked.path["job_id"]
     seen = asked.request.headers.get("last-event-id", "")
@@ -62,7 +62,7 @@ async def events_of_job(asked: Asked[None, None], api: Api) -> Response:
     return Streamed(write_events, turns=api.turns, media_type=MEDIA, headers=HEADERS)
 
 
-async def _knows_all(asked: Asked[None, None], api: Api, after: Position) -> bool:
+async def _knows_all(asked: CheckedRequest[None, None], api: Api, after: Position) -> bool:
     """Whether the job has ended, and nothing happened after this position."""
     place = (asked.path["job_id"], after)
     happened = (await api.port(feeds.since, [place])).get(place)
@@ -71,7 +71,7 @@ async def _knows_all(asked: Asked[None, None], api: Api, after: Position) -> boo
     return happened.is_over and not (happened.history or happened.attempts or happened.steps)
 
 
-async def _pass_on(feed: Feed, write: Write, asked: Asked[None, None], api: Api) -> None:
+async def _pass_on(feed: Feed, write: Write, asked: CheckedRequest[None, None], api: Api) -> None:
     """Write what comes until it ends; a reader that does not take it holds up the feed.
 
     Who asked is looked at again before each piece of news: a stream outlives many a token.

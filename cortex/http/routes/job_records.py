@@ -14,7 +14,7 @@ from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.limits import MIB
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import record, told, whole
@@ -62,7 +62,7 @@ class History:
     )
 
 
-async def list_history(asked: Asked[HistoryQuery, None], api: Api) -> Response:
+async def list_history(asked: CheckedRequest[HistoryQuery, None], api: Api) -> Response:
     """Tell how a job went from state to state."""
     job_id, limit = asked.path["job_id"], asked.query.limit
     rows = await api.port(jobs.history, job_id, after=asked.query.after, limit=limit + 1)
@@ -109,7 +109,7 @@ class Steps:
     )
 
 
-async def list_steps(asked: Asked[StepsQuery, None], api: Api) -> Response:
+async def list_steps(asked: CheckedRequest[StepsQuery, None], api: Api) -> Response:
     """Tell what a job has done so far."""
     job_id, query = asked.path["job_id"], asked.query
     rows: Sequence[StepRow]

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import JobState
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.leaving import until_left
 from cortex.http.framework.problem import Problem, response_of
 from cortex.http.framework.route import Method, Route, answer
@@ -72,7 +72,7 @@ class JobProblem(Problem):
     cancel_reason: str | None = None
 
 
-async def result_of_job(asked: Asked[ResultQuery, None], api: Api) -> Response:
+async def result_of_job(asked: CheckedRequest[ResultQuery, None], api: Api) -> Response:
     """Wait until the job has ended, the time is over, the client has left, or the pod drains."""
     job_id = asked.path["job_id"]
     is_drain_new = not api.pod.draining.is_set()

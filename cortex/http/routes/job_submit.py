@@ -25,7 +25,7 @@ from cortex.domain.token import Role
 from cortex.durable.codec import parse_payload
 from cortex.durable.crash_points import crash_point
 from cortex.http.folder import confine
-from cortex.http.framework.api import Api, Asked, PodView
+from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
@@ -79,7 +79,7 @@ class Submitted:
     id: UUID
 
 
-async def submit_job(asked: Asked[None, JobSubmission], api: Api) -> Response:
+async def submit_job(asked: CheckedRequest[None, JobSubmission], api: Api) -> Response:
     """Submit a job; under a key that was used, tell the id of that time."""
     new_id = api.chance.new_id()
     submission = await api.apart(partial(_submission, asked.body, new_id, api.pod), size=asked.size)

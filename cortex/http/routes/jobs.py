@@ -8,10 +8,10 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import TEXT_MAX, JobPlace, parse_filter
+from cortex.domain.job_filter import TEXT_MAX, JobCursor, parse_filter
 from cortex.domain.token import Role
 from cortex.domain.why_facts import WhyFacts
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, limit_field, place_of
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record, text, told
@@ -83,10 +83,10 @@ class Jobs:
     )
 
 
-async def list_jobs(asked: Asked[JobsQuery, None], api: Api) -> Response:
+async def list_jobs(asked: CheckedRequest[JobsQuery, None], api: Api) -> Response:
     """List the jobs that fit a filter."""
     which, cursor = parse_filter(asked.query.filter), asked.query.cursor
-    before = None if cursor is None else JobPlace(*place_of(cursor))
+    before = None if cursor is None else JobCursor(*place_of(cursor))
     found = await api.port(job_pages.page, which, before=before, limit=asked.query.limit)
     return answer(
         Jobs(
@@ -174,7 +174,7 @@ class ShownJob:
     changes: list[JobChange] = told(doc="what people changed about it: who, when and why")
 
 
-async def show_job(asked: Asked[None, None], api: Api) -> Response:
+async def show_job(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Show a job."""
     job_id = asked.path["job_id"]
     job = await api.port(jobs.show, job_id)
@@ -201,7 +201,7 @@ class JobWhy:
     facts: WhyFacts = told(doc="what the answer was made from")
 
 
-async def why_job(asked: Asked[None, None], api: Api) -> Response:
+async def why_job(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Say why a job is not running."""
     seen = await api.port(why_store.facts_of, asked.path["job_id"])
     found = rules.why(seen)

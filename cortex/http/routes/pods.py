@@ -12,7 +12,7 @@ from cortex.domain import drain
 from cortex.domain.confinement import Confinement
 from cortex.domain.drain import DrainPhase, Liveness, Trouble
 from cortex.domain.token import Role
-from cortex.http.framework.api import Api, Asked
+from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import record, told, whole
 from cortex.store import drains, pods
@@ -115,7 +115,7 @@ class Pods:
     now: datetime | None = told(doc="the database's time, to compare with; null without pods")
 
 
-async def list_pods(asked: Asked[PodsQuery, None], api: Api) -> Response:
+async def list_pods(asked: CheckedRequest[PodsQuery, None], api: Api) -> Response:
     """Return the pods."""
     rows = await api.port(drains.with_moved, await api.port(pods.page, ended=asked.query.ended))
     found = [record(Pod, row, moved=_moved(row.moved)) for row in rows]

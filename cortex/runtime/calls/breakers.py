@@ -21,7 +21,7 @@ import trio
 from cortex.actors.runner import Runner
 from cortex.domain.breaker import POLICIES, BreakerState, moved_on
 from cortex.postgres.bridge import Port
-from cortex.runtime.calls.breaker_line import Admission, Line, Shared
+from cortex.runtime.calls.breaker_handle import BreakerAdmission, BreakerContext, BreakerHandle
 from cortex.runtime.liveness.listener import BREAKER
 from cortex.store import breakers as store
 
@@ -33,8 +33,8 @@ FORGET_AFTER_S: Final = 86_400.0
 FORGET_BATCH: Final = 1000
 
 
-class Breakers(Runner):
-    """The runner; implements `cortex.durable.calls.Breakers`."""
+class BreakerRegistry(Runner):
+    """The runner; implements `cortex.durable.calls.CircuitBreakers`."""
 
     name = "breakers"
     failure = "breakers not looked at"
@@ -52,10 +52,10 @@ class Breakers(Runner):
         """`on_opened` is told which breaker a call of this pod has opened."""
         super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
-        self._shared = Shared(
+        self._shared = BreakerContext(
             port=port, pod_id=pod_id, rng=rng, wake=self.wake, on_opened=on_opened
         )
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, BreakerHandle] = {}
         self._forget_at = float("-inf")
 
     def states(self) -> dict[str, BreakerState]:
@@ -87,7 +87,7 @@ class Breakers(Runner):
         await self._forget()
 
     @asynccontextmanager
-    async def admit(self, name: str) -> AsyncGenerator[Admission, None]:
+    async def admit(self, name: str) -> AsyncGenerator[BreakerAdmission, None]:
         """Wait for leave to call; entering raises `Suspended` while the breaker is open.
 
         Waits in order of coming while others have not been answered yet. Raises `UsageError` for a
@@ -105,9 +105,9 @@ class Breakers(Runner):
         finally:
             line.call_count -= 1
 
-    def _line(self, name: str) -> Line:
+    def _line(self, name: str) -> BreakerHandle:
         if name not in self._lines:
-            self._lines[name] = Line(name, self._shared)
+            self._lines[name] = BreakerHandle(name, self._shared)
         return self._lines[name]
 
     async def _forget(self) -> None:

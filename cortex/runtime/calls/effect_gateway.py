@@ -12,22 +12,22 @@ import structlog
 
 from cortex.actors.backoff import retry_while_unavailable
 from cortex.domain.approval import Decided
-from cortex.domain.job import EffectIntent, EffectTold, Intended
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import approvals
 
 _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
-class Desk:
+class StoreEffectGateway:
     """What the contexts of a pod's jobs do outside their record goes through it."""
 
     port: Port
     committer: Committer
-    standing: Standing
+    standing: SelfFence
     new_id: Callable[[], UUID]
     rng: random.Random
 
@@ -38,11 +38,11 @@ class Desk:
         """
         await self.standing.until_it_may_begin(call_s)
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave to call. Raises `LeaseLost`."""
         return await self.committer.intend(intent)
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
         await self.committer.record(operation)
 

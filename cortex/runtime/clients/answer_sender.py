@@ -25,7 +25,7 @@ import trio
 
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
-from cortex.domain.answer_text import AnswerPiece, LookHint, Message, payloads
+from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
@@ -171,7 +171,7 @@ class AnswerSender:
                 messages += pieces
         state = (lease, 0 if progress is None else progress.checkpoint_seq)
         if state != job.state:
-            messages.append(LookHint(job_id))
+            messages.append(PollHint(job_id))
         return _News(job, job.asked_at, state, sent, messages)
 
     async def _send(self) -> None:

@@ -20,7 +20,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from cortex.domain.answer_text import AnswerPiece, AnswerReader, LookHint, Message
+from cortex.domain.answer_text import AnswerPiece, AnswerReader, Message, PollHint
 from cortex.domain.errors import CortexError, NotFoundError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import (
@@ -32,7 +32,7 @@ from cortex.domain.job_feed import (
     events_after,
 )
 from cortex.postgres.bridge import Port
-from cortex.runtime.clients.polling import Looks
+from cortex.runtime.clients.poller import Poller
 from cortex.store import feed
 
 FEEDS_MAX: Final = 1_000
@@ -133,7 +133,7 @@ class JobFeeds:
         self._unwatch = unwatch
         self._feeds: dict[UUID, list[Feed]] = {}
         self._count = 0
-        self.looks = Looks()
+        self.looks = Poller()
         self._is_cut_off = False
 
     def __len__(self) -> int:
@@ -174,7 +174,7 @@ class JobFeeds:
             case AnswerPiece():
                 for each in feeds:
                     each.say(message)
-            case LookHint():
+            case PollHint():
                 self.looks.hint()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -23,7 +23,7 @@ from cortex.actors.reply import Reply
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job_feed import JobState
 from cortex.postgres.bridge import Port
-from cortex.runtime.clients.polling import Looks
+from cortex.runtime.clients.poller import Poller
 from cortex.store import feed
 from cortex.store.feed import Results
 
@@ -56,7 +56,7 @@ class ResultWaiters:
         self._port = port
         self._waiting: dict[UUID, dict[_Waiter, None]] = {}
         self._count = 0
-        self.looks = Looks()
+        self.looks = Poller()
         self._is_cut_off = False
 
     def __len__(self) -> int:

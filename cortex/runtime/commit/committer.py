@@ -31,9 +31,9 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.job import (
     EffectIntent,
-    EffectTold,
+    EffectReport,
     Finish,
-    Intended,
+    IntentReply,
     NumberedStep,
     Operation,
     Release,
@@ -42,7 +42,7 @@ from cortex.domain.job import (
 )
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
-from cortex.runtime.commit.locked_out import LockedOut
+from cortex.runtime.commit.blocked_operations import BlockedOperations
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.store import effects, jobs, steps, tasks
 
@@ -84,7 +84,7 @@ class Committer:
         self._rng = rng
         self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
         self._closing = trio.Event()
-        self._locked_out: LockedOut[Entry] = LockedOut()
+        self._locked_out: BlockedOperations[Entry] = BlockedOperations()
         self.is_held_up = False
         """What is done cannot be written just now: nothing more is to be begun."""
 
@@ -96,7 +96,7 @@ class Committer:
         """
         await self._answer(Entry(operation))
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for leave to call something outside; raises as `record`.
 
         After `trio.Cancelled` the intent may or may not be in the ledger: the next attempt sees.
@@ -104,7 +104,7 @@ class Committer:
         """
         entry = Entry(intent)
         try:
-            answer: Intended = await self._answer(entry)
+            answer: IntentReply = await self._answer(entry)
         except trio.Cancelled:
             entry.is_left = True
             raise
@@ -175,7 +175,7 @@ class Committer:
             for portion in _portions(round_):
                 await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
         intents = [entry for entry in batch if isinstance(entry.operation, EffectIntent)]
-        failed = [entry for entry in batch if isinstance(entry.operation, EffectTold)]
+        failed = [entry for entry in batch if isinstance(entry.operation, EffectReport)]
         for portion in _portions(intents):
             await self._settle(portion, partial(self._intend, failed))
         if failed:
@@ -313,7 +313,7 @@ class Committer:
                 failed.append(Entry(_uncalled(operation, answer)))
 
     async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
-        operations = [e.operation for e in group if isinstance(e.operation, EffectTold)]
+        operations = [e.operation for e in group if isinstance(e.operation, EffectReport)]
         crash_point("before_outcome")
         recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
         crash_point("after_outcome")
@@ -364,9 +364,9 @@ def _lost(job_id: UUID) -> LeaseLost:
     return LeaseLost(f"job {job_id} is owned by another attempt")
 
 
-def _uncalled(intent: EffectIntent, answer: Intended) -> EffectTold:
+def _uncalled(intent: EffectIntent, answer: IntentReply) -> EffectReport:
     why = "its attempt ended before the call began"
-    return EffectTold(lease=intent.lease, id=answer.id, is_applied=False, why=why, result=None)
+    return EffectReport(lease=intent.lease, id=answer.id, is_applied=False, why=why, result=None)
 
 
 def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
@@ -414,7 +414,7 @@ def _size(operation: Operation) -> int:
             return len(operation.result or "")
         case Suspend():
             return sum(len(request.arguments) for request in operation.requests)
-        case Release() | EffectTold():
+        case Release() | EffectReport():
             return 0
 
 

@@ -29,7 +29,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
     EffectIntent,
-    EffectTold,
+    EffectReport,
     Finish,
     OpenEffect,
     Operation,
@@ -54,9 +54,9 @@ from cortex.durable.progress import (
 )
 from cortex.durable.tally import Tally
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.forge import GONE_WITHIN_S, Forge, Runner
+from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
-from cortex.runtime.isolation.wire import WAITING_MAX, Line, fields_of, plain, shaped
+from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
 from cortex.runtime.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
@@ -86,7 +86,7 @@ _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
-class Died:
+class RunnerDied:
     """A runner died while its job ran."""
 
     status: int | None
@@ -102,7 +102,7 @@ class Died:
 
 
 @attrs.frozen
-class Reported:
+class AttemptReport:
     """How an attempt ended in its runner."""
 
     operation: Operation | None
@@ -112,7 +112,7 @@ class Reported:
 
 
 @attrs.frozen
-class Recorded:
+class RecordedSteps:
     """What the record holds of a job when an attempt begins."""
 
     steps: Sequence[Step]
@@ -135,7 +135,7 @@ class Isolation:
 
     def __init__(
         self,
-        forge: Forge,
+        forge: ForkServer,
         *,
         slots: int,
         memory_mb: int,
@@ -147,8 +147,8 @@ class Isolation:
         self._grown_kb_max = memory_mb * 1024 // 2
         self._committer = committer
         self._running = running
-        self._idle: list[tuple[Runner, float]] = []
-        self._at_work: set[Line] = set()
+        self._idle: list[tuple[RunnerProcess, float]] = []
+        self._at_work: set[Channel] = set()
 
     @property
     def slots(self) -> int:
@@ -183,17 +183,17 @@ class Isolation:
         claim: Claim,
         job: RunningJob,
         tally: Tally,
-        recorded: Recorded,
+        recorded: RecordedSteps,
         *,
         services: Services,
         policies: Policies,
-    ) -> Reported | Died:
+    ) -> AttemptReport | RunnerDied:
         """Run one attempt in a runner. Raises `UnavailableError` when there is none.
 
         When it is cancelled, the job is asked to end, and its process is killed after `STOP_S`.
         """
         runner = await self._lend(is_fresh=claim.process_deaths > 0)
-        line = Line(runner.stream)
+        line = Channel(runner.stream)
         hosted = _Hosted(
             claim=claim,
             job=job,
@@ -227,9 +227,9 @@ class Isolation:
             self._at_work.discard(line)
             with trio.CancelScope(shield=True):  # bounded by `kill`
                 died = await self._give_back(runner, hosted)
-        return died or Reported(hosted.operation, hosted.error)
+        return died or AttemptReport(hosted.operation, hosted.error)
 
-    async def _lend(self, *, is_fresh: bool) -> Runner:
+    async def _lend(self, *, is_fresh: bool) -> RunnerProcess:
         while self._idle and not is_fresh:
             runner, _ = self._idle.pop()
             if not runner.gone.is_set():
@@ -237,7 +237,7 @@ class Isolation:
             runner.stream.socket.close()
         return await self._forge.fork()
 
-    async def _give_back(self, runner: Runner, hosted: "_Hosted") -> Died | None:
+    async def _give_back(self, runner: RunnerProcess, hosted: "_Hosted") -> RunnerDied | None:
         """Keep a runner that behaves; say how it died if it did so by itself."""
         if hosted.has_ended and not hosted.is_broken:
             is_worn = runner.jobs_count >= JOBS_MAX or hosted.grown_kb > self._grown_kb_max
@@ -252,7 +252,7 @@ class Isolation:
             raise UnavailableError("a runner ended before its job began")
         if hosted.is_broken:
             await self._forge.kill(runner)
-            return None if hosted.has_ended else Died(None, 0)
+            return None if hosted.has_ended else RunnerDied(None, 0)
         if not hosted.is_gone:  # stopped, and has not ended in time
             _log.warning("runner killed", job=str(hosted.claim.lease.job_id), ignored_for_s=STOP_S)
             await self._forge.kill(runner)
@@ -263,7 +263,7 @@ class Isolation:
         if runner.exit is None:
             raise UnavailableError("the process that forks runners is gone")
         await trio.sleep(DEATH_PAUSE_S)
-        return Died(runner.exit.status, runner.exit.rss_kb)
+        return RunnerDied(runner.exit.status, runner.exit.rss_kb)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -273,8 +273,8 @@ class _Hosted:
     claim: Claim
     job: RunningJob
     tally: Tally
-    recorded: Recorded
-    line: Line
+    recorded: RecordedSteps
+    line: Channel
     committer: Committer
     services: Services
     policies: Policies
@@ -455,7 +455,7 @@ class _Hosted:
 
     async def _do_tell_effect(self, *, operation: Any) -> None:
         given = {**operation, "lease": plain(self.claim.lease)}
-        await self.services.desk.record(shaped(given, EffectTold))
+        await self.services.desk.record(shaped(given, EffectReport))
 
     async def _do_intend(self, *, intent: Any) -> Any:
         given = {**intent, "lease": plain(self.claim.lease)}

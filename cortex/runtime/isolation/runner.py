@@ -24,9 +24,9 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
     EffectIntent,
-    EffectTold,
+    EffectReport,
     Finish,
-    Intended,
+    IntentReply,
     JobStatus,
     Lease,
     OpenEffect,
@@ -40,11 +40,11 @@ from cortex.durable.attempt import JobLimits, Services, Tools
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
-from cortex.durable.journal import Journal, Leave, Outcome
+from cortex.durable.journal import Journal, LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
-from cortex.runtime.isolation.forge import limit_cpu
-from cortex.runtime.isolation.wire import Line, plain, shaped
+from cortex.runtime.isolation.fork_server import limit_cpu
+from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.jobs.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class _Runner:
 
     async def run(self, connection: socket.socket) -> None:
         connection.setblocking(False)  # noqa: FBT003 -- as the library has it
-        line = Line(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
+        line = Channel(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(line.write)
             while (message := await line.receive()) is not None:
@@ -117,7 +117,7 @@ class _Runner:
             # Without its pod nothing may go on, whatever a job shields.
             os._exit(0)
 
-    async def _attempt(self, line: Line, message: dict[str, Any]) -> None:
+    async def _attempt(self, line: Channel, message: dict[str, Any]) -> None:
         """Run one attempt and say how it ended."""
         limit_cpu(self._parts.cpu_s)
         claim = shaped(message["claim"], Claim)
@@ -147,11 +147,13 @@ class _Runner:
                 return
         await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
 
-    async def _handle(self, line: Line, claim: Claim, message: dict[str, Any]) -> Any:
+    async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> Any:
         job_type = self._parts.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
         remote = _Remote(line, self._chance)
-        leave = Leave(is_asked=lambda: self._is_leaving, hand_back=lambda: line.say(tell="leave"))
+        leave = LeaveRequest(
+            is_asked=lambda: self._is_leaving, hand_back=lambda: line.say(tell="leave")
+        )
         journal = Journal(
             claim.lease,
             remote,
@@ -182,7 +184,7 @@ class _Runner:
         return result
 
     async def _failed(
-        self, line: Line, claim: Claim, error: BaseException, *, ran_s: float
+        self, line: Channel, claim: Claim, error: BaseException, *, ran_s: float
     ) -> None:
         found = leaves(error)
         if any(isinstance(leaf, MemoryError) for leaf in found):
@@ -213,7 +215,7 @@ class _Runner:
             else {"key": timed_out.step.key, "failure": plain(timed_out.failure)},
         )
 
-    def _say_end(self, line: Line, ending: Operation | None, **told: Any) -> None:
+    def _say_end(self, line: Channel, ending: Operation | None, **told: Any) -> None:
         name = None if ending is None else type(ending).__name__
         grown_kb = _most_held_kb() - self._most_kb
         operation = None if ending is None else plain(ending)
@@ -223,7 +225,7 @@ class _Runner:
 class _Remote:
     """What a pod lends to the contexts of its jobs, asked for over the line."""
 
-    def __init__(self, line: Line, chance: Chance) -> None:
+    def __init__(self, line: Channel, chance: Chance) -> None:
         self._line = line
         self._chance = chance
 
@@ -233,11 +235,11 @@ class _Remote:
 
     @property
     def new_id(self) -> Callable[[], UUID]:
-        """See `Desk.new_id`."""
+        """See `EffectGateway.new_id`."""
         return self._chance.new_id
 
-    async def record(self, operation: StepDone | EffectTold) -> None:
-        """See `Recorder.record` and `Desk.record`."""
+    async def record(self, operation: StepDone | EffectReport) -> None:
+        """See `Recorder.record` and `EffectGateway.record`."""
         is_step = isinstance(operation, StepDone)
         await self._line.call("record" if is_step else "tell_effect", operation=plain(operation))
         if isinstance(operation, StepDone):
@@ -250,22 +252,22 @@ class _Remote:
         return kept
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """See `Desk.until_it_may_begin`."""
+        """See `EffectGateway.until_it_may_begin`."""
         await self._line.call("may_begin", call_s=call_s)
 
-    async def intend(self, intent: EffectIntent) -> Intended:
-        """See `Desk.intend`."""
-        return shaped(await self._line.call("intend", intent=plain(intent)), Intended)
+    async def intend(self, intent: EffectIntent) -> IntentReply:
+        """See `EffectGateway.intend`."""
+        return shaped(await self._line.call("intend", intent=plain(intent)), IntentReply)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
-        """See `Desk.decision`: the pod knows the line."""
+        """See `EffectGateway.decision`: the pod knows the line."""
         found = await self._line.call("decision", key=key)
         return None if found is None else shaped(found, Decided)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """See `Models.respond`."""
         told = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
-        return shaped(told, Outcome)
+        return shaped(told, StepOutcome)
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         """See `AgentSpecs.spec`."""
@@ -314,7 +316,7 @@ class _Remote:
 
 @attrs.frozen
 class _Admission:
-    line: Line
+    line: Channel
     id: int
 
     def opened(self, *, idle_s: float) -> None:
@@ -333,7 +335,7 @@ class _Admission:
 class _Meter(Unmetered):
     """Has the pod measure what its jobs do here."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Channel) -> None:
         self._line = line
 
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:

@@ -72,7 +72,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, LeaseLost):
         return {"kind": "LeaseLost", "message": str(error)}
     if isinstance(error, Suspended):
-        return {"kind": "Suspended", "wish": plain(_Wish.of(error))}
+        return {"kind": "Suspended", "wish": plain(_PlainSuspended.of(error))}
     hint = error.hint if isinstance(error, CortexError) else None
     told = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
     return told | {"failure": plain(failure_of(error))}
@@ -86,7 +86,7 @@ def error_of(told: dict[str, Any]) -> BaseException:
     if told["kind"] == "LeaseLost":
         return LeaseLost(told["message"])
     if told["kind"] == "Suspended":
-        return shaped(told["wish"], _Wish).error()
+        return shaped(told["wish"], _PlainSuspended).error()
     failure = shaped(told["failure"], Failure)
     kind = _ours(told["kind"], CortexError) or RemoteError
     error = kind.__new__(kind)
@@ -106,7 +106,7 @@ class RemoteError(CortexError):
 
 
 @attrs.frozen(kw_only=True)
-class _Wish:
+class _PlainSuspended:
     """A `Suspended`, whose fields are no attrs of their own."""
 
     waiting_on: str
@@ -116,7 +116,7 @@ class _Wish:
     opened_s: float | None
 
     @classmethod
-    def of(cls, wish: Suspended) -> "_Wish":
+    def of(cls, wish: Suspended) -> "_PlainSuspended":
         return cls(**{field.name: getattr(wish, field.name) for field in attrs.fields(cls)})
 
     def error(self) -> Suspended:
@@ -135,7 +135,7 @@ def _ours(name: str, family: type[CortexError]) -> Any:
     return next(filter(None, (_ours(name, each) for each in family.__subclasses__())), None)
 
 
-class Line:
+class Channel:
     """One side of the talk. Whole frames only: a cancelled read loses nothing."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:

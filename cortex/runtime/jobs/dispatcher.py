@@ -32,7 +32,7 @@ from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 
 # --- How fast a pod claims again after an outage: a few jobs at first, then doubling.
@@ -45,7 +45,7 @@ FULL: Final = 1000
 """From here on a pod claims as much as it has room for: its usual number of slots."""
 
 
-class ClaimRamp:
+class ClaimSlowStart:
     """The claims that one pod may make by an instant of trio's clock; no outage: any number."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Dispatcher:
         tools: Sequence[str] = (),
         actors: JobActors,
         jobs_nursery: trio.Nursery,
-        standing: Standing,
+        standing: SelfFence,
         pacer: Pacer,
         poll_s: float,
     ) -> None:
@@ -122,10 +122,10 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
-        self._looks = OrphanLooks(apart_s=poll_s)
+        self._looks = OrphanScan(apart_s=poll_s)
         self._is_failing = False
         """The last claim failed, for whatever reason."""
-        self._ramp = ClaimRamp()
+        self._ramp = ClaimSlowStart()
         self._backoff = LoopBackoff(rng=actors.rng, backoff=Backoff(base_s=poll_s, cap_s=poll_s))
 
     def hint(self, *, promote: bool = False) -> None:
@@ -277,7 +277,7 @@ APART_S: Final = 30.0
 """Of the looks without a doubt: far below the threshold of a sweep, which would find them too."""
 
 
-class OrphanLooks:
+class OrphanScan:
     """The looks of one pod, by trio's clock."""
 
     def __init__(self, *, apart_s: float) -> None:

@@ -39,12 +39,12 @@ from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
-from cortex.durable.journal import Journal, Leave
+from cortex.durable.journal import Journal, LeaveRequest
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.isolation import Died, Isolation, Recorded, Reported
+from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RecordedSteps, RunnerDied
 from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.metrics.metrics import Metrics
@@ -154,7 +154,7 @@ class JobActors:
         self, isolation: Isolation, claim: Claim, job: RunningJob
     ) -> Operation | None:
         """Run the handler in a process of its own; return as `_ending` does."""
-        ended: Reported | Died | None = None
+        ended: AttemptReport | RunnerDied | None = None
         tally = Tally(())
         try:
             with job.scope:
@@ -166,7 +166,7 @@ class JobActors:
                     claim,
                     job,
                     tally,
-                    Recorded(known, left, partial(self._recall, claim.lease.job_id)),
+                    RecordedSteps(known, left, partial(self._recall, claim.lease.job_id)),
                     services=self.services,
                     policies=self.policies,
                 )
@@ -178,7 +178,7 @@ class JobActors:
         is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
         if ended is None or is_late:
             return await self._out_of_time(claim, job, None)
-        if isinstance(ended, Died):
+        if isinstance(ended, RunnerDied):
             return self._died(claim, job, tally, ended)
         operation = ended.operation
         is_completed = isinstance(operation, Finish) and operation.status is JobStatus.COMPLETED
@@ -188,7 +188,9 @@ class JobActors:
             await self.receipts.ended(claim, job, operation, ended.error)
         return operation
 
-    def _died(self, claim: Claim, job: RunningJob, tally: Tally, died: Died) -> Operation | None:
+    def _died(
+        self, claim: Claim, job: RunningJob, tally: Tally, died: RunnerDied
+    ) -> Operation | None:
         """Whoever ends the pod, or the job, may have ended its process: that is not counted."""
         if job.stop is not None or self.running.hands_back():
             return _stopped(claim, job.stop or Stop.HANDED_BACK)
@@ -238,7 +240,7 @@ class JobActors:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
         known, left = await self._recorded(claim)
-        leave = Leave(
+        leave = LeaveRequest(
             is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
         journal = Journal(

@@ -17,7 +17,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, together
-from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, Used, decide
+from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, UsedRetries, decide
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.failure_codes import FINAL
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
@@ -65,7 +65,7 @@ def ending_of(
 def _failed(
     claim: Claim, failure: Failure, backoff: Backoff, *, rng: random.Random, stack: str
 ) -> Operation:
-    used = Used(
+    used = UsedRetries(
         attempts_spent=claim.attempts_spent,
         max_attempts=claim.max_attempts,
         retry_count=claim.retry_count,

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from cortex.actors.backoff import SHORTAGE
-from cortex.domain.drain import Trouble, TroubleSeen
+from cortex.domain.drain import Trouble, TroubleReport
 from cortex.domain.errors import UnavailableError
 
 LOOK_S: Final = 1.0
@@ -71,13 +71,13 @@ class DatabaseWatch:
         self._is_loud = False
 
     @property
-    def seen(self) -> TroubleSeen | None:
+    def seen(self) -> TroubleReport | None:
         """What is wrong just now, as far as this pod can tell."""
         now = trio.current_time()
         trouble = self._trouble(now)
         if trouble is None:
             return None
-        return TroubleSeen(trouble, now - min(self._since, self._quiet_since, now))
+        return TroubleReport(trouble, now - min(self._since, self._quiet_since, now))
 
     def sent(self) -> None:
         """See `Watch.sent`."""

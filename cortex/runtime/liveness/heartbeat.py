@@ -1,6 +1,6 @@
 """Says that the pod lives: one statement per interval for the pod and all its jobs.
 
-Owns: one dedicated connection, the pod's session lock on it, and the pod's `Standing`.
+Owns: one dedicated connection, the pod's session lock on it, and the pod's `SelfFence`.
 Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
 Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
 `fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
@@ -25,7 +25,7 @@ from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.running import RunningJobs, Stop
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods
 from cortex.store.pods import Pod, Vitals
 
@@ -48,7 +48,7 @@ class Heartbeat:
         *,
         pod: Pod,
         running: RunningJobs,
-        standing: Standing,
+        standing: SelfFence,
         vitals: Callable[[], Vitals],
         interval_s: float,
         rng: random.Random,

@@ -25,12 +25,12 @@ import structlog
 import trio
 
 from cortex.actors.runner import Runner
-from cortex.domain.drain import TroubleSeen
+from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 
 OVERDUE_S: Final = 15.0
@@ -55,13 +55,13 @@ class Sweeper(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: Standing,
+        standing: SelfFence,
         zombie_s: float,
         sweep_s: float,
         batch_max: int,
         rng: random.Random,
         metrics: Metrics | None = None,
-        trouble: Callable[[], TroubleSeen | None] = lambda: None,
+        trouble: Callable[[], TroubleReport | None] = lambda: None,
     ) -> None:
         """`trouble`: what this pod's calls suffer from."""
         super().__init__(rng=rng, interval_s=sweep_s)

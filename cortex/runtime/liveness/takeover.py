@@ -25,7 +25,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from cortex.store.pods import Suspect
 
@@ -51,7 +51,7 @@ class TakeOver(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: Standing,
+        standing: SelfFence,
         look_s: float,
         settle_s: float,
         deaths_max: int,

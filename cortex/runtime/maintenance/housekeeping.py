@@ -15,8 +15,8 @@ from typing import Final
 
 from cortex.actors.runner import Runner
 from cortex.postgres.bridge import Port
-from cortex.store import budgets, dead_acts, idempotency, quotas, watches
-from cortex.store.budgets import Use
+from cortex.store import budgets, bulk_operations, idempotency, quotas, watches
+from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000
 ACTS_MAX: Final = 5
@@ -37,7 +37,7 @@ class Housekeeping(Runner):
     def __init__(self, port: Port, *, rng: random.Random, every_s: float) -> None:
         super().__init__(rng=rng, interval_s=every_s)
         self._port = port
-        self._after: Use | None = None
+        self._after: BudgetUse | None = None
 
     async def tick(self) -> float | None:
         """Delete one batch of each."""
@@ -50,7 +50,7 @@ class Housekeeping(Runner):
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        acts = await self._port(dead_acts.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
+        acts = await self._port(bulk_operations.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
         words = await self._port(watches.forget)
         is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
         is_behind = is_full or self._after is not None

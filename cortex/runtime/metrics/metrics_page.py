@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 import cortex
 from cortex.domain.breaker import BreakerState
-from cortex.domain.drain import Trouble, TroubleSeen
+from cortex.domain.drain import Trouble, TroubleReport
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics import metrics_catalogue as catalogue
@@ -58,7 +58,7 @@ class MetricsPage(Collector):
         metrics: Metrics,
         running: RunningJobs,
         breakers: Callable[[], Mapping[str, BreakerState]],
-        trouble: Callable[[], TroubleSeen | None] = lambda: None,
+        trouble: Callable[[], TroubleReport | None] = lambda: None,
     ) -> None:
         """`breakers`: those that the pod knows just now; `trouble`: what its calls suffer from."""
         self._port = port

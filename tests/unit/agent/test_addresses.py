@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from cortex.agent.tools.addresses import Allowed, is_public, resolve
+from cortex.agent.tools.addresses import AllowedAddresses, is_public, resolve
 from cortex.domain.errors import ForbiddenError, UsageError
 
 
@@ -58,7 +58,7 @@ def test_what_is_outside_is_public(address: str) -> None:
 )
 async def test_no_spelling_of_loopback_passes(host: str) -> None:
     with pytest.raises(ForbiddenError, match="which is not a public address"):
-        await resolve(host, 80, Allowed())
+        await resolve(host, 80, AllowedAddresses())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_no_spelling_of_loopback_passes(host: str) -> None:
     ],
 )
 async def test_the_operator_can_allow(setting: str, host: str, port: int) -> None:
-    addresses = await resolve(host, port, Allowed.parse(setting))
+    addresses = await resolve(host, port, AllowedAddresses.parse(setting))
     assert {"127.0.0.1", "::1"} & set(addresses)
 
 
@@ -82,11 +82,11 @@ async def test_the_operator_can_allow(setting: str, host: str, port: int) -> Non
 )
 async def test_what_is_allowed_opens_nothing_else(setting: str) -> None:
     with pytest.raises(ForbiddenError) as caught:
-        await resolve("localhost", 80, Allowed.parse(setting))
+        await resolve("localhost", 80, AllowedAddresses.parse(setting))
     assert caught.value.hint == "the operator can allow localhost:80 in CORTEX_HTTP_ALLOW"
 
 
 @pytest.mark.parametrize("setting", ["host", "host:", ":80", "host:http", "10.0.0.1/8", "a/b:80"])
 def test_a_malformed_exception_is_refused(setting: str) -> None:
     with pytest.raises(UsageError, match=r"CORTEX_HTTP_ALLOW: .* is neither"):
-        Allowed.parse(setting)
+        AllowedAddresses.parse(setting)

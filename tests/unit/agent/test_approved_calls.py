@@ -17,7 +17,7 @@ from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from tests.support.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.rows import new_id
 from tests.unit.agent.test_loop import Script, calls, says
@@ -62,7 +62,7 @@ def decided(status: str, arguments: dict[str, Any] = ASKED) -> Decided:
 class Cut(Script):
     """A model that hears what it is told, and then the line is cut."""
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         await super().respond(request, caller)
         raise ConnectionResetError("cut")
 

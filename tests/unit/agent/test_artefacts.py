@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cortex.agent.workspace import artefacts
-from cortex.agent.workspace.artefacts import Found, look_through, set_aside
+from cortex.agent.workspace.artefacts import ArtefactScan, look_through, set_aside
 from cortex.domain.timeout_receipt import Artefact
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 HOSTILE = "new\nline \x1b[2J ü"
 
 
-def paths(found: Found) -> set[str]:
+def paths(found: ArtefactScan) -> set[str]:
     return {each.path for each in found.artefacts}
 
 
@@ -81,7 +81,7 @@ def test_links_pipes_and_strange_bytes_do_no_harm(workspace: Path, tmp_path: Pat
 
 
 def test_a_workspace_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert look_through(tmp_path / "never", since=LONG_AGO) == Found()
+    assert look_through(tmp_path / "never", since=LONG_AGO) == ArtefactScan()
 
 
 def test_a_workspace_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:

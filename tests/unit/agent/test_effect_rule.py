@@ -14,7 +14,7 @@ from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import Tool, tool
 from cortex.domain.approval import Risk
-from cortex.domain.approval_policy import ApprovalRule, Mark
+from cortex.domain.approval_policy import ApprovalRule, ToolMark
 from cortex.domain.argument_check import misfits
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import Invocation, NotApplied, Verdict
@@ -40,7 +40,7 @@ def rule(of: Tool, **given: object) -> EffectRule | None:
 def test_a_tool_has_no_effect_unless_it_says_so() -> None:
     plain = made()
     assert rule(plain) is None
-    assert plain.declared.mark == Mark()
+    assert plain.declared.mark == ToolMark()
     assert plain.gate(plain.parse({}), []) is None
 
 
@@ -49,7 +49,7 @@ def test_what_is_declared_holds_for_all_calls() -> None:
         effect=True, idempotent=True, reconcile=ask, risk="HIGH", reversible=False, says="money"
     )
     assert rule(pay) == EffectRule(is_idempotent=True, reconcile=ask)
-    assert pay.declared.mark == Mark(risk=Risk.HIGH, effect="money", reversible=False)
+    assert pay.declared.mark == ToolMark(risk=Risk.HIGH, effect="money", reversible=False)
     assert rule(made(effect=True)) == EffectRule(is_idempotent=False, reconcile=None)
 
 

@@ -20,7 +20,7 @@ from cortex.domain.job import Claim
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.durable.attempt import JobLimits
 from cortex.durable.calls import Caller
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from tests.support.factories import ClosedBreakers, DefaultPolicies, Record, a_context
 
 Turn = dict[str, Any]
@@ -49,11 +49,11 @@ class Script:
     turns: list[Turn]
     asked: list[ModelRequest] = attrs.field(factory=list)
 
-    async def respond(self, request: ModelRequest, caller: Caller) -> Outcome:  # noqa: ARG002
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         turn = self.turns[len(self.asked)]
         self.asked.append(request)
         response = ModelResponse(model="m", usage=Usage(), message_id="id", **turn)
-        return Outcome(value=response.to_json(), usage=Usage())
+        return StepOutcome(value=response.to_json(), usage=Usage())
 
     @property
     def told(self) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cortex.agent.models.answer import Answer
+from cortex.agent.models.answer import ModelAnswer
 from cortex.agent.models.errors import BrokenAnswerError
 from cortex.agent.models.events import EventDecoder
 from cortex.domain.model import ModelResponse, Usage
@@ -46,7 +46,7 @@ def wire(*events: dict[str, Any], line_end: bytes = b"\n") -> bytes:
 
 
 def answer_from(*pieces: bytes) -> ModelResponse:
-    decoder, answer = EventDecoder(), Answer()
+    decoder, answer = EventDecoder(), ModelAnswer()
     for piece in pieces:
         for event in decoder.feed(piece):
             answer.take(event)

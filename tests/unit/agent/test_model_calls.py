@@ -23,7 +23,7 @@ from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.durable.calls import Caller, Reservation
-from cortex.durable.journal import Outcome
+from cortex.durable.journal import StepOutcome
 from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_lease
 from tests.support.rows import new_id
 
@@ -154,7 +154,7 @@ class OpeningBreakers(ClosedBreakers):
 
 
 @define
-class Desk:
+class CallBench:
     """The calls under test and all that stands around them."""
 
     plays: list[Play]
@@ -175,7 +175,7 @@ class Desk:
             rng=random.Random(1),
         )
 
-    async def respond(self, **fields: Any) -> Outcome:
+    async def respond(self, **fields: Any) -> StepOutcome:
         return await self.calls.respond(REQUEST, a_caller(**{"retry": self.retry, **fields}))
 
     @property
@@ -208,9 +208,9 @@ def a_caller(**fields: Any) -> Caller:
 
 
 async def test_a_kept_answer_is_booked_with_all_that_it_used() -> None:
-    desk = Desk([Play()])
+    desk = CallBench([Play()])
     outcome = await desk.respond()
-    assert outcome == Outcome(value=ANSWER.to_json(), usage=WHOLE, cost_usd=Decimal(2))
+    assert outcome == StepOutcome(value=ANSWER.to_json(), usage=WHOLE, cost_usd=Decimal(2))
     assert desk.book.lines == [("kept", WHOLE, Decimal(2))]
     assert desk.reports == [None]
     ((_, request, limits),) = desk.client.asked
@@ -219,7 +219,7 @@ async def test_a_kept_answer_is_booked_with_all_that_it_used() -> None:
 
 
 async def test_without_a_price_the_tokens_are_booked() -> None:
-    desk = Desk([Play()])
+    desk = CallBench([Play()])
     outcome = await desk.respond(prices=PriceTable({}))
     assert outcome.cost_usd is None
     assert desk.book.lines == [("kept", WHOLE, None)]
@@ -227,7 +227,7 @@ async def test_without_a_price_the_tokens_are_booked() -> None:
 
 
 async def test_a_call_that_fails_is_made_again_in_its_step(autojump_clock: MockClock) -> None:
-    desk = Desk([Play(ending=overloaded()), Play(ending=overloaded(), opens=False), Play()])
+    desk = CallBench([Play(ending=overloaded()), Play(ending=overloaded(), opens=False), Play()])
     outcome = await desk.respond()
     assert outcome.usage == WHOLE, "the step used what its answer did; the rest is in the facts"
     assert desk.book.lines == [
@@ -250,7 +250,7 @@ async def test_the_last_failure_is_raised_and_not_recorded_twice(
     autojump_clock: MockClock,
 ) -> None:
     retry = CallRetry(base_s=1, cap_s=60, attempts=3)
-    desk = Desk([Play(ending=overloaded())] * 3, retry=retry)
+    desk = CallBench([Play(ending=overloaded())] * 3, retry=retry)
     with pytest.raises(ModelUnavailableError):
         await desk.respond()
     assert [line[0] for line in desk.book.lines] == ["failed"] * 3
@@ -258,7 +258,7 @@ async def test_the_last_failure_is_raised_and_not_recorded_twice(
 
 
 async def test_what_can_never_succeed_is_not_repeated() -> None:
-    desk = Desk([Play(ending=refused(), opens=False)])
+    desk = CallBench([Play(ending=refused(), opens=False)])
     with pytest.raises(ModelRejectedError):
         await desk.respond()
     assert desk.book.lines == [("failed", Usage(), Decimal(0))]
@@ -267,7 +267,7 @@ async def test_what_can_never_succeed_is_not_repeated() -> None:
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it(autojump_clock: MockClock) -> None:
-    desk = Desk([Play(ending=overloaded(25.0)), Play()])
+    desk = CallBench([Play(ending=overloaded(25.0)), Play()])
     await desk.respond()
     assert desk.pauses_s == [25.0]
 
@@ -276,7 +276,7 @@ async def test_a_server_that_asks_for_a_pause_gets_it(autojump_clock: MockClock)
 async def test_a_pause_must_fit_into_what_is_left_of_the_step(
     autojump_clock: MockClock, asked_s: float, call_count: int
 ) -> None:
-    desk = Desk([Play(ending=overloaded(asked_s)), Play()])
+    desk = CallBench([Play(ending=overloaded(asked_s)), Play()])
     with trio.fail_after(30):
         if call_count == 1:
             with pytest.raises(ModelUnavailableError):
@@ -288,7 +288,7 @@ async def test_a_pause_must_fit_into_what_is_left_of_the_step(
 
 
 async def test_a_failure_that_opens_the_breaker_suspends_the_job_and_is_recorded() -> None:
-    desk = Desk([Play(ending=overloaded())], breakers=OpeningBreakers())
+    desk = CallBench([Play(ending=overloaded())], breakers=OpeningBreakers())
     with pytest.raises(Suspended) as suspended:
         await desk.respond()
     assert suspended.value.waiting_on == BREAKER
@@ -299,7 +299,7 @@ async def test_a_failure_that_opens_the_breaker_suspends_the_job_and_is_recorded
 
 async def test_an_open_breaker_lets_nothing_begin() -> None:
     closed = ClosedBreakers(suspended=Suspended(BREAKER, "it is open", delay_s=30))
-    desk = Desk([Play()], breakers=closed)
+    desk = CallBench([Play()], breakers=closed)
     with pytest.raises(Suspended):
         await desk.respond()
     assert (desk.client.asked, desk.book.lines, desk.facts.failures) == ([], [], [])
@@ -317,7 +317,7 @@ async def test_an_open_breaker_lets_nothing_begin() -> None:
 async def test_without_room_no_call_begins_and_the_breaker_hears_nothing(
     refusal: BaseException,
 ) -> None:
-    desk = Desk([Play()])
+    desk = CallBench([Play()])
     desk.book.refusal = refusal
     with pytest.raises(type(refusal)):
         await desk.respond()
@@ -327,7 +327,7 @@ async def test_without_room_no_call_begins_and_the_breaker_hears_nothing(
 async def test_a_cancelled_call_is_booked_with_what_it_used_till_then(
     autojump_clock: MockClock,
 ) -> None:
-    desk = Desk([Play(ending=None)])
+    desk = CallBench([Play(ending=None)])
     with trio.move_on_after(5) as scope:
         await desk.respond()
     assert scope.cancelled_caught
@@ -338,7 +338,7 @@ async def test_a_cancelled_call_is_booked_with_what_it_used_till_then(
 async def test_a_call_that_is_cancelled_before_it_began_is_booked_with_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk([Play()])
+    desk = CallBench([Play()])
 
     async def cancelled_at_once(*_: object, **__: object) -> NoReturn:
         scope.cancel()
@@ -354,7 +354,7 @@ async def test_a_call_that_is_cancelled_before_it_began_is_booked_with_nothing(
 async def test_a_booking_that_hangs_does_not_hold_a_cancelled_job_for_ever(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk([Play(ending=None)])
+    desk = CallBench([Play(ending=None)])
 
     async def hang(*_: object, **__: object) -> None:
         await trio.sleep_forever()

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from cortex.agent.workspace import receipts
-from cortex.agent.workspace.artefacts import Found, look_through
+from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.receipts import take_receipt
 from cortex.domain.clock import system_chance
 from cortex.domain.timeout_receipt import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
@@ -89,7 +89,7 @@ async def test_many_at_once_wait_for_their_turn(
 ) -> None:
     seen: list[int] = []
 
-    def counting(folder: Path, *, since: datetime) -> Found:
+    def counting(folder: Path, *, since: datetime) -> ArtefactScan:
         seen.append(trio.from_thread.run_sync(lambda: receipts._looks().borrowed_tokens))
         return look_through(folder, since=since)
 

@@ -13,7 +13,7 @@ from cortex.domain.answer_text import (
     PAYLOAD_BYTES_MAX,
     AnswerPiece,
     AnswerReader,
-    LookHint,
+    PollHint,
     messages_of,
     payloads,
 )
@@ -47,10 +47,10 @@ def test_what_is_packed_comes_out_again_whole(texts: list[tuple[str, int]]) -> N
     sent = [
         a_piece(0, text * times, key=f"step {number}") for number, (text, times) in enumerate(texts)
     ]
-    packed = payloads([*sent, LookHint(JOB)])
+    packed = payloads([*sent, PollHint(JOB)])
     assert all(len(each.encode()) <= PAYLOAD_BYTES_MAX for each in packed)
     messages = [message for each in packed for message in messages_of(each)]
-    assert messages[-1] == LookHint(JOB)
+    assert messages[-1] == PollHint(JOB)
     for piece in sent:
         parts = [
             each for each in messages if isinstance(each, AnswerPiece) and each.key == piece.key

@@ -7,11 +7,11 @@ import pytest
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.approval_policy import (
-    Agreed,
     ApprovalRule,
-    Call,
+    ApprovalTerms,
     Gate,
-    Mark,
+    GatedCall,
+    ToolMark,
     beyond,
     gate_of,
     rules_from_json,
@@ -24,31 +24,31 @@ LET = ApprovalRule(approve=False)
 def call(
     tool: str = "send_mail",
     *,
-    mark: Mark | None = None,
+    mark: ToolMark | None = None,
     is_effect: bool = True,
     **arguments: Any,
-) -> Call:
-    return Call(tool=tool, arguments=arguments, is_effect=is_effect, mark=mark or Mark())
+) -> GatedCall:
+    return GatedCall(tool=tool, arguments=arguments, is_effect=is_effect, mark=mark or ToolMark())
 
 
-def asks(one: Call, *rules: ApprovalRule) -> bool:
+def asks(one: GatedCall, *rules: ApprovalRule) -> bool:
     return gate_of(one, rules) is not None
 
 
 @pytest.mark.parametrize(
     "mark, is_effect, expected",
     [
-        (Mark(), True, False),
-        (Mark(risk=Risk.MED), True, False),
-        (Mark(risk=Risk.HIGH), True, True),
-        (Mark(risk=Risk.CRITICAL), True, True),
-        (Mark(risk=Risk.CRITICAL), False, False),
-        (Mark(approve=True), True, True),
-        (Mark(approve=True), False, True),
-        (Mark(approve=True, risk=Risk.LOW), True, True),
+        (ToolMark(), True, False),
+        (ToolMark(risk=Risk.MED), True, False),
+        (ToolMark(risk=Risk.HIGH), True, True),
+        (ToolMark(risk=Risk.CRITICAL), True, True),
+        (ToolMark(risk=Risk.CRITICAL), False, False),
+        (ToolMark(approve=True), True, True),
+        (ToolMark(approve=True), False, True),
+        (ToolMark(approve=True, risk=Risk.LOW), True, True),
     ],
 )
-def test_without_a_rule_the_mark_decides(mark: Mark, is_effect: bool, expected: bool) -> None:
+def test_without_a_rule_the_mark_decides(mark: ToolMark, is_effect: bool, expected: bool) -> None:
     assert asks(call(mark=mark, is_effect=is_effect)) is expected
 
 
@@ -58,7 +58,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     assert not asks(inside, mine, ASK)
     assert asks(outside, mine, ASK)
     assert asks(inside, ASK, mine)
-    assert not asks(call(mark=Mark(approve=True, risk=Risk.CRITICAL)), LET)
+    assert not asks(call(mark=ToolMark(approve=True, risk=Risk.CRITICAL)), LET)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_a_rule_is_for_tools_by_name_or_glob(tool: str, pattern: str, expected: 
 @pytest.mark.parametrize(
     "mark, is_effect, at_least, expected",
     [
-        (Mark(risk=Risk.HIGH), True, Risk.HIGH, True),
-        (Mark(risk=Risk.HIGH), True, Risk.CRITICAL, False),
-        (Mark(risk=Risk.LOW), True, Risk.MED, False),
-        (Mark(), True, Risk.MED, True),
-        (Mark(), True, Risk.HIGH, False),
-        (Mark(), False, Risk.LOW, False),
-        (Mark(risk=Risk.HIGH), False, Risk.HIGH, True),
+        (ToolMark(risk=Risk.HIGH), True, Risk.HIGH, True),
+        (ToolMark(risk=Risk.HIGH), True, Risk.CRITICAL, False),
+        (ToolMark(risk=Risk.LOW), True, Risk.MED, False),
+        (ToolMark(), True, Risk.MED, True),
+        (ToolMark(), True, Risk.HIGH, False),
+        (ToolMark(), False, Risk.LOW, False),
+        (ToolMark(risk=Risk.HIGH), False, Risk.HIGH, True),
     ],
 )
 def test_a_rule_is_for_risks_from_one_on(
-    mark: Mark, is_effect: bool, at_least: Risk, expected: bool
+    mark: ToolMark, is_effect: bool, at_least: Risk, expected: bool
 ) -> None:
     rule = ApprovalRule(approve=True, risk_at_least=at_least)
     assert rule.fits(call(mark=mark, is_effect=is_effect)) is expected
@@ -97,13 +97,13 @@ def test_a_rule_is_for_risks_from_one_on(
 @pytest.mark.parametrize("arguments", [{}, {"amount": "700"}, {"amount": None}, {"amount": [7]}])
 def test_in_doubt_people_are_asked(arguments: dict[str, Any]) -> None:
     when = {"amount": {"gt": 500}}
-    marked = call(mark=Mark(approve=True), **arguments)
+    marked = call(mark=ToolMark(approve=True), **arguments)
     assert asks(call(**arguments), ApprovalRule(approve=True, when=when))
     assert asks(marked, ApprovalRule(approve=False, when=when))
 
 
 def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
-    mark = Mark(risk=Risk.LOW, effect="mail leaves", reversible=True)
+    mark = ToolMark(risk=Risk.LOW, effect="mail leaves", reversible=True)
     of_tool = gate_of(call(mark=mark), [ASK])
     assert of_tool == Gate(
         risk=Risk.LOW,
@@ -136,7 +136,7 @@ def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
         on_expiry="tell",
         reason="refund > 500",
     )
-    default = gate_of(call(mark=Mark(approve=True)), [])
+    default = gate_of(call(mark=ToolMark(approve=True)), [])
     assert default is not None
     assert (default.risk, default.effect, default.reversible, default.reason) == (
         Risk.MED,
@@ -144,14 +144,14 @@ def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
         None,
         "tool 'send_mail' always asks",
     )
-    risky = gate_of(call(mark=Mark(risk=Risk.HIGH)), [])
+    risky = gate_of(call(mark=ToolMark(risk=Risk.HIGH)), [])
     assert risky is not None
     assert risky.reason == "tool 'send_mail' is of risk HIGH"
 
 
 def test_critical_takes_two_people_whatever_a_rule_says() -> None:
     for rule in (ASK, ApprovalRule(approve=True, people=1)):
-        gate = gate_of(call(mark=Mark(risk=Risk.CRITICAL)), [rule])
+        gate = gate_of(call(mark=ToolMark(risk=Risk.CRITICAL)), [rule])
         assert gate is not None
         assert gate.people == 2
     assert ApprovalRule(approve=True, people=1).refusal() is None
@@ -194,13 +194,15 @@ PAYMENTS = (
 @pytest.mark.parametrize(
     "euros, under, needed",
     [
-        (16, Agreed(Risk.HIGH, 1), None),
-        (5, Agreed(Risk.HIGH, 1), None),
-        (1500, Agreed(Risk.HIGH, 1), Risk.CRITICAL),
-        (1500, Agreed(Risk.CRITICAL, 2), None),
+        (16, ApprovalTerms(Risk.HIGH, 1), None),
+        (5, ApprovalTerms(Risk.HIGH, 1), None),
+        (1500, ApprovalTerms(Risk.HIGH, 1), Risk.CRITICAL),
+        (1500, ApprovalTerms(Risk.CRITICAL, 2), None),
     ],
 )
-def test_an_edit_needs_what_its_call_would(euros: int, under: Agreed, needed: Risk | None) -> None:
+def test_an_edit_needs_what_its_call_would(
+    euros: int, under: ApprovalTerms, needed: Risk | None
+) -> None:
     first = 2000 if under.risk is Risk.CRITICAL else 15
     found = beyond(call("pay", euros=first), {"euros": euros}, under=under, rules=PAYMENTS)
     assert (None if found is None else found.risk) is needed
@@ -208,7 +210,7 @@ def test_an_edit_needs_what_its_call_would(euros: int, under: Agreed, needed: Ri
 
 def test_a_mark_that_nobody_knows_refuses_no_edit_that_it_may_allow() -> None:
     by_risk = (ApprovalRule(approve=True, risk_at_least=Risk.HIGH), ApprovalRule(approve=True))
-    under = Agreed(Risk.MED, 1)
+    under = ApprovalTerms(Risk.MED, 1)
     assert beyond(call("pay", euros=1), {"euros": 2}, under=under, rules=by_risk) is None
 
 

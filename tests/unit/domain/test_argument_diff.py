@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.argument_diff import Change, changes
+from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.canonical import canonical
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=3)
@@ -47,5 +47,5 @@ def test_no_change_is_told_only_of_what_is_the_same(old: Any, new: Any) -> None:
 def test_each_change_has_its_place_and_both_sides(
     old: Any, new: Any, told: list[tuple[str, str | None, str | None]]
 ) -> None:
-    expected = [Change(field=field, old=was, new=now) for field, was, now in told]
+    expected = [ArgumentChange(field=field, old=was, new=now) for field, was, now in told]
     assert changes(old, new) == expected

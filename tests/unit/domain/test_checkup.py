@@ -6,11 +6,11 @@ import attrs
 import pytest
 
 from cortex.domain.drain import Liveness
-from cortex.domain.server_facts import PodSeen, ServerSeen, SnapshotSeen
+from cortex.domain.server_facts import PodFacts, ServerFacts, SnapshotFacts
 from cortex.view import doctor
 from cortex.view.doctor import Finding, Grade
 
-SERVER = ServerSeen(
+SERVER = ServerFacts(
     is_standby=False,
     is_read_only=False,
     synchronous_commit="on",
@@ -19,7 +19,7 @@ SERVER = ServerSeen(
     connections_max=97,
     snapshots=(),
 )
-POD = PodSeen(
+POD = PodFacts(
     name="one",
     version="1.0",
     state="READY",
@@ -32,7 +32,7 @@ POD = PodSeen(
 )
 
 
-def of_pods(*pods: PodSeen, due: int = 0) -> list[tuple[str, Grade]]:
+def of_pods(*pods: PodFacts, due: int = 0) -> list[tuple[str, Grade]]:
     found = doctor.of_pods(pods, silent_max_s=95.0, version="1.0", due=due)
     return [(each.check, each.grade) for each in found]
 
@@ -100,7 +100,7 @@ def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
 def test_an_old_snapshot_makes_claims_slow(
     kind: str, held_s: float | None, xids: int, grade: Grade
 ) -> None:
-    seen = SnapshotSeen(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
+    seen = SnapshotFacts(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
     found = doctor.of_snapshots([seen])
     assert found.grade is grade
     if grade is not Grade.OK:
@@ -110,8 +110,8 @@ def test_an_old_snapshot_makes_claims_slow(
 
 def test_the_worst_of_several_snapshots_is_told() -> None:
     """Since when is not known of each: neither order alone finds the one that matters."""
-    fresh = SnapshotSeen(kind="session", name="fresh", pid=1, held_s=1.0, xids=1)
-    hidden = SnapshotSeen(kind="session", name="hidden", pid=2, held_s=None, xids=10**7)
+    fresh = SnapshotFacts(kind="session", name="fresh", pid=1, held_s=1.0, xids=1)
+    hidden = SnapshotFacts(kind="session", name="hidden", pid=2, held_s=None, xids=10**7)
     for seen in ([fresh, hidden], [hidden, fresh]):
         assert "pg_terminate_backend(2)" in str(doctor.of_snapshots(seen).fix)
 
@@ -122,7 +122,7 @@ def test_the_worst_of_several_snapshots_is_told() -> None:
 )
 def test_what_is_to_be_pasted_is_quoted(name: str, literal: str) -> None:
     kind = "prepared transaction"
-    seen = SnapshotSeen(kind=kind, name=name, pid=None, held_s=301.0, xids=0)
+    seen = SnapshotFacts(kind=kind, name=name, pid=None, held_s=301.0, xids=0)
     assert doctor.of_snapshots([seen]).fix == f"end it: ROLLBACK PREPARED {literal}"
 
 

@@ -4,36 +4,39 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.dead_letter import REMEDIES, Cause, LetterState, judge, prospect
+from cortex.domain.dead_letter import REMEDIES, DeadLetterState, FailureCause, judge, prospect
 from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.domain.failure_codes import CODES
 
 
-def a_cause(**fields: Any) -> Cause:
-    return Cause(**{"code": "job_failed", "message": "it broke"} | fields)
+def a_cause(**fields: Any) -> FailureCause:
+    return FailureCause(**{"code": "job_failed", "message": "it broke"} | fields)
 
 
 @pytest.mark.parametrize(
     "cause, state",
     [
-        (a_cause(), LetterState.OPEN),
-        (a_cause(error_class="PERMANENT"), LetterState.OPEN),
-        (a_cause(error_class="PERMANENT", code="usage"), LetterState.ESCALATED),
-        (a_cause(error_class="PERMANENT", code="not_found"), LetterState.ESCALATED),
-        (a_cause(error_class="PERMANENT", code="forbidden"), LetterState.ESCALATED),
-        (a_cause(error_class="TRANSIENT_APP", code="not_found"), LetterState.OPEN),
-        (a_cause(error_class="TRANSIENT_APP", is_escalated=True), LetterState.ESCALATED),
-        (a_cause(error_class="PERMANENT", code="poison"), LetterState.OPEN),
-        (a_cause(code="invalid_value", message="payload of 'x' lacks url"), LetterState.ARCHIVED),
-        (a_cause(code="invalid_value", message="payload.n is no int"), LetterState.ARCHIVED),
-        (a_cause(code="invalid_value", message="result holds nan"), LetterState.OPEN),
-        (a_cause(code="job_failed", message="payload lost in the mail"), LetterState.OPEN),
+        (a_cause(), DeadLetterState.OPEN),
+        (a_cause(error_class="PERMANENT"), DeadLetterState.OPEN),
+        (a_cause(error_class="PERMANENT", code="usage"), DeadLetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="not_found"), DeadLetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="forbidden"), DeadLetterState.ESCALATED),
+        (a_cause(error_class="TRANSIENT_APP", code="not_found"), DeadLetterState.OPEN),
+        (a_cause(error_class="TRANSIENT_APP", is_escalated=True), DeadLetterState.ESCALATED),
+        (a_cause(error_class="PERMANENT", code="poison"), DeadLetterState.OPEN),
+        (
+            a_cause(code="invalid_value", message="payload of 'x' lacks url"),
+            DeadLetterState.ARCHIVED,
+        ),
+        (a_cause(code="invalid_value", message="payload.n is no int"), DeadLetterState.ARCHIVED),
+        (a_cause(code="invalid_value", message="result holds nan"), DeadLetterState.OPEN),
+        (a_cause(code="job_failed", message="payload lost in the mail"), DeadLetterState.OPEN),
     ],
 )
-def test_each_cause_has_its_verdict(cause: Cause, state: LetterState) -> None:
+def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState) -> None:
     verdict = judge(cause)
     assert verdict.state is state
-    assert (verdict.reason is None) == (state is LetterState.OPEN)
+    assert (verdict.reason is None) == (state is DeadLetterState.OPEN)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +104,12 @@ def test_each_cause_has_its_verdict(cause: Cause, state: LetterState) -> None:
         ),
     ],
 )
-def test_a_retry_is_foretold_in_one_line(cause: Cause, step: str | None, told: str) -> None:
+def test_a_retry_is_foretold_in_one_line(cause: FailureCause, step: str | None, told: str) -> None:
     assert prospect(cause, step=step) == told
 
 
 def test_only_open_and_escalated_letters_wait_for_a_decision() -> None:
-    assert [state for state in LetterState if state.is_unresolved] == ["OPEN", "ESCALATED"]
+    assert [state for state in DeadLetterState if state.is_unresolved] == ["OPEN", "ESCALATED"]
 
 
 def test_what_an_operator_can_mend_is_a_code_that_errors_have() -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.decision import AskPerson, Decision, Fail, RetryLater, TryAgain, Used, decide
+from cortex.domain.decision import (
+    AskPerson,
+    Decision,
+    Fail,
+    RetryLater,
+    TryAgain,
+    UsedRetries,
+    decide,
+)
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, worker_delay_s
 
@@ -18,7 +26,7 @@ def a_failure(cls: FailureClass, *, code: str = "x", retry_after_s: float | None
     return Failure(cls=cls, code=code, message="it broke", retry_after_s=retry_after_s)
 
 
-def used(**fields: int) -> Used:
+def used(**fields: int) -> UsedRetries:
     defaults = {
         "attempts_spent": 1,
         "max_attempts": 3,
@@ -26,10 +34,10 @@ def used(**fields: int) -> Used:
         "max_retries": 5,
         "rate_limit_count": 0,
     }
-    return Used(**defaults | fields)
+    return UsedRetries(**defaults | fields)
 
 
-def decided(failure: Failure, chances: Used) -> Decision:
+def decided(failure: Failure, chances: UsedRetries) -> Decision:
     return decide(failure, chances, BACKOFF, rng=random.Random(1))
 
 

@@ -3,32 +3,32 @@
 import pytest
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobStanding, WhyNot, why_not_cancel, why_not_retry
+from cortex.domain.job_filter import JobSituation, Refusal, why_not_cancel, why_not_retry
 
 S = JobStatus
 
 
 @pytest.mark.parametrize("status", JobStatus)
 def test_what_has_not_ended_can_be_cancelled(status: JobStatus) -> None:
-    assert why_not_cancel(status) is (WhyNot.ENDED if status.is_terminal else None)
+    assert why_not_cancel(status) is (Refusal.ENDED if status.is_terminal else None)
 
 
 @pytest.mark.parametrize(
     "status, waiting_on, task_state, is_later, found",
     [
-        (S.COMPLETED, None, None, False, WhyNot.ENDED),
-        (S.FAILED, None, None, False, WhyNot.ENDED),
-        (S.PENDING, None, "LATER", True, WhyNot.UNTRIED),
-        (S.RUNNING, None, "LOCKED", False, WhyNot.RUNNING),
+        (S.COMPLETED, None, None, False, Refusal.ENDED),
+        (S.FAILED, None, None, False, Refusal.ENDED),
+        (S.PENDING, None, "LATER", True, Refusal.UNTRIED),
+        (S.RUNNING, None, "LOCKED", False, Refusal.RUNNING),
         (S.RUNNING, None, "LATER", True, None),
         (S.RUNNING, None, "QUEUED", True, None),
-        (S.RUNNING, None, "READY", False, WhyNot.DUE),
-        (S.RUNNING, None, None, False, WhyNot.WAITING),
+        (S.RUNNING, None, "READY", False, Refusal.DUE),
+        (S.RUNNING, None, None, False, Refusal.WAITING),
         (S.RETRY, "llm:x", None, False, None),
-        (S.RETRY, None, "READY", False, WhyNot.DUE),
-        (S.WAITING_FOR_APPROVAL, "approval:1", None, False, WhyNot.WAITING),
+        (S.RETRY, None, "READY", False, Refusal.DUE),
+        (S.WAITING_FOR_APPROVAL, "approval:1", None, False, Refusal.WAITING),
         (S.WAITING_FOR_APPROVAL, "person:llm:x", None, False, None),
-        (S.WAITING_FOR_APPROVAL, "person:llm:x", "READY", False, WhyNot.DUE),
+        (S.WAITING_FOR_APPROVAL, "person:llm:x", "READY", False, Refusal.DUE),
     ],
 )
 def test_only_what_waits_for_its_next_try_is_tried_again(
@@ -36,9 +36,9 @@ def test_only_what_waits_for_its_next_try_is_tried_again(
     waiting_on: str | None,
     task_state: str | None,
     is_later: bool,
-    found: WhyNot | None,
+    found: Refusal | None,
 ) -> None:
-    job = JobStanding(
+    job = JobSituation(
         status=status, waiting_on=waiting_on, task_state=task_state, is_later=is_later
     )
     assert why_not_retry(job) is found

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from cortex.domain.approval import Risk
-from cortex.domain.waiting import ApprovalSeen, Awaited, QuotaSeen, awaited_of, named
+from cortex.domain.waiting import ApprovalWait, Awaited, QuotaWait, awaited_of, named
 
 ID = "0198c0de-0000-7000-8000-00000000ab12"
 Seen = TypeVar("Seen", bound=Awaited)
@@ -64,12 +64,12 @@ def test_it_is_told_in_words(seen: dict[str, Any], words: str, way_out: str) -> 
 
 
 def test_a_name_does_not_pass_for_what_stands_around_it() -> None:
-    awaited = of(ApprovalSeen, APPROVAL | {"what": "tea (LOW), asked for by li"})
+    awaited = of(ApprovalWait, APPROVAL | {"what": "tea (LOW), asked for by li"})
     assert awaited.words == 'waits for a person to approve "tea (LOW), asked for by li" (HIGH)'
 
 
 def test_several_people_are_counted() -> None:
-    awaited = of(ApprovalSeen, APPROVAL | {"people": 2, "agreed": 1, "requested_by": "li"})
+    awaited = of(ApprovalWait, APPROVAL | {"people": 2, "agreed": 1, "requested_by": "li"})
     assert awaited.risk is Risk.HIGH
     assert awaited.words == (
         "waits for 2 people (1 agreed so far) to approve refund (HIGH), asked for by li"
@@ -77,7 +77,7 @@ def test_several_people_are_counted() -> None:
 
 
 def test_a_quota_with_something_left_is_not_used_up() -> None:
-    quota = of(QuotaSeen, QUOTA)
+    quota = of(QuotaWait, QUOTA)
     assert quota.is_used_up
     assert not attrs.evolve(quota, used=Decimal("19.5")).is_used_up
 

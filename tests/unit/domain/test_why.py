@@ -14,37 +14,37 @@ from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.quota import Quota
-from cortex.domain.waiting import ApprovalSeen, EffectSeen, FreezeSeen, QuotaSeen
+from cortex.domain.waiting import ApprovalWait, EffectWait, FreezeWait, QuotaWait
 from cortex.domain.why_facts import (
     AHEAD_MAX,
-    AttemptSeen,
-    BreakerSeen,
-    BudgetSeen,
-    FleetSeen,
-    OwnerSeen,
-    PauseSeen,
-    QueueSeen,
-    TaskSeen,
+    AttemptFacts,
+    BreakerFacts,
+    BudgetFacts,
+    FleetFacts,
+    OwnerFacts,
+    PauseFacts,
+    QueueFacts,
+    TaskFacts,
     WhyFacts,
 )
 from cortex.view.why import PRECEDENCE, SWEPT_AFTER_S, Cause, why
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 JOB, OTHER = UUID(int=1), UUID(int=2)
-LIVING = OwnerSeen(name="pod-1", is_alive=True)
-DEAD = OwnerSeen(name="pod-1", is_alive=False)
+LIVING = OwnerFacts(name="pod-1", is_alive=True)
+DEAD = OwnerFacts(name="pod-1", is_alive=False)
 TOOLS = ("look_up", "send_mail")
-FLEET = FleetSeen(
+FLEET = FleetFacts(
     ready_count=2, knowing_count=1, slots=10, free_slots=3, draining_count=0, types=("work", "mail")
 )
-NO_FLEET = FleetSeen(
+NO_FLEET = FleetFacts(
     ready_count=0, knowing_count=0, slots=0, free_slots=0, draining_count=0, types=()
 )
-OPEN = BreakerSeen(
+OPEN = BreakerFacts(
     name="llm:m", state="OPEN", open_until=None, is_probed=False, forced_by=None, reason=None
 )
-SPENT = BudgetSeen(name="tenant:t:usd:day", unit="usd", limit=Decimal(5), spent=Decimal("5.25"))
-ASKED = ApprovalSeen(
+SPENT = BudgetFacts(name="tenant:t:usd:day", unit="usd", limit=Decimal(5), spent=Decimal("5.25"))
+ASKED = ApprovalWait(
     id=OTHER,
     what="refund",
     risk=Risk.CRITICAL,
@@ -54,15 +54,15 @@ ASKED = ApprovalSeen(
     requested_by="li",
     expires_at=NOW + timedelta(hours=1),
 )
-DOUBTED = EffectSeen(id=OTHER, tool="pay", status=EffectStatus.UNKNOWN, why="no answer\ncame")
-FROZEN = FreezeSeen(by="ana", reason="an audit", frozen_at=NOW - timedelta(hours=1))
-USED_UP = QuotaSeen(
+DOUBTED = EffectWait(id=OTHER, tool="pay", status=EffectStatus.UNKNOWN, why="no answer\ncame")
+FROZEN = FreezeWait(by="ana", reason="an audit", frozen_at=NOW - timedelta(hours=1))
+USED_UP = QuotaWait(
     quota=Quota.parse("pay", "500 EUR/day", argument="amount"),
     used=Decimal(480),
     resets_at=NOW + timedelta(hours=12),
 )
-PAUSED = PauseSeen(queue="mail", by="ana", at=NOW - timedelta(minutes=5), reason="a\ndeploy")
-FAILED_BEFORE = AttemptSeen(
+PAUSED = PauseFacts(queue="mail", by="ana", at=NOW - timedelta(minutes=5), reason="a\ndeploy")
+FAILED_BEFORE = AttemptFacts(
     attempt=3, outcome="retry", error="529\noverloaded", error_class="TRANSIENT_APP"
 )
 
@@ -71,8 +71,8 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def a_task(state: str = "READY", *, due_s: float = -1.0) -> TaskSeen:
-    return TaskSeen(state=state, run_at=at(due_s), attempts_spent=1, max_attempts=3)
+def a_task(state: str = "READY", *, due_s: float = -1.0) -> TaskFacts:
+    return TaskFacts(state=state, run_at=at(due_s), attempts_spent=1, max_attempts=3)
 
 
 def facts(**fields: Any) -> WhyFacts:
@@ -104,7 +104,7 @@ def in_retry(**fields: Any) -> WhyFacts:
 
 
 def in_queue(**fields: Any) -> WhyFacts:
-    queue = QueueSeen(name="mail", head_id=OTHER, is_head_running=True)
+    queue = QueueFacts(name="mail", head_id=OTHER, is_head_running=True)
     return facts(**{"task": a_task("QUEUED"), "queue": queue, **fields})
 
 
@@ -112,11 +112,11 @@ def waiting(**fields: Any) -> WhyFacts:
     return facts(status=JobStatus.WAITING_FOR_APPROVAL, task=None, **fields)
 
 
-def fleet(**fields: Any) -> FleetSeen:
+def fleet(**fields: Any) -> FleetFacts:
     return attrs.evolve(FLEET, **fields)
 
 
-def breaker(**fields: Any) -> BreakerSeen:
+def breaker(**fields: Any) -> BreakerFacts:
     return attrs.evolve(OPEN, **fields)
 
 
@@ -363,7 +363,7 @@ def test_what_goes_first_is_told(seen: WhyFacts, cause: Cause) -> None:
 
 
 def test_a_queue_without_a_head_asks_for_nothing_but_its_turn() -> None:
-    idle = QueueSeen(name="mail", head_id=None, is_head_running=False)
+    idle = QueueFacts(name="mail", head_id=None, is_head_running=False)
     assert why(in_queue(queue=idle, ahead_count=1)).cause is Cause.QUEUE
     assert why(in_queue(queue=idle)).cause is Cause.READY
 
@@ -404,7 +404,7 @@ instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
     owner=st.sampled_from([None, LIVING, DEAD]),
     queue=st.none()
     | st.builds(
-        QueueSeen,
+        QueueFacts,
         name=st.just("q"),
         head_id=st.sampled_from([None, OTHER]),
         is_head_running=st.booleans(),

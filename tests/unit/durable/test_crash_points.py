@@ -66,7 +66,7 @@ NO_PROGRESS = frozenset(
         "watches.watch",
         # what has expired anyway is forgotten
         "budgets.forget",
-        "dead_acts.forget",
+        "bulk_operations.forget",
         "idempotency.sweep",
         "quotas.forget",
         "store.forget",

@@ -19,7 +19,7 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Applied, EffectStatus, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import RejectedError, TransientError
-from cortex.domain.job import EffectIntent, EffectTold, Intended, Lease
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from tests.support.rows import new_id
 
@@ -60,7 +60,7 @@ class World:
     applied: int = 0
     is_open: bool = False
     """A call was begun whose outcome neither the ledger nor a person knows."""
-    row: Intended | None = None
+    row: IntentReply | None = None
     status: EffectStatus = EffectStatus.PENDING
     is_sure: bool = False
     new_id = staticmethod(new_id)
@@ -105,7 +105,7 @@ class World:
 
     # --- the ledger
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         fault = self.fault()
         if fault is Fault.DIES_BEFORE:
             raise Killed
@@ -114,7 +114,7 @@ class World:
             raise Killed
         return answer
 
-    def leave(self, intent: EffectIntent) -> Intended:
+    def leave(self, intent: EffectIntent) -> IntentReply:
         if self.row is None:
             self.row = _intended(intent.id)
             return self.row
@@ -127,7 +127,7 @@ class World:
             return self.row
         return attrs.evolve(self.row, verdict="recheck")
 
-    async def record(self, operation: EffectTold) -> None:
+    async def record(self, operation: EffectReport) -> None:
         raise AssertionError(f"{operation} is recorded by who called `perform`")
 
     def settle(self, status: EffectStatus) -> bool:
@@ -162,9 +162,9 @@ class World:
             self.status, self.is_sure, self.is_open = EffectStatus.PENDING, True, False
 
 
-def _intended(effect_id: UUID) -> Intended:
+def _intended(effect_id: UUID) -> IntentReply:
     nothing: dict[str, Any] = dict.fromkeys(("result", "why", "quota", "used", "limit", "amount"))
-    return Intended(id=effect_id, verdict="go", attempt=1, wait_s=None, **nothing)
+    return IntentReply(id=effect_id, verdict="go", attempt=1, wait_s=None, **nothing)
 
 
 async def attempt(world: World, call: EffectCall, number: int) -> bool:

@@ -14,7 +14,7 @@ from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TransientError
 from cortex.domain.failure import FailureClass
-from cortex.domain.job import EffectIntent, Intended
+from cortex.domain.job import EffectIntent, IntentReply
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
 from tests.support.factories import LedgerDesk, a_lease
 from tests.support.rows import new_id
@@ -139,7 +139,7 @@ async def test_what_can_never_go_on_is_not_called(verdict: str, error: type[Exce
 
 async def test_a_lost_lease_is_not_called() -> None:
     class LostDesk(LedgerDesk):
-        async def intend(self, intent: EffectIntent) -> Intended:
+        async def intend(self, intent: EffectIntent) -> IntentReply:
             raise LeaseLost(str(intent.lease.job_id))
 
     side = OtherSide()
@@ -316,7 +316,7 @@ async def test_what_is_no_failure_passes(error: BaseException) -> None:
 class Slow(LedgerDesk):
     """Never answers."""
 
-    async def intend(self, intent: EffectIntent) -> Intended:
+    async def intend(self, intent: EffectIntent) -> IntentReply:
         self.intents.append(intent)
         await trio.sleep_forever()
         raise AssertionError

@@ -14,7 +14,7 @@ from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
 from cortex.domain.job import StepKind
 from cortex.domain.model import Usage
 from cortex.durable.codec import StepInput, input_of
-from cortex.durable.journal import KEY_CHARS_MAX, Journal, Outcome
+from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
 from tests.support.factories import Record, a_lease, a_step
 
 GIVEN = input_of("the same input", what="input")
@@ -25,14 +25,14 @@ def a_journal(record: Record) -> Journal:
     return Journal(a_lease(), record, list(record.steps))
 
 
-async def once(journal: Journal, name: str, outcome: Outcome) -> Any:
-    async def run() -> Outcome:
+async def once(journal: Journal, name: str, outcome: StepOutcome) -> Any:
+    async def run() -> StepOutcome:
         return outcome
 
     return await journal.once(StepKind.STEP, journal.key(name), given=GIVEN, run=run)
 
 
-async def never() -> Outcome:
+async def never() -> StepOutcome:
     raise AssertionError("a recorded step was run again")
 
 
@@ -43,7 +43,7 @@ async def replay(record: Record, name: str) -> Any:
 
 async def test_a_recorded_step_returns_its_output_and_is_not_run() -> None:
     record = Record()
-    live = await once(a_journal(record), "a", Outcome(value={"n": (1, {2})}))
+    live = await once(a_journal(record), "a", StepOutcome(value={"n": (1, {2})}))
     assert live == {"n": [1, [2]]}
     assert await replay(record, "a") == live
     assert record.keys == ["a"]
@@ -67,20 +67,20 @@ async def test_a_step_that_raises_is_not_recorded() -> None:
     record = Record()
     journal = a_journal(record)
 
-    async def fails() -> Outcome:
+    async def fails() -> StepOutcome:
         raise KeyError("gone")
 
     with pytest.raises(KeyError, match="gone"):
         await journal.once(StepKind.STEP, journal.key("a"), given=GIVEN, run=fails)
     assert record.steps == []
-    await once(journal, "b", Outcome(value=1))
+    await once(journal, "b", StepOutcome(value=1))
     assert [step.seq for step in record.steps] == [1]
 
 
 async def test_an_output_that_is_no_json_is_not_recorded_and_names_the_step() -> None:
     record = Record()
     with pytest.raises(InvalidValueError, match="output of step 'a'"):
-        await once(a_journal(record), "a", Outcome(value=object()))
+        await once(a_journal(record), "a", StepOutcome(value=object()))
     assert record.steps == []
 
 
@@ -89,7 +89,7 @@ async def test_a_lost_lease_passes_through_job_code_that_swallows_exceptions() -
 
     async def job_code() -> Any:
         try:
-            return await once(a_journal(record), "a", Outcome(value=1))
+            return await once(a_journal(record), "a", StepOutcome(value=1))
         except Exception:  # noqa: BLE001
             return "swallowed"
 
@@ -103,7 +103,7 @@ async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None
     """Else the next attempt would number its steps over those that are there."""
     record = Record()
     journal = a_journal(record)
-    priced = Outcome(value=1, usage=Usage(input_tokens=5), cost_usd=Decimal("0.5"))
+    priced = StepOutcome(value=1, usage=Usage(input_tokens=5), cost_usd=Decimal("0.5"))
     for number in range(3):
         if number == refused_at:
             record.refuse = RejectedError("no")
@@ -118,10 +118,10 @@ async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None
 
 async def test_the_next_attempt_goes_on_where_the_record_ends() -> None:
     record = Record([a_step("a", seq=1), a_step("b", seq=2)])
-    await once(a_journal(record), "c", Outcome(value=1))
+    await once(a_journal(record), "c", StepOutcome(value=1))
     assert [step.seq for step in record.steps] == [1, 2, 3]
     with_gap = Record([a_step("a", seq=1), a_step("b", seq=3)])
-    await once(a_journal(with_gap), "c", Outcome(value=1))
+    await once(a_journal(with_gap), "c", StepOutcome(value=1))
     assert [step.seq for step in with_gap.steps] == [1, 3, 4]
 
 
@@ -131,7 +131,7 @@ async def test_usage_and_cost_count_all_attempts() -> None:
     record = Record([earlier, a_step("free", seq=2)])
     journal = a_journal(record)
     assert (journal.usage, journal.cost_usd) == (usage, Decimal("0.25"))
-    await once(journal, "b", Outcome(value=1, usage=usage, cost_usd=Decimal("0.5")))
+    await once(journal, "b", StepOutcome(value=1, usage=usage, cost_usd=Decimal("0.5")))
     assert (journal.usage, journal.cost_usd) == (usage + usage, Decimal("0.75"))
     assert orjson.loads(record.heads[-1]) == {
         "seq": 3,
@@ -145,7 +145,7 @@ async def test_usage_and_cost_count_all_attempts() -> None:
 
 async def test_a_head_without_model_calls_speaks_of_no_tokens() -> None:
     record = Record()
-    await once(a_journal(record), "a", Outcome(value=1))
+    await once(a_journal(record), "a", StepOutcome(value=1))
     assert orjson.loads(record.heads[0]) == {"seq": 1, "kind": "step", "key": "a"}
 
 

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal, Leave, Outcome
+from cortex.durable.journal import Journal, LeaveRequest, StepOutcome
 from tests.support.factories import Record, a_lease
 
 NOTHING = StepInput(b"", b"[]")
@@ -26,14 +26,14 @@ class Pod:
         self.journal = self.attempt()
 
     def attempt(self) -> Journal:
-        leave = Leave(is_asked=lambda: self.is_leaving, hand_back=self.scope.cancel)
+        leave = LeaveRequest(is_asked=lambda: self.is_leaving, hand_back=self.scope.cancel)
         return Journal(a_lease(), self.record, list(self.record.steps), leave=leave)
 
     async def step(self, name: str, opened: trio.Event | None = None) -> None:
-        async def run() -> Outcome:
+        async def run() -> StepOutcome:
             if opened is not None:
                 await opened.wait()
-            return Outcome(value=name)
+            return StepOutcome(value=name)
 
         journal = self.journal
         await journal.once(StepKind.STEP, journal.key(name), given=NOTHING, run=run)
@@ -77,11 +77,11 @@ async def test_a_step_under_way_is_recorded_first() -> None:
 async def test_a_step_inside_a_step_is_part_of_it() -> None:
     pod = Pod()
 
-    async def outer() -> Outcome:
+    async def outer() -> StepOutcome:
         pod.is_leaving = True
         async with trio.open_nursery() as nursery:  # noqa: ASYNC112 -- in a task of its own
             nursery.start_soon(pod.step, "inner")
-        return Outcome(value=1)
+        return StepOutcome(value=1)
 
     with pod.scope:
         await pod.journal.once(StepKind.STEP, pod.journal.key("outer"), given=NOTHING, run=outer)
@@ -93,7 +93,7 @@ async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
     pod, opened = Pod(), trio.Event()
 
     async def fails() -> None:
-        async def run() -> Outcome:
+        async def run() -> StepOutcome:
             await opened.wait()
             raise KeyError("broken")
 
@@ -113,7 +113,7 @@ async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
 async def broken_off(pod: Pod, opened: trio.Event, error: BaseException) -> None:
     """A step that breaks off; its code makes nothing of that."""
 
-    async def run() -> Outcome:
+    async def run() -> StepOutcome:
         await opened.wait()
         raise error
 

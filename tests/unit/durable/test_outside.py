@@ -14,7 +14,7 @@ from cortex.domain.errors import (
     TimedOutError,
     UnavailableError,
 )
-from cortex.domain.job import EffectTold, StepDone
+from cortex.domain.job import EffectReport, StepDone
 from cortex.domain.limits import CHECKPOINT
 from cortex.durable.context import Context
 from tests.support.factories import FactList, LedgerDesk, Record, a_claim, a_context
@@ -136,7 +136,7 @@ async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
 
 async def test_a_lease_that_is_lost_while_telling_ends_the_attempt() -> None:
     class LostDesk(LedgerDesk):
-        async def record(self, operation: EffectTold) -> None:
+        async def record(self, operation: EffectReport) -> None:
             raise LeaseLost(str(operation.id))
 
     with pytest.raises(LeaseLost):

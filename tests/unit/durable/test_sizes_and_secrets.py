@@ -9,7 +9,7 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import StepKind
 from cortex.domain.limits import CHECKPOINT, MIB, MODEL_RESPONSE, PAYLOAD, TOOL_OUTPUT
 from cortex.durable.codec import StepInput, parse_payload
-from cortex.durable.journal import Journal, Outcome
+from cortex.durable.journal import Journal, StepOutcome
 from tests.support.factories import Record, a_lease, a_step
 from tests.support.knowing import forget_secrets
 
@@ -27,8 +27,8 @@ def a_journal(record: Record) -> Journal:
 
 
 async def once(journal: Journal, kind: StepKind, name: str, value: Any) -> Any:
-    async def run() -> Outcome:
-        return Outcome(value=value)
+    async def run() -> StepOutcome:
+        return StepOutcome(value=value)
 
     return await journal.once(kind, journal.key(name), given=GIVEN, run=run)
 

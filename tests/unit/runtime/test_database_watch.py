@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from cortex.domain.drain import Trouble, TroubleSeen
+from cortex.domain.drain import Trouble, TroubleReport
 from cortex.domain.errors import UnavailableError
 from cortex.runtime.liveness.database_watch import (
     FORGOTTEN_S,
@@ -76,7 +76,7 @@ async def test_any_answer_shows_that_it_can_be_reached(
 ) -> None:
     calls.fails(trouble)
     await later(mock_clock, 3)
-    assert calls.watch.seen == TroubleSeen(trouble, 3.0)
+    assert calls.watch.seen == TroubleReport(trouble, 3.0)
     calls.succeeds(sorted)
     assert calls.watch.seen is None
     assert events(log_lines) == [BEGUN, OVER]
@@ -91,7 +91,7 @@ async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
 ) -> None:
     calls.fails(trouble, partial(sorted, "a row"))
     calls.succeeds(len)
-    assert calls.watch.seen == TroubleSeen(trouble, 0.0)
+    assert calls.watch.seen == TroubleReport(trouble, 0.0)
     calls.succeeds(partial(sorted, "another row"))
     assert calls.watch.seen is None
 
@@ -153,7 +153,7 @@ async def test_silence_is_trouble_before_any_call_has_failed(
     assert calls.watch.seen is None
     assert calls.changes == 0
     await later(mock_clock, 2)
-    assert calls.watch.seen == TroubleSeen(Trouble.SILENT, SILENT_S + 2)
+    assert calls.watch.seen == TroubleReport(Trouble.SILENT, SILENT_S + 2)
     assert calls.changes == 1, "the heartbeat is to look"
     calls.watch.ended(sorted, None)
     assert calls.watch.seen is None, "one answer is enough"
@@ -168,7 +168,7 @@ async def test_a_call_that_was_given_up_tells_nothing(mock_clock: Clock, calls: 
     calls.fails(Trouble.UNREACHABLE)
     calls.watch.sent()
     calls.watch.given_up()
-    assert calls.watch.seen == TroubleSeen(Trouble.UNREACHABLE, 0.0), "it is no answer"
+    assert calls.watch.seen == TroubleReport(Trouble.UNREACHABLE, 0.0), "it is no answer"
     calls.succeeds()
     await later(mock_clock, 3600)
     assert calls.watch.seen is None, "and nobody waits for one"

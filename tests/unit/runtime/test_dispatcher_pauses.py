@@ -9,7 +9,7 @@ import trio
 from cortex.actors.ticker import Pacer
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.running import RunningJobs
-from cortex.runtime.self_fence import Standing
+from cortex.runtime.self_fence import SelfFence
 from tests.support.rows import new_id, seeded_random
 
 TICKS_MAX = 10_000
@@ -38,7 +38,7 @@ async def no_orphans(*_: object, **__: object) -> list[object]:
 async def test_it_rests(
     autojump_clock: object, is_sure: bool, is_held_up: bool, per_minute: int
 ) -> None:
-    standing = Standing(fence_s=600.0, settle_s=0.0)
+    standing = SelfFence(fence_s=600.0, settle_s=0.0)
     if is_sure:
         standing.locked()
         standing.beaten(trio.current_time())

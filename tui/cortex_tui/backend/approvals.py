@@ -9,7 +9,7 @@ from cortex.domain.errors import ConflictError, ExpiredError
 from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.approvals import Ruling, Verdict
+from cortex.store.approvals import Vote, VoteResult
 from cortex_tui.model.inbox import InboxRow
 
 CHANNEL: Final = "tui"
@@ -39,7 +39,7 @@ class StoreApprovals:
     async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
         return await approvals.show_all(self._db, ids)
 
-    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         if len(verdicts) > 1:
             return await approvals.decide_all(self._db, verdicts)
         (verdict,) = verdicts
@@ -49,7 +49,7 @@ class StoreApprovals:
         return [ruling]
 
 
-def lost(approval: Mapping[str, Any], ruling: Ruling) -> ConflictError:
+def lost(approval: Mapping[str, Any], ruling: VoteResult) -> ConflictError:
     """Return why a decision came too late, in the few words for which there is room."""
     if ruling.outcome not in ("already", "expired"):
         return approvals.refusal(approval, ruling)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from cortex.domain.bulk_operation import RATE_DEFAULT, BulkChange, BulkVerb
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_act import RATE_DEFAULT, ActVerb, Change
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
-from cortex.store import dead_acts, dead_letters
-from cortex.store.dead_acts import DeadAct
-from cortex.store.dead_letters import LetterFilter, Resubmission
+from cortex.store import bulk_operations, dead_letters
+from cortex.store.bulk_operations import BulkOperation
+from cortex.store.dead_letters import DeadLetterFilter, Resubmission
 from cortex_tui.backend.protocol import ActRow, LetterRow
 from cortex_tui.backend.rows import without_now
 
@@ -37,7 +37,7 @@ class StoreDead:
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
         return await dead_letters.choose(
-            self._db, LetterFilter(fingerprint=fingerprint), limit=limit
+            self._db, DeadLetterFilter(fingerprint=fingerprint), limit=limit
         )
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[dict[str, Any]]:
@@ -57,9 +57,9 @@ class StoreDead:
         return "discarded"
 
     async def begin(
-        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
     ) -> int:
-        act = DeadAct(
+        act = BulkOperation(
             token=system_chance().new_id(),
             verb=verb,
             job_ids=job_ids,
@@ -68,13 +68,13 @@ class StoreDead:
             by=by,
             reason=reason,
         )
-        return await dead_acts.begin(self._db, act)
+        return await bulk_operations.begin(self._db, act)
 
     async def acts(self) -> Sequence[ActRow]:
-        return [without_now(row) for row in await dead_acts.page(self._db, limit=ACTS_MAX)]
+        return [without_now(row) for row in await bulk_operations.page(self._db, limit=ACTS_MAX)]
 
     async def failures(self, act_id: int) -> Sequence[LetterRow]:
-        return await dead_acts.failures(self._db, act_id, limit=FAILURES_MAX)
+        return await bulk_operations.failures(self._db, act_id, limit=FAILURES_MAX)
 
-    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
-        await dead_acts.change(self._db, act_id, how, by=by, reason=reason)
+    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
+        await bulk_operations.change(self._db, act_id, how, by=by, reason=reason)

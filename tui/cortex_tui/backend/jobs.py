@@ -7,14 +7,14 @@ from uuid import UUID
 
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database
 from cortex.store import job_choice, job_pages, jobs, operator, retries, why
-from cortex.store.job_choice import Choice, Done
+from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import ALL, JobPage, WayIn
-from cortex.store.operator import JobsSeen
+from cortex.store.operator import ListReading
 from cortex.view.why_brief import brief
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 
 WAY_KEPT_S: Final = 5.0
 """A new agent whose name fits, or a new job whose id ends so, is found so much later at most."""
@@ -29,20 +29,20 @@ class StoreJobs:
         self._way_of = ALL
         self._way_until = float("-inf")
 
-    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+    async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
         return await job_pages.page(self._db, which, before=before, limit=limit, way=way)
 
-    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
         return await job_pages.page_up(self._db, which, after=after, limit=limit, way=way)
 
-    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
         return await job_pages.page_due(self._db, which, after=after, limit=limit, way=way)
 
     async def page_due_up(
-        self, which: JobFilter, *, before: JobPlace | None, limit: int
+        self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
         way = await self._way_in(which)
         return await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
@@ -56,8 +56,8 @@ class StoreJobs:
         return self._way
 
     async def seen(
-        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
-    ) -> JobsSeen:
+        self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
+    ) -> ListReading:
         return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
 
     async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
@@ -73,20 +73,20 @@ class StoreJobs:
         done = await retries.retry_now(self._db, job_id, by=by, reason="", new_id=new_id)
         return done.words
 
-    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
-        if verb is BulkVerb.CANCEL:
+    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
+        if verb is JobsVerb.CANCEL:
             return await job_choice.choose_to_cancel(self._db, which, limit=limit)
         return await job_choice.choose_to_retry(self._db, which, limit=limit)
 
-    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
-        if verb is BulkVerb.CANCEL:
+    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
+        if verb is JobsVerb.CANCEL:
             return await job_choice.choose_marked_to_cancel(self._db, job_ids)
         return await job_choice.choose_marked_to_retry(self._db, job_ids)
 
     async def act_on(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> Done:
-        if verb is BulkVerb.CANCEL:
+        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> BulkDone:
+        if verb is JobsVerb.CANCEL:
             return await job_choice.cancel_chosen(self._db, job_ids, by=by, reason=reason)
         new_id = system_chance().new_id
         return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason, new_id=new_id)

@@ -10,27 +10,27 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
-from cortex.domain.dead_act import ActVerb, Change
+from cortex.domain.bulk_operation import BulkChange, BulkVerb
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
-from cortex.domain.job_filter import JobFilter, JobPlace
+from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
-from cortex.store.approvals import Ruling, Verdict
-from cortex.store.job_choice import Choice, Done
+from cortex.store.approvals import Vote, VoteResult
+from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
-from cortex.store.operator import Head, JobsSeen
+from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
 from cortex.store.pulse import Figures, Recent, Trouble
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.inbox import InboxRow
 
 LetterRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.dead_acts.page` without its `now`."""
+"""A row of `cortex.store.bulk_operations.page` without its `now`."""
 EffectRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
 BreakerRow: TypeAlias = Mapping[str, Any]
@@ -41,30 +41,30 @@ Told: TypeAlias = Callable[[str], None]
 """How well it is heard: "" for well, else in a few words why not."""
 
 
-class Jobs(Protocol):
+class JobsBackend(Protocol):
     """The list of jobs."""
 
-    async def page(self, which: JobFilter, *, before: JobPlace | None, limit: int) -> JobPage:
+    async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
         """Read the jobs that fit and are older than a place, or the newest ones."""
         ...
 
-    async def page_up(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
         ...
 
-    async def page_due(self, which: JobFilter, *, after: JobPlace | None, limit: int) -> JobPage:
+    async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         """Read the jobs in RETRY that fit and are due after a place, or next."""
         ...
 
     async def page_due_up(
-        self, which: JobFilter, *, before: JobPlace | None, limit: int
+        self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
         """Read those that are due just before a place, or last; in the same order."""
         ...
 
     async def seen(
-        self, ids: Sequence[UUID], *, since: JobPlace | None, newer_max: int
-    ) -> JobsSeen:
+        self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
+    ) -> ListReading:
         """Read some jobs again, how many are newer than a place, and the head of the screen."""
         ...
 
@@ -80,17 +80,17 @@ class Jobs(Protocol):
         """Let a job try again now; return what became of it."""
         ...
 
-    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> Choice:
+    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
         """Choose the newest jobs that fit and that an act would change; statements, in pages."""
         ...
 
-    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> Choice:
+    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
         """Choose those of some jobs that an act would change."""
         ...
 
     async def act_on(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> Done:
+        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
+    ) -> BulkDone:
         """Act on jobs; repeating it is safe."""
         ...
 
@@ -107,7 +107,7 @@ class Listening(Protocol):
         ...
 
 
-class Job(Protocol):
+class JobBackend(Protocol):
     """One job."""
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
@@ -142,7 +142,7 @@ class Job(Protocol):
         ...
 
 
-class Approvals(Protocol):
+class ApprovalsBackend(Protocol):
     """The inbox of requests for approval."""
 
     async def waiting(
@@ -168,12 +168,12 @@ class Approvals(Protocol):
         """Read requests in full, in no order."""
         ...
 
-    async def decide(self, verdicts: Sequence[Verdict]) -> Sequence[Ruling]:
+    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         """Decide all or none. Raises `ConflictError` that says what was first."""
         ...
 
 
-class Pods(Protocol):
+class PodsBackend(Protocol):
     """The pods; who acts second is told that nothing was done."""
 
     async def page(self) -> Sequence[PodRow]:
@@ -193,7 +193,7 @@ class Pods(Protocol):
         ...
 
 
-class Queues(Protocol):
+class QueuesBackend(Protocol):
     """The worker queues; None is the default one."""
 
     async def page(self) -> Sequence[QueueRow]:
@@ -209,7 +209,7 @@ class Queues(Protocol):
         ...
 
 
-class Breakers(Protocol):
+class BreakersBackend(Protocol):
     """The circuit breakers."""
 
     async def page(self) -> Sequence[BreakerRow]:
@@ -232,7 +232,7 @@ class Breakers(Protocol):
         ...
 
 
-class Effects(Protocol):
+class EffectsBackend(Protocol):
     """Calls with an outside result, the freeze of all, and quotas."""
 
     async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
@@ -279,7 +279,7 @@ class Effects(Protocol):
         ...
 
 
-class Dead(Protocol):
+class DeadLettersBackend(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
     async def errors(self) -> Sequence[LetterRow]:
@@ -310,7 +310,7 @@ class Dead(Protocol):
         ...
 
     async def begin(
-        self, verb: ActVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
+        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
     ) -> int:
         """Begin an act on many letters that pods work off; return its number."""
         ...
@@ -323,12 +323,12 @@ class Dead(Protocol):
         """Read the letters that an act could not settle."""
         ...
 
-    async def change(self, act_id: int, how: Change, *, by: str, reason: str) -> None:
+    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
         """Pause an act, let it go on or end it. Raises `ConflictError` that says how it stands."""
         ...
 
 
-class Pulse(Protocol):
+class PulseBackend(Protocol):
     """How the cluster does."""
 
     async def figures(self) -> Figures:
@@ -348,31 +348,31 @@ class Backend(Protocol):
     """All of it; a part for each screen."""
 
     @property
-    def approvals(self) -> Approvals: ...
+    def approvals(self) -> ApprovalsBackend: ...
 
     @property
-    def dead(self) -> Dead: ...
+    def dead(self) -> DeadLettersBackend: ...
 
     @property
-    def job(self) -> Job: ...
+    def job(self) -> JobBackend: ...
 
     @property
-    def jobs(self) -> Jobs: ...
+    def jobs(self) -> JobsBackend: ...
 
     @property
-    def pulse(self) -> Pulse: ...
+    def pulse(self) -> PulseBackend: ...
 
     @property
-    def pods(self) -> Pods: ...
+    def pods(self) -> PodsBackend: ...
 
     @property
-    def queues(self) -> Queues: ...
+    def queues(self) -> QueuesBackend: ...
 
     @property
-    def breakers(self) -> Breakers: ...
+    def breakers(self) -> BreakersBackend: ...
 
     @property
-    def effects(self) -> Effects: ...
+    def effects(self) -> EffectsBackend: ...
 
     async def head(self) -> Head:
         """Look at what stands above every screen."""

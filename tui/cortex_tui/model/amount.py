@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, CLEAR, YES, Answer
+from cortex_tui.model.question import CANCEL, CLEAR, YES, KeyAnswer
 
 DIGITS_MAX: Final = 12
 
@@ -23,21 +23,21 @@ class AmountQuestion:
         """What was typed; None: no number yet."""
         return Decimal(self._typed) if self._typed.strip(".") else None
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if key == "backspace":
             self._typed = self._typed[:-1]
         elif key == CLEAR:
             self._typed = ""
         elif character == YES:
             is_allowed = self.amount is not None and not self._why_not(self.amount)
-            return Answer.YES if is_allowed else Answer.NONE
+            return KeyAnswer.YES if is_allowed else KeyAnswer.NONE
         elif character and character in "0123456789." and len(self._typed) < DIGITS_MAX:
             is_point_again = character == "." and "." in self._typed
             self._typed += "" if is_point_again else character
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
         """Whether a key is of those that agree."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from cortex.domain.job_filter import HEIRS, WhyNot
-from cortex.store.job_choice import Choice
+from cortex.domain.job_filter import HEIRS, Refusal
+from cortex.store.job_choice import JobChoice
 
 ACT_MAX: Final = 10_000
 """Jobs of one act, as `cortex jobs cancel --limit` has it; the newest ones."""
@@ -13,33 +13,33 @@ MANY: Final = 100
 """More than that and the number has to be typed."""
 
 
-class BulkVerb(StrEnum):
+class JobsVerb(StrEnum):
     """What is done to many jobs; also the command's word."""
 
     CANCEL = "cancel"
     RETRY = "retry"
 
 
-DONE: Final = {BulkVerb.CANCEL: "cancelled", BulkVerb.RETRY: "try again now"}
+DONE: Final = {JobsVerb.CANCEL: "cancelled", JobsVerb.RETRY: "try again now"}
 
 
-def wanted(choice: Choice) -> str:
+def wanted(choice: JobChoice) -> str:
     """Return what has to be typed to agree."""
     count = len(choice.job_ids)
     return str(count) if count > MANY else "y"
 
 
-def question(verb: BulkVerb, choice: Choice) -> str:
+def question(verb: JobsVerb, choice: JobChoice) -> str:
     """Say what would be done, in one line: `cancel 1,204 jobs, 3 had ended`."""
     count = len(choice.job_ids)
     jobs = "1 job" if count == 1 else f"{count:,} jobs"
-    now = " now" if verb is BulkVerb.RETRY else ""
+    now = " now" if verb is JobsVerb.RETRY else ""
     newest = "the newest " if choice.has_more else ""
     more = ", more fit" if choice.has_more else ""
     return f"{verb}{now} {newest}{jobs}{_failed(choice)}{refused_words(choice.refused)}{more}"
 
 
-def _failed(choice: Choice) -> str:
+def _failed(choice: JobChoice) -> str:
     """Say what becomes of those that have failed; "": none has."""
     if not choice.failed:
         return ""
@@ -47,13 +47,13 @@ def _failed(choice: Choice) -> str:
     return f" ({of}{HEIRS})"
 
 
-def nothing(verb: BulkVerb, choice: Choice) -> str:
+def nothing(verb: JobsVerb, choice: JobChoice) -> str:
     """Say why there is nothing to agree to."""
     if not choice.refused:
         return f"no job fits that a {verb} would change"
     return f"nothing to {verb}: {refused_words(choice.refused).removeprefix(', ')}"
 
 
-def refused_words(refused: Mapping[WhyNot, int]) -> str:
+def refused_words(refused: Mapping[Refusal, int]) -> str:
     """Say how many would stay as they are, and why; "": none."""
     return "".join(f", {count:,} {why_not.value}" for why_not, count in refused.items())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, Answer
+from cortex_tui.model.question import CANCEL, KeyAnswer
 
 TAKEN: Final = "enter"
 
@@ -19,14 +19,14 @@ class Pick:
         """The key; "": none yet."""
         self._choices = choices
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if character is not None and character in self._choices:
             self.picked = character
-            return Answer.YES
-        return Answer.NONE
+            return KeyAnswer.YES
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
         """Whether a key is of those that agree."""
@@ -54,17 +54,17 @@ class PickSome:
         self._before = self.shown = frozenset(shown)
         self._changed = changed
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             self._show(self._before)
-            return Answer.NO
+            return KeyAnswer.NO
         if key == TAKEN:
-            return Answer.YES
+            return KeyAnswer.YES
         places = {str(number): name for number, name in enumerate(self._names, start=1)}
         if character in places:
             self._show(self.shown ^ {places[character]})
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
         """Whether a key is of those that agree."""

@@ -10,7 +10,7 @@ CLEAR: Final = "ctrl+u"
 YES: Final = "y"
 
 
-class Answer(Enum):
+class KeyAnswer(Enum):
     """What a key meant."""
 
     NONE = "none"
@@ -18,7 +18,7 @@ class Answer(Enum):
     NO = "no"
 
 
-class Asks(Protocol):
+class Prompt(Protocol):
     """What the line at the bottom of a screen asks."""
 
     @property
@@ -26,7 +26,7 @@ class Asks(Protocol):
         """Names the thing; safe."""
         ...
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         ...
 
@@ -55,15 +55,15 @@ class Question:
         self.wanted = wanted
         self.typed = ""
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if key == "backspace":
             self.typed = self.typed[:-1]
         elif character is not None and self.wanted.startswith(self.typed + character):
             self.typed += character
-        return Answer.YES if self.typed == self.wanted else Answer.NONE
+        return KeyAnswer.YES if self.typed == self.wanted else KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
         """Whether a key is of those that agree."""
@@ -87,9 +87,9 @@ class Closed:
         """`text`: why it was taken back, and what was done; safe."""
         self.text = text
 
-    def press(self, key: str, character: str | None) -> Answer:  # noqa: ARG002 -- as the others
+    def press(self, key: str, character: str | None) -> KeyAnswer:  # noqa: ARG002 -- as the others
         """Take one key, by its name and by what it writes."""
-        return Answer.NO if key == CANCEL else Answer.NONE
+        return KeyAnswer.NO if key == CANCEL else KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing is agreed to
         """Whether a key is of those that agree."""
@@ -110,14 +110,14 @@ class Choice:
         self.chosen = ""
         """The key of the answer, once there is one."""
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if character is None or character not in self.answers:
-            return Answer.NONE
+            return KeyAnswer.NONE
         self.chosen = character
-        return Answer.YES
+        return KeyAnswer.YES
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
         """Whether a key is of those that agree."""

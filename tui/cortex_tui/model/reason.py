@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex_tui.model.question import CANCEL, CLEAR, YES, Answer
+from cortex_tui.model.question import CANCEL, CLEAR, YES, KeyAnswer
 
 REASON_CHARS_MIN: Final = 3
 """Fewer are a slip of the finger."""
@@ -35,10 +35,10 @@ class ReasonQuestion:
         """Why; "": nothing was said."""
         return self.typed.strip()
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if self._is_typed:
             return self._confirmed(key, character)
         self._is_short = key == "enter" and not self._is_enough
@@ -50,7 +50,7 @@ class ReasonQuestion:
             self.typed = ""
         elif character is not None and character.isprintable():
             self.typed = (self.typed + character)[:REASON_CHARS_MAX]
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- any, once it is typed
         """Whether a key is of those that agree."""
@@ -70,13 +70,13 @@ class ReasonQuestion:
             return f"  why: {_ending(self.typed)}▏ enter   esc no "
         return f"  why{'' if self._is_required else ', or just'}: ▏ enter   esc no "
 
-    def _confirmed(self, key: str, character: str | None) -> Answer:
+    def _confirmed(self, key: str, character: str | None) -> KeyAnswer:
         if key == "backspace":
             self._is_typed = bool(self._agreed)
             self._agreed = self._agreed[:-1]
         elif character is not None and self._wanted.startswith(self._agreed + character):
             self._agreed += character
-        return Answer.YES if self._agreed == self._wanted else Answer.NONE
+        return KeyAnswer.YES if self._agreed == self._wanted else KeyAnswer.NONE
 
     @property
     def _is_enough(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 
 from cortex.domain.effect import Resolution
 from cortex_tui.model.amount import DIGITS_MAX
-from cortex_tui.model.question import CANCEL, CLEAR, Answer
+from cortex_tui.model.question import CANCEL, CLEAR, KeyAnswer
 from cortex_tui.model.reason import ReasonQuestion
 
 KEYS: Final = {"1": Resolution.APPLIED, "2": Resolution.NOT_APPLIED, "3": Resolution.GIVE_UP}
@@ -38,17 +38,17 @@ class ResolveQuestion:
         """Why."""
         return "" if self._why is None else self._why.reason
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if self._why is not None:
             return self._why.press(key, character)
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if character in KEYS:
             self.said = KEYS[character]
             text = f"{self._name} {SAID[self.said]}: {self._prospects[self.said]}"
             self._why = ReasonQuestion(text, is_required=True)
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
         """Whether a key is of those that agree."""
@@ -86,12 +86,12 @@ class LimitQuestion:
         """What was typed."""
         return Decimal(self._typed)
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if self._why is not None:
             return self._why.press(key, character)
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if key == "enter" and not self._wrong:
             self._why = ReasonQuestion(f"{self._text} to {self._typed}", is_required=True)
         elif key == "backspace":
@@ -100,7 +100,7 @@ class LimitQuestion:
             self._typed = ""
         elif character and character in "0123456789." and len(self._typed) < DIGITS_MAX:
             self._typed += character
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
         """Whether a key is of those that agree."""

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.argument_diff import Change
+from cortex.domain.argument_diff import ArgumentChange
 from cortex.view.approval_facts import Facts, facts_of
 
 
@@ -40,7 +40,7 @@ class Edit:
 
     text: str
     """Canonical JSON."""
-    changes: Sequence[Change]
+    changes: Sequence[ArgumentChange]
 
 
 def version_of(row: Mapping[str, Any]) -> tuple[object, ...]:

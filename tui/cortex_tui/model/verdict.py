@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from cortex_tui.model.guard import Guard
-from cortex_tui.model.question import CANCEL, Answer
+from cortex_tui.model.question import CANCEL, KeyAnswer
 
 REASON_CHARS_MIN: Final = 3
 """Fewer are a slip of the finger."""
@@ -42,11 +42,11 @@ class _Guarded:
     def _is_early(self) -> bool:
         return not self.typed and not self._guard.press(self._now(), came_at=self._came())
 
-    def _other(self, key: str) -> Answer:
+    def _other(self, key: str) -> KeyAnswer:
         """Take a key that is not what is asked for."""
         self._guard.restart(self._now())
         self._scroll(key)
-        return Answer.NONE
+        return KeyAnswer.NONE
 
     def _bar(self) -> str:
         """Show how much of the silence has passed; blank, and as wide, when a key counts."""
@@ -66,17 +66,17 @@ class ApproveQuestion(_Guarded):
         super().__init__(text, guard=guard, now=now, came=came, scroll=scroll)
         self.wanted = wanted
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if not character or not self.wanted.startswith(self.typed + character):
             self.typed = ""
             return self._other(key)
         if self._is_early():
-            return Answer.NONE
+            return KeyAnswer.NONE
         self.typed += character
-        return Answer.YES if self.typed == self.wanted else Answer.NONE
+        return KeyAnswer.YES if self.typed == self.wanted else KeyAnswer.NONE
 
     def how(self) -> str:
         """Say what has to be typed."""
@@ -104,10 +104,10 @@ class DenyQuestion(_Guarded):
         self.reason = ""
         """Why, once it was answered."""
 
-    def press(self, key: str, character: str | None) -> Answer:
+    def press(self, key: str, character: str | None) -> KeyAnswer:
         """Take one key, by its name and by what it writes."""
         if key == CANCEL:
-            return Answer.NO
+            return KeyAnswer.NO
         if key == "enter":
             return self._entered()
         if key == "backspace":
@@ -115,21 +115,21 @@ class DenyQuestion(_Guarded):
             return self._other(key)
         if not character or not character.isprintable():
             return self._other(key)
-        return Answer.NONE if self._is_early() else self._written(character)
+        return KeyAnswer.NONE if self._is_early() else self._written(character)
 
-    def _written(self, character: str) -> Answer:
+    def _written(self, character: str) -> KeyAnswer:
         if not self.typed and character in self._reasons:
             self.reason = self._reasons[character]
-            return Answer.YES
+            return KeyAnswer.YES
         self.typed = (self.typed + character)[:REASON_CHARS_MAX]
-        return Answer.NONE
+        return KeyAnswer.NONE
 
-    def _entered(self) -> Answer:
+    def _entered(self) -> KeyAnswer:
         reason = self.typed.strip()
         if len(reason) < REASON_CHARS_MIN:
             return self._other("enter")
         self.reason = reason
-        return Answer.YES
+        return KeyAnswer.YES
 
     def how(self) -> str:
         """Say what has to be typed, and what was."""

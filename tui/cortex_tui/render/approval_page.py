@@ -12,7 +12,7 @@ from rich.cells import cell_len, chop_cells
 from cortex.domain.approval import ApprovalStatus, ended
 from cortex.domain.approval_batch import varying
 from cortex.domain.argument_brief import argument_name
-from cortex.domain.argument_diff import Change
+from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import RISK_WORDS, Facts, Vote
@@ -49,7 +49,7 @@ def page(
     approval: Mapping[str, Any],
     width: int,
     *,
-    edit: Sequence[Change] = (),
+    edit: Sequence[ArgumentChange] = (),
     is_raw: bool = False,
 ) -> list[Line]:
     """Return all that decides about a request, in lines of at most `width` cells."""
@@ -97,7 +97,7 @@ def arguments(rows: Sequence[ArgumentRow], width: int, *, is_call: bool) -> Iter
             )
 
 
-def diff(changes: Iterable[Change], width: int) -> Iterator[Line]:
+def diff(changes: Iterable[ArgumentChange], width: int) -> Iterator[Line]:
     """Yield both sides of each place that differs."""
     indent = Cell(" " * LABEL_CELLS)
     left = width - LABEL_CELLS - 2

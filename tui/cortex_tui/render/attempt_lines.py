@@ -7,13 +7,13 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money
 from cortex.store.job_view import StepDetail, WatchedJob
 from cortex.store.jobs import EndedAttempt
-from cortex_tui.model.fall import CALM_ENDINGS, ENDINGS, FallRow, endings
+from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, WaterfallRow, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
 
 
 def attempt_lines(
-    row: FallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
+    row: WaterfallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
 ) -> Iterator[Line]:
     """Yield the attempts that tried a step; of a row that is no step: all that are known."""
     ended = {each.attempt: each for each in endings(job)}
@@ -63,7 +63,7 @@ def _where(
         yield from labelled("pod", f"{pod or 'none'}{was}", width, "warn" if was else "")
 
 
-def _committed(row: FallRow, width: int) -> Iterator[Line]:
+def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
     told = "done"
     if row.ended is not None:
         told += f" in {span((row.ended - row.began).total_seconds())} · {day_time(row.ended)}"

@@ -13,7 +13,7 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalSeen, EffectSeen
+from cortex.domain.waiting import ApprovalWait, EffectWait
 from cortex.domain.why_facts import SILENT_S
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
@@ -123,7 +123,7 @@ def why_line(row: WatchedJob, now: datetime) -> Cell:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if (seen := gate(row)) is not None:
-        when, dot, what = ("", "", told) if isinstance(seen, EffectSeen) else told.partition(" · ")
+        when, dot, what = ("", "", told) if isinstance(seen, EffectWait) else told.partition(" · ")
         return Cell(safe(f"{when}{dot}a opens it · {what}"), "appr")
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
@@ -157,12 +157,12 @@ def _under_way(row: WatchedJob) -> str:
     )
 
 
-def gate(row: WatchedJob) -> ApprovalSeen | EffectSeen | None:
+def gate(row: WatchedJob) -> ApprovalWait | EffectWait | None:
     """Return the request or the unknown effect that it waits for, if a person can still decide."""
     match row.awaited:
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             return seen
-        case EffectSeen(status=EffectStatus.UNKNOWN) as seen:
+        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
             return seen
         case _:
             return None

@@ -12,10 +12,10 @@ from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     PERSON,
-    ApprovalSeen,
-    EffectSeen,
-    FreezeSeen,
-    QuotaSeen,
+    ApprovalWait,
+    EffectWait,
+    FreezeWait,
+    QuotaWait,
     named,
 )
 from cortex.domain.why_facts import SILENT_S
@@ -40,20 +40,26 @@ def why(row: JobRow, now: datetime) -> str:
 
     When something happens comes first: what is cut off in a narrow list is not that.
     """
+    return " · ".join(part for part in next_and_why(row, now) if part)
+
+
+def next_and_why(row: JobRow, now: datetime) -> tuple[str, str]:  # noqa: PLR0911 -- a table
+    """Return when something happens, if a wait has an end, and the reason; not safe yet."""
     match row.status:
         case JobStatus.FAILED:
-            return str(row.error_message or row.error_code or "")
+            return "", str(row.error_message or row.error_code or "")
         case JobStatus.CANCELLED:
-            return f"by {row.cancelled_by}" if row.cancelled_by else ""
+            return "", f"by {row.cancelled_by}" if row.cancelled_by else ""
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return _waiting(row, now)
+        case JobStatus.PENDING if row.run_at > now:
+            return f"starts in {_left(row.run_at, now)}", ""
         case JobStatus.PENDING:
-            is_later = row.run_at > now
-            return f"starts in {_left(row.run_at, now)}" if is_later else row.why or ""
+            return "", row.why or ""
         case JobStatus.RUNNING:
-            return _running(row, now)
+            return "", _running(row, now)
         case _:
-            return ""
+            return "", ""
 
 
 def job_words(row: JobRow) -> str:
@@ -89,25 +95,24 @@ def why_line(row: JobRow, now: datetime) -> Cell:
     return Cell(safe(told), "alarm" if is_alarming else "fail" if row.error_message else "dim")
 
 
-def _waiting(row: JobRow, now: datetime) -> str:
+def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
     on = row.waiting_on or ""
     if on.startswith(PERSON):
-        return needs_person(on.removeprefix(PERSON), row.last_error)
+        return "", needs_person(on.removeprefix(PERSON), row.last_error)
     match row.awaited:
-        case ApprovalSeen(status=ApprovalStatus.PENDING) as seen:
+        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             is_open = seen.expires_at > now
             left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
-            return f"{left} · {seen.words}"
-        case EffectSeen() | FreezeSeen() | QuotaSeen() as seen:
-            return localised(seen.words)
+            return left, seen.words
+        case EffectWait() | FreezeWait() | QuotaWait() as seen:
+            return "", localised(seen.words)
         case _:
             pass
     due_at = row.next_retry_at
     what = row.why or (f"waits for {named(on)}" if on else "")
     if due_at is None:
-        return what or "waits for a person"
-    when = f"retries in {_left(due_at, now)}" if due_at > now else "retries now"
-    return f"{when} · {what}" if what else when
+        return "", what or "waits for a person"
+    return f"retries in {_left(due_at, now)}" if due_at > now else "retries now", what
 
 
 def _running(row: JobRow, now: datetime) -> str:

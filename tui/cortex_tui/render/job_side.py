@@ -10,12 +10,9 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_of
-from cortex_tui.render.job_rows import why, why_line
+from cortex_tui.render.job_rows import next_and_why, why_line
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.words import countdown
-
-WAITS = (JobStatus.PENDING, JobStatus.RETRY, JobStatus.WAITING_FOR_APPROVAL)
-"""Of these the list says when they go on, and then why they do not yet."""
 
 
 def side_head(row: ListedJob) -> Cell:
@@ -27,7 +24,9 @@ def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
     """Yield the same labels for each job, so that they stand where they stood."""
     status, head = row.status, row.checkpoint
     cost = head.get("cost_usd")
-    comes, told = _next_and_why(row, status, now)
+    comes, told = next_and_why(row, now)
+    if status is JobStatus.FAILED:
+        told = row.error_code or ""  # the message has lines of its own
     seen = state_of(row)
     state = f"{seen!s} {_took(row, now)}".rstrip()
     last = f"{head['seq']} {head['key']}" if head.get("seq") else ""
@@ -47,16 +46,6 @@ def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
     yield from labelled("why", told or NOTHING, width, why_line(row, now).style if told else "dim")
     yield from titled("last error")
     yield from said(error, width, style="fail")
-
-
-def _next_and_why(row: ListedJob, status: JobStatus, now: datetime) -> tuple[str, str]:
-    told = why(row, now)
-    if status in WAITS:
-        comes, _, reason = told.partition(" · ")
-        return comes, reason
-    if status is JobStatus.FAILED:
-        return "", row.error_code or ""
-    return "", told
 
 
 def _took(row: ListedJob, now: datetime) -> str:

@@ -15,7 +15,7 @@ from cortex.store.job_view import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
-from cortex_tui.model.fall import FallRow, endings
+from cortex_tui.model.waterfall import WaterfallRow, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
 from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
@@ -45,14 +45,14 @@ EFFECTS: Final = {
 }
 
 
-def head(row: FallRow | None, view: View) -> tuple[Cell, Cell]:
+def head(row: WaterfallRow | None, view: View) -> tuple[Cell, Cell]:
     """Return the two ends of the line above it."""
     named = Cell("" if row is None else safe(_named(row)), "bold")
     return named, Cell(f"◂ {view} ▸", "accent")
 
 
 def page(
-    row: FallRow | None,
+    row: WaterfallRow | None,
     detail: StepDetail | None,
     job: WatchedJob,
     view: View,
@@ -83,12 +83,12 @@ def page(
     return lines or [(Cell("nothing is recorded", "dim"),)]
 
 
-def _named(row: FallRow) -> str:
+def _named(row: WaterfallRow) -> str:
     return row.name or "running" if row.number is None else f"step {row.number} {row.name}"
 
 
 def _step(
-    row: FallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
+    row: WaterfallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
 ) -> Iterator[Line]:
     yield from labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
     took_s = ((row.ended or now) - row.began).total_seconds()
@@ -109,7 +109,7 @@ def _step(
         yield from _cut(detail, width)
 
 
-def _arguments(row: FallRow, detail: StepDetail, width: int) -> Iterator[Line]:
+def _arguments(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
     found = _decoded(detail.arguments)
     if found is None:
         found = _asked_for(row, _decoded(detail.asked_by))
@@ -118,7 +118,7 @@ def _arguments(row: FallRow, detail: StepDetail, width: int) -> Iterator[Line]:
         yield from _rows(found, width)
 
 
-def _asked_for(row: FallRow, answer: Any) -> Any:
+def _asked_for(row: WaterfallRow, answer: Any) -> Any:
     """Return the input of a call as the model gave it, if just one of that name stands there."""
     if not isinstance(answer, dict) or row.kind != StepKind.TOOL:
         return None
@@ -148,7 +148,7 @@ def _effect(detail: StepDetail, now: datetime, width: int) -> Iterator[Line]:
         yield from labelled("resolved", told, width)
 
 
-def _errors(row: FallRow, detail: StepDetail, job: WatchedJob, width: int) -> Iterator[Line]:
+def _errors(row: WaterfallRow, detail: StepDetail, job: WatchedJob, width: int) -> Iterator[Line]:
     found = _decoded(detail.output)
     if isinstance(found, dict) and "tool_error" in found:
         yield from labelled("error", str(found["tool_error"]), width, "fail")
@@ -188,7 +188,7 @@ def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
         yield from labelled(day_time(at), text, width, style)
 
 
-def _prompt(row: FallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
+def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
     """What the job was asked for; the turns after that are the steps before this one."""
     payload = detail.payload
     yield (Cell("what the job was given", "dim"),)
@@ -216,7 +216,7 @@ def _response(detail: StepDetail, width: int) -> Iterator[Line]:
         yield from labelled("stopped", str(stop), width, "dim")
 
 
-def _raw(row: FallRow, detail: StepDetail, width: int) -> Iterator[Line]:
+def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
     known = {
         "key": row.step_key or row.name,
         "seq": row.number,

@@ -6,7 +6,7 @@ from typing import Final
 
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, fit
-from cortex_tui.model.fall import FallRow
+from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.labelled import Line
 from cortex_tui.render.table import fit as filled
 from cortex_tui.render.waterfall import TOOK, name_of
@@ -15,7 +15,7 @@ from cortex_tui.render.words import span
 NONE: Final = "no step is committed yet"
 
 
-def steps_lines(rows: Sequence[FallRow], now: datetime, width: int) -> Iterator[Line]:
+def steps_lines(rows: Sequence[WaterfallRow], now: datetime, width: int) -> Iterator[Line]:
     """Yield each row with how long it took; what went wrong with it stands behind its name."""
     if not rows:
         yield (Cell(fit(NONE, width), "dim"),)

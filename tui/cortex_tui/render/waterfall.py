@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.model.fall import FallRow
+from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.table import GUTTER, fit
 from cortex_tui.render.words import countdown, span, tokens
 
@@ -80,11 +80,11 @@ class Zoom:
 
 
 def axis_of(
-    rows: Sequence[FallRow],
+    rows: Sequence[WaterfallRow],
     zoom: Zoom,
     *,
     now: datetime,
-    on: FallRow | None,
+    on: WaterfallRow | None,
     zero: datetime | None = None,
 ) -> Axis:
     """Return what is in sight of rows, `now` being where those that go on have got to.
@@ -131,7 +131,7 @@ class Room:
     has_cost: bool
 
 
-def room_of(rows: Sequence[FallRow], width: int) -> Room:
+def room_of(rows: Sequence[WaterfallRow], width: int) -> Room:
     """Divide the width among what the rows need."""
     number = max((len(str(row.number)) for row in rows if row.number is not None), default=1)
     longest = max((cell_len(safe(name_of(row))) for row in rows), default=NAME_MIN)
@@ -155,7 +155,7 @@ def head_cells(room: Room, axis: Axis) -> Iterator[Cell]:
         yield Cell(" " + fit("cost", COST, right=True), "dim")
 
 
-def row_cells(row: FallRow, room: Room, axis: Axis, now: datetime) -> Iterator[Cell]:
+def row_cells(row: WaterfallRow, room: Room, axis: Axis, now: datetime) -> Iterator[Cell]:
     """Yield the line of a row, in pieces of one style each."""
     number = "" if row.number is None else str(row.number)
     yield Cell(fit(number, room.number, right=True) + " ", "dim")
@@ -172,7 +172,7 @@ def row_cells(row: FallRow, room: Room, axis: Axis, now: datetime) -> Iterator[C
         yield Cell(" " + fit(cost, COST, right=True), "dim")
 
 
-def bar_cells(row: FallRow, axis: Axis, now: datetime, cells: int) -> Iterator[Cell]:
+def bar_cells(row: WaterfallRow, axis: Axis, now: datetime, cells: int) -> Iterator[Cell]:
     """Yield a bar in exactly so many cells: the lead, the bar itself, what is said beside it."""
     begin = axis.at(row.began, cells)
     end = axis.at(row.ended or now, cells)
@@ -194,7 +194,7 @@ def bar_cells(row: FallRow, axis: Axis, now: datetime, cells: int) -> Iterator[C
         yield Cell(" " * left)
 
 
-def _bar(row: FallRow, first: int, end: float) -> str:
+def _bar(row: WaterfallRow, first: int, end: float) -> str:
     eighths = max(1, round((end - first) * 8))
     full, rest = divmod(eighths, 8)
     if row.is_wait:
@@ -204,7 +204,7 @@ def _bar(row: FallRow, first: int, end: float) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def name_of(row: FallRow) -> str:
+def name_of(row: WaterfallRow) -> str:
     """Return what it is called, below what it belongs to; not safe yet."""
     if row.kind == "running":
         return row.name or "running"

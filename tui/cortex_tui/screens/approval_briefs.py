@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render import approval_rows
 
@@ -20,7 +20,7 @@ KEPT_MAX: Final = 500
 class ArgumentReader:
     """`briefs` is what is known, by the digest of the arguments."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         self._desk = desk
         self.briefs: dict[Any, Cell] = {}
 

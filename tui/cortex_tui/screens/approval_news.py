@@ -18,7 +18,7 @@ ACTS_MAX: Final = 32
 Version = tuple[object, ...]
 
 
-class OwnActs:
+class OwnActions:
     """As which version requests were decided on here.
 
     A look may see what an act did before the act itself hears of it, or after. Either way the first

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.verdict import BAR_CELLS
 from cortex_tui.screens.frame import Frame
@@ -15,7 +15,7 @@ FRAME_S: Final = 0.1
 class Silence:
     """Of one screen, by its clock; `guard` is what its questions ask, too."""
 
-    def __init__(self, desk: Desk, screen: Frame) -> None:
+    def __init__(self, desk: AppContext, screen: Frame) -> None:
         self._session, self._clock, self._screen = desk.session, desk.session.clock, screen
         self.guard = Guard(self._clock.now())
         self._is_filling = False

@@ -21,17 +21,17 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.acts import Act
-from cortex_tui.desk import Desk
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.editing import edit_of, text_of, why_not_edited
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
-from cortex_tui.model.question import Asks
+from cortex_tui.model.question import Prompt
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.subject import Edit, Subject, subject_of, version_of
-from cortex_tui.model.thing import Thing
 from cortex_tui.render import approval_lines, approval_page, approval_rows
-from cortex_tui.screens import approval_acts
-from cortex_tui.screens.approval_acts import REASON_LINES, Decider, name_of
+from cortex_tui.screens import approval_decisions
 from cortex_tui.screens.approval_briefs import ArgumentReader
+from cortex_tui.screens.approval_decisions import REASON_LINES, Decider, name_of
 from cortex_tui.screens.approval_news import news_of
 from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
@@ -71,7 +71,7 @@ class ApprovalsScreen(Frame):
     """
     SIDE_FROM = THIRD_MIN
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._inbox = Inbox(deciding=lambda: desk.recall.ids)
         self._silence = Silence(desk, self)
@@ -160,9 +160,9 @@ class ApprovalsScreen(Frame):
     def writing(self) -> Sequence[tuple[str, str]]:
         return EDITOR_KEYS if self.has_class("-editing") else ()
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._inbox.window.current
-        return None if row is None else approval_acts.thing_of(self.desk, row["id"])
+        return None if row is None else approval_decisions.thing_of(self.desk, row["id"])
 
     # --- looking
 
@@ -442,7 +442,7 @@ class ApprovalsScreen(Frame):
             elif self._is_over(subject):
                 told = approval_lines.expired(subject.facts.expires_at)
             elif is_approving:
-                told = approval_acts.why_not_mine(self._inbox.row(self._in_front[0]))
+                told = approval_decisions.why_not_mine(self._inbox.row(self._in_front[0]))
         if told is not None:
             self.strip.tell(told, "warn")
             return None
@@ -450,7 +450,7 @@ class ApprovalsScreen(Frame):
 
     # --- deciding
 
-    def _ask(self, subject: Subject, question: Asks, act: Callable[[], Act]) -> None:
+    def _ask(self, subject: Subject, question: Prompt, act: Callable[[], Action]) -> None:
         self._inbox.is_asking = True
 
         def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
@@ -467,7 +467,7 @@ class ApprovalsScreen(Frame):
         self.strip.ask(question, answered)
         self._silence.fill()
 
-    def _agreed(self, subject: Subject, act: Act) -> None:
+    def _agreed(self, subject: Subject, act: Action) -> None:
         """Send it after a moment in which it can be taken back, or at once.
 
         Also where nothing may be done: it is told now, not after that moment.
@@ -593,5 +593,5 @@ class ApprovalsScreen(Frame):
         )
 
 
-def _reason(desk: Desk, text: str) -> Callable[[int], Strip]:
+def _reason(desk: AppContext, text: str) -> Callable[[int], Strip]:
     return lambda _: Strip([Segment(f"   {text}", desk.palette["accent"])])

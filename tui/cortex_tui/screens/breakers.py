@@ -11,12 +11,12 @@ from textual.widget import Widget
 
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.acts import Act
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.backend.protocol import BreakerRow
-from cortex_tui.desk import Desk
-from cortex_tui.model.hold import ForceQuestion, HoldQuestion
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.breaker_override import ForceQuestion, OverrideQuestion
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.breaker_rows import (
     BREAKER_COLUMNS,
@@ -43,7 +43,7 @@ class BreakersScreen(Frame):
     BreakersScreen Page { height: 10; }
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._window: Window[BreakerRow, None] = Window(key=lambda row: row["name"])
         self._table = VirtualTable(
@@ -86,7 +86,7 @@ class BreakersScreen(Frame):
     def _with_past(self, row: BreakerRow) -> BreakerRow:
         return {**row, **self._past.get(row["name"], {})}
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._window.current
         if row is None:
             return None
@@ -94,7 +94,7 @@ class BreakersScreen(Frame):
         async def document() -> object:
             return row
 
-        return Thing(id=row["name"], document=document)
+        return Resource(id=row["name"], document=document)
 
     # --- keys
 
@@ -111,20 +111,20 @@ class BreakersScreen(Frame):
         name: str = row["name"]
         hold_text = safe(f"open {name}: jobs wait")
         if is_closed(row):
-            held = HoldQuestion(hold_text)
+            held = OverrideQuestion(hold_text)
             put(self.desk, self.strip, held, lambda: self._hold(name, held))
             return
         asked = ForceQuestion(
             safe(f"close {name}: jobs call it again at once"), hold_text=hold_text
         )
 
-        def act() -> Act:
+        def act() -> Action:
             hold = asked.hold
             return self._close(name, asked.reason) if hold is None else self._hold(name, hold)
 
         put(self.desk, self.strip, asked, act)
 
-    def _hold(self, name: str, question: HoldQuestion) -> Act:
+    def _hold(self, name: str, question: OverrideQuestion) -> Action:
         """Hold a breaker open, for as long and why it was answered."""
         by, reason, for_s = self.desk.session.actor, question.reason, question.for_s
 
@@ -133,7 +133,7 @@ class BreakersScreen(Frame):
             return f"{name}: {await held}"
 
         end = () if for_s is None else ("--for", question.typed)
-        return Act(
+        return Action(
             question=question.text,
             command=("breakers", "open"),
             name=name,
@@ -141,7 +141,7 @@ class BreakersScreen(Frame):
             work=done,
         )
 
-    def _close(self, name: str, reason: str) -> Act:
+    def _close(self, name: str, reason: str) -> Action:
         """Close a breaker."""
         by = self.desk.session.actor
 
@@ -149,7 +149,7 @@ class BreakersScreen(Frame):
             closed = self.desk.backend.breakers.close(name, by=by, reason=reason)
             return f"{name}: {await closed}"
 
-        return Act(
+        return Action(
             question=f"close {name}",
             command=("breakers", "close"),
             name=name,

@@ -10,20 +10,20 @@ from textual.containers import Horizontal
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.dead_act import ActVerb
+from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
 from cortex_tui.backend.protocol import ActRow, LetterRow
-from cortex_tui.desk import Desk
 from cortex_tui.model import steady
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
-from cortex_tui.render.act_rows import act_line, foremost
-from cortex_tui.render.letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
-from cortex_tui.render.letter_side import side_head, side_lines
+from cortex_tui.render.bulk_rows import act_line, foremost
+from cortex_tui.render.dead_letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
+from cortex_tui.render.dead_letter_side import side_head, side_lines
 from cortex_tui.render.table import Column, fit
-from cortex_tui.screens import dead_acts, dead_asking, job_acts
+from cortex_tui.screens import bulk_operations, dead_asking, job_actions
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import About, Side
@@ -40,13 +40,13 @@ REST_S: Final = 0.3
 """So long the cursor stands still before they are read: who moves on wants others."""
 
 
-class _Letters(Frame):
+class _DeadLetters(Frame):
     """A list that is read whole; new rows are counted until they are asked for."""
 
     KEY: str
     COLUMNS: Sequence[Column[LetterRow]]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._window: Window[LetterRow, None] = Window(key=self._key)
         self._is_read = False
@@ -112,12 +112,12 @@ class _Letters(Frame):
         self.desk.wake()
 
     def action_retry(self) -> None:
-        self._ask(ActVerb.RETRY)
+        self._ask(BulkVerb.RETRY)
 
     def action_discard(self) -> None:
-        self._ask(ActVerb.DISCARD)
+        self._ask(BulkVerb.DISCARD)
 
-    def _ask(self, verb: ActVerb) -> None:
+    def _ask(self, verb: BulkVerb) -> None:
         row = self._window.current
         if row is None:
             self.strip.tell(self._window.why_none("there is no dead letter here"), "warn")
@@ -126,7 +126,7 @@ class _Letters(Frame):
         else:
             self.ask(verb, row)
 
-    def ask(self, verb: ActVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
         """Ask for an act on the row of the cursor."""
         raise NotImplementedError
 
@@ -136,7 +136,7 @@ class _Letters(Frame):
         )
 
 
-class DeadScreen(_Letters):
+class DeadScreen(_DeadLetters):
     """`dead`: one row for each error, and how far the newest act on many letters is.
 
     The looks take turns: each is one statement.
@@ -146,7 +146,7 @@ class DeadScreen(_Letters):
     KEY = "fingerprint"
     COLUMNS = ERROR_COLUMNS
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._acts: Sequence[ActRow] = ()
         self._side = Side(desk, about=self._about)
@@ -206,9 +206,9 @@ class DeadScreen(_Letters):
 
     def action_rest(self) -> None:
         """Let the act that the line is about rest, or go on."""
-        dead_acts.rest(self.desk, self.strip, foremost(self._acts))
+        bulk_operations.rest(self.desk, self.strip, foremost(self._acts))
 
-    def ask(self, verb: ActVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
         typed = self.strip.expect(dead_asking.COUNTING)
         work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
@@ -241,14 +241,14 @@ def _version(row: LetterRow) -> tuple[object, ...]:
     return row["fingerprint"], row["count"], row["last_at"]
 
 
-class LettersScreen(_Letters):
+class DeadLettersScreen(_DeadLetters):
     """`letters`: those of one error."""
 
     NAME = "letters"
     KEY = "job_id"
     COLUMNS = LETTER_COLUMNS
 
-    def __init__(self, desk: Desk, error: LetterRow) -> None:
+    def __init__(self, desk: AppContext, error: LetterRow) -> None:
         self._error = error
         super().__init__(desk)
 
@@ -272,9 +272,9 @@ class LettersScreen(_Letters):
             return "reading …"
         return f"none waits among the newest {LOOKED_MAX:,}; older ones: {self._command}"
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._window.current
-        return None if row is None else job_acts.thing_of_step(self.desk, row["job_id"], None)
+        return None if row is None else job_actions.thing_of_step(self.desk, row["job_id"], None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
@@ -282,5 +282,5 @@ class LettersScreen(_Letters):
         else:
             self.desk.open("job", row["job_id"])
 
-    def ask(self, verb: ActVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
         dead_asking.ask_one(self.desk, self.strip, verb, row)

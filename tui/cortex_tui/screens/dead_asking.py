@@ -9,14 +9,14 @@ from typing import Final
 
 from textual.events import Key
 
-from cortex.domain.dead_act import LETTERS_MAX, RATE_DEFAULT, ActVerb
+from cortex.domain.bulk_operation import LETTERS_MAX, RATE_DEFAULT, BulkVerb
+from cortex.domain.dead_letter_choice import DryRun, retries_of, why_no_retry
 from cortex.domain.errors import CortexError
-from cortex.domain.letter_choice import DryRun, retries_of, why_no_retry
 from cortex.domain.safe import safe
-from cortex_tui.acts import Act
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.protocol import LetterRow
-from cortex_tui.desk import Desk
-from cortex_tui.render.letter_rows import error_briefly, letter_words, on_retry
+from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
 from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
@@ -29,12 +29,12 @@ Work = Callable[[str], Awaitable[str]]
 """Takes why; returns what became of it."""
 
 
-async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
+async def dry_run(desk: AppContext, verb: BulkVerb, row: LetterRow) -> DryRun:
     """Count what an act on all letters of an error would do. Raises `CortexError`s."""
     dead = desk.backend.dead
     found = await dead.choose(row["fingerprint"], limit=LETTERS_MAX + 1)
     job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
-    if verb is ActVerb.DISCARD:
+    if verb is BulkVerb.DISCARD:
         return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
     rows: list[LetterRow] = []
     for start in range(0, len(job_ids), READ_MAX):
@@ -43,7 +43,7 @@ async def dry_run(desk: Desk, verb: ActVerb, row: LetterRow) -> DryRun:
 
 
 async def ask_group(
-    desk: Desk, strip: StripLine, verb: ActVerb, row: LetterRow, *, typed: Sequence[Key]
+    desk: AppContext, strip: StripLine, verb: BulkVerb, row: LetterRow, *, typed: Sequence[Key]
 ) -> None:
     """Count, then ask for an act on all letters of an error.
 
@@ -60,7 +60,7 @@ async def ask_group(
     if not found.job_ids:
         strip.tell(_nothing(found), "warn")
         return
-    how = " from their last checkpoint" if verb is ActVerb.RETRY else f" · {error_briefly(row)}"
+    how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
     which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
     by = desk.session.actor
 
@@ -84,9 +84,9 @@ async def ask_group(
 
 
 def ask_one(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
-    verb: ActVerb,
+    verb: BulkVerb,
     row: LetterRow,
     *,
     command: Sequence[str] = (),
@@ -98,12 +98,12 @@ def ask_one(
     `command`: the words of another one that does the same. `what`: what comes of it, beside what
     the letter promises. `typed`: what the strip gave when it was told to expect the question.
     """
-    if verb is ActVerb.RETRY and (why := why_no_retry(row)):
+    if verb is BulkVerb.RETRY and (why := why_no_retry(row)):
         strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
         return
-    how = on_retry(row) if verb is ActVerb.RETRY else error_briefly(row)
+    how = on_retry(row) if verb is BulkVerb.RETRY else error_briefly(row)
     job_id, by, dead = row["job_id"], desk.session.actor, desk.backend.dead
-    settle = dead.retry if verb is ActVerb.RETRY else dead.discard
+    settle = dead.retry if verb is BulkVerb.RETRY else dead.discard
     how = f"{what}; {how}" if what else how
     _ask(
         desk,
@@ -118,9 +118,9 @@ def ask_one(
 
 
 def _ask(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
-    verb: ActVerb,
+    verb: BulkVerb,
     *,
     text: str,
     which: Sequence[str],
@@ -129,9 +129,9 @@ def _ask(
     typed: Sequence[Key] = (),
     command: Sequence[str] = (),
 ) -> None:
-    def act(reason: str) -> Act:
+    def act(reason: str) -> Action:
         words = (*(command or ("dead", verb.value.lower())), *which, *because(reason), "--yes")
-        return Act(question=text, command=words, work=lambda: work(reason))
+        return Action(question=text, command=words, work=lambda: work(reason))
 
     propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)
 

@@ -18,10 +18,10 @@ from cortex.domain.safe import safe
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES
+from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
 from cortex_tui.backend.protocol import EffectRow
-from cortex_tui.desk import Desk
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import PAGE_ROWS, ROWS_MAX, Window
 from cortex_tui.render.effect_rows import (
     EFFECT_COLUMNS,
@@ -31,7 +31,7 @@ from cortex_tui.render.effect_rows import (
     is_unknown,
 )
 from cortex_tui.render.table import fit
-from cortex_tui.screens import effect_acts
+from cortex_tui.screens import effect_decisions
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
@@ -51,7 +51,7 @@ class EffectsScreen(Frame):
     EffectsScreen Page { height: 40%; }
     """
 
-    def __init__(self, desk: Desk, effect_id: UUID | None = None) -> None:
+    def __init__(self, desk: AppContext, effect_id: UUID | None = None) -> None:
         super().__init__(desk)
         self._opened_for = effect_id
         self._effects: Window[EffectRow, UUID] = Window(key=_id_of)
@@ -223,12 +223,12 @@ class EffectsScreen(Frame):
         if row is None:
             self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
         elif not is_unknown(row):
-            self.strip.tell(effect_acts.why_nothing(row), "dim")
+            self.strip.tell(effect_decisions.why_nothing(row), "dim")
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:
-            typed = self.strip.expect(effect_acts.READING)
-            asking = effect_acts.resolve(
+            typed = self.strip.expect(effect_decisions.READING)
+            asking = effect_decisions.resolve(
                 self.desk, self.strip, row["id"], typed=typed, acted=self.acted
             )
             _ = self.run_worker(asking, group="dry run", exclusive=True)
@@ -239,23 +239,23 @@ class EffectsScreen(Frame):
             self.strip.tell("reading …", "dim")
         else:
             is_frozen = bool(self._freeze["is_frozen"])
-            effect_acts.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
+            effect_decisions.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
 
     def action_limit(self) -> None:
         """Ask for another limit of the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("there is no quota under the cursor: tab", "dim")
         else:
-            effect_acts.set_limit(self.desk, self.strip, row, acted=self.acted)
+            effect_decisions.set_limit(self.desk, self.strip, row, acted=self.acted)
 
     def action_remove(self) -> None:
         """Ask whether the quota under the cursor shall be no more."""
         if (row := self._quota) is None:
             self.strip.tell("there is no quota under the cursor: tab", "dim")
         else:
-            effect_acts.remove_quota(self.desk, self.strip, row, acted=self.acted)
+            effect_decisions.remove_quota(self.desk, self.strip, row, acted=self.acted)
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         if (row := self._effect) is not None:
             effect_id: UUID = row["id"]
 
@@ -263,14 +263,14 @@ class EffectsScreen(Frame):
                 return await self.desk.backend.effects.show(effect_id)
 
             command = f"cortex effects show {effect_id}"
-            return Thing(id=str(effect_id), command=command, document=shown)
+            return Resource(id=str(effect_id), command=command, document=shown)
         if (quota := self._quota) is None:
             return None
 
         async def document() -> object:
             return quota
 
-        return Thing(id=quota.name, document=document)
+        return Resource(id=quota.name, document=document)
 
     # --- what is in front
 

@@ -16,9 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.internals import bind
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import SIDE_MIN, THIRD_MIN
@@ -51,7 +51,7 @@ class Frame(Screen[None]):
     Frame.-small > #small { display: block; }
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__()
         self.desk = desk
         self.has_other = False
@@ -94,7 +94,7 @@ class Frame(Screen[None]):
         """When the next key counts, by the clock, if none comes before."""
         return float("-inf")
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         """Return what the cursor is on; None: nothing that has a name."""
         return None
 

@@ -7,7 +7,7 @@ from typing import Final
 from textual.widget import Widget
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.window import Window
 from cortex_tui.render.bars import help_lines
 from cortex_tui.render.table import Column
@@ -39,7 +39,7 @@ class HelpScreen(Frame):
 
     NAME = "help"
 
-    def __init__(self, desk: Desk, about: str) -> None:
+    def __init__(self, desk: AppContext, about: str) -> None:
         super().__init__(desk)
         self._about = about
         window: Window[Line, None] = Window(key=lambda line: line)

@@ -18,26 +18,26 @@ from textual.widget import Widget
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
-from cortex.domain.waiting import EffectSeen
+from cortex.domain.waiting import EffectWait
 from cortex.store.job_view import StepDetail, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.why_brief import EXPLAINED
-from cortex_tui.desk import Desk
-from cortex_tui.model.fall import FallRow, next_problem, rows_of
-from cortex_tui.model.said import Said
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.step_list import PAGE_STEPS, StepList
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.stream import Stream
+from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.model.window import Window
 from cortex_tui.poller import WHYS_EVERY_S
 from cortex_tui.render import job_head, step_page
 from cortex_tui.render.job_rows import standing
 from cortex_tui.render.step_page import View
 from cortex_tui.render.table import fit
-from cortex_tui.screens import job_acts
+from cortex_tui.screens import job_actions
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.page import Page
-from cortex_tui.widgets.said_lines import SaidLines
+from cortex_tui.widgets.stream_lines import StreamLines
 from cortex_tui.widgets.virtual_table import VirtualTable
 from cortex_tui.widgets.waterfall import Waterfall
 
@@ -64,23 +64,23 @@ class JobScreen(Frame):
     JobScreen.-narrow.-on-detail Waterfall { display: none; }
     JobScreen.-narrow #right { display: none; width: 1fr; border: none; }
     JobScreen.-narrow.-on-detail #right { display: block; }
-    JobScreen.-tall SaidLines { height: 12; }
+    JobScreen.-tall StreamLines { height: 12; }
     JobScreen.-widest #all { layout: horizontal; }
     JobScreen.-widest #panes { width: 8fr; }
     JobScreen.-widest Waterfall { width: 4fr; }
     JobScreen.-widest #right { width: 3fr; }
-    JobScreen.-widest SaidLines { height: 1fr; width: 3fr; border-left: vkey $border; }
-    JobScreen.-silent SaidLines { display: none; }
-    JobScreen.-max SaidLines { display: none; }
-    JobScreen.-max.-on-said SaidLines { display: block; height: 1fr; }
+    JobScreen.-widest StreamLines { height: 1fr; width: 3fr; border-left: vkey $border; }
+    JobScreen.-silent StreamLines { display: none; }
+    JobScreen.-max StreamLines { display: none; }
+    JobScreen.-max.-on-said StreamLines { display: block; height: 1fr; }
     JobScreen.-max.-on-said #panes { display: none; }
     JobScreen.-max.-on-steps #right { display: none; }
     JobScreen.-max.-on-detail Waterfall { display: none; }
     JobScreen.-max.-on-detail #right { width: 1fr; border: none; }
-    JobScreen.-max.-on-said SaidLines { width: 1fr; border: none; }
+    JobScreen.-max.-on-said StreamLines { width: 1fr; border: none; }
     """
 
-    def __init__(self, desk: Desk, job_id: UUID) -> None:
+    def __init__(self, desk: AppContext, job_id: UUID) -> None:
         super().__init__(desk)
         self._job_id = job_id
         self._row: WatchedJob | None = None
@@ -88,7 +88,7 @@ class JobScreen(Frame):
         self._wanted = "newest"
         """Which end of the steps is to be read: newest, oldest; "": none."""
         self._folded: frozenset[int] = frozenset()
-        self._window: Window[FallRow, None] = Window(key=lambda row: row.key)
+        self._window: Window[WaterfallRow, None] = Window(key=lambda row: row.key)
         self._fall = Waterfall(desk, self._window, empty=self._nothing)
         self._page = Page(desk, head=self._page_head)
         self._view = View.STEP
@@ -98,8 +98,8 @@ class JobScreen(Frame):
         self._why_brief: tuple[Hashable, str] = (None, "")
         """How it stood, and what kept it from running."""
         self._why_due = float("-inf")
-        self._said = Said()
-        self._said_lines = SaidLines(desk, self._said, told=lambda: self._hearing)
+        self._said = Stream()
+        self._said_lines = StreamLines(desk, self._said, told=lambda: self._hearing)
         self._hearing = ""
         self._listening = desk.backend.job.listen(job_id, heard=self._heard, told=self._told)
         self._is_listening = False
@@ -152,8 +152,8 @@ class JobScreen(Frame):
             return Cell("")
         return Cell(f"steps {steps.first:,} to {steps.last:,} of {steps.newest:,} ", "dim")
 
-    def thing(self) -> Thing | None:
-        return job_acts.thing_of_step(self.desk, self._job_id, self._window.current)
+    def thing(self) -> Resource | None:
+        return job_actions.thing_of_step(self.desk, self._job_id, self._window.current)
 
     # --- looking
 
@@ -428,7 +428,7 @@ class JobScreen(Frame):
         seen = None if self._row is None else job_head.gate(self._row)
         if seen is None:
             self.strip.tell("the job waits for no approval and for no unknown effect", "dim")
-        elif isinstance(seen, EffectSeen):
+        elif isinstance(seen, EffectWait):
             self.desk.open("effects", seen.id)
         else:
             self.desk.seek(seen.id)
@@ -436,14 +436,14 @@ class JobScreen(Frame):
     # --- keys that act
 
     def action_cancel(self) -> None:
-        job_acts.cancel(self.desk, self.strip, self._row)
+        job_actions.cancel(self.desk, self.strip, self._row)
 
     def action_retry(self) -> None:
-        if (asking := job_acts.retry(self.desk, self.strip, self._row)) is not None:
+        if (asking := job_actions.retry(self.desk, self.strip, self._row)) is not None:
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_raise_budget(self) -> None:
-        job_acts.raise_budget(self.desk, self.strip, self._row)
+        job_actions.raise_budget(self.desk, self.strip, self._row)
 
     # --- drawing
 

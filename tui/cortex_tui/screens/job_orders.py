@@ -7,10 +7,10 @@ from typing import Final, assert_never
 import attrs
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_filter import JobFilter, JobPlace, StateTerm
+from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm
 from cortex.store.job_pages import JobPage
 from cortex.store.jobs import ListedJob
-from cortex_tui.backend.protocol import Jobs
+from cortex_tui.backend.protocol import JobsBackend
 
 
 class Order(Enum):
@@ -40,19 +40,19 @@ def listed(order: Order, which: JobFilter) -> JobFilter | None:
     return attrs.evolve(which, states=in_retry or (StateTerm(JobStatus.RETRY),))
 
 
-def place_of(order: Order, row: ListedJob) -> JobPlace | None:
+def place_of(order: Order, row: ListedJob) -> JobCursor | None:
     """Return where the list goes on beside a row; None: it would not be listed now."""
     at = row.next_retry_at if order is Order.DUE else row.created_at
-    return None if at is None else JobPlace(row.id, at)
+    return None if at is None else JobCursor(row.id, at)
 
 
-def first_place(order: Order, rows: Sequence[ListedJob]) -> JobPlace | None:
+def first_place(order: Order, rows: Sequence[ListedJob]) -> JobCursor | None:
     """Return the place of the first row; None: there is none."""
     return place_of(order, rows[0]) if rows else None
 
 
 async def below(
-    jobs: Jobs, order: Order, which: JobFilter, place: JobPlace | None, *, limit: int
+    jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
     """Read the rows just below a place, or the first ones; `next` is the place of the page below.
 
@@ -70,7 +70,7 @@ async def below(
 
 
 async def above(
-    jobs: Jobs, order: Order, which: JobFilter, place: JobPlace | None, *, limit: int
+    jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
     """Read the rows just above a place, or the last ones; `next` is the place of the page above.
 

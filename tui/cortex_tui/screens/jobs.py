@@ -17,8 +17,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
     STATE_WORDS,
+    JobCursor,
     JobFilter,
-    JobPlace,
     parse_filter,
     term,
     with_only,
@@ -26,15 +26,15 @@ from cortex.domain.job_filter import (
 from cortex.domain.safe import safe
 from cortex.store.job_pages import JobPage
 from cortex.store.jobs import ListedJob
-from cortex.store.operator import JobsSeen
+from cortex.store.operator import ListReading
 from cortex.view.cells import Cell
 from cortex.view.why_brief import EXPLAINED
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
-from cortex_tui.model.bulk import BulkVerb
+from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from cortex_tui.model.pick import PickSome
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import PAGE_ROWS, Window
 from cortex_tui.poller import WHYS_EVERY_S
 from cortex_tui.render.job_rows import (
@@ -45,7 +45,7 @@ from cortex_tui.render.job_rows import (
 )
 from cortex_tui.render.job_side import side_head, side_lines
 from cortex_tui.render.words import about, failed
-from cortex_tui.screens import job_acts, job_orders, jobs_bulk
+from cortex_tui.screens import job_actions, job_orders, jobs_bulk
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.job_orders import Order, place_of
 from cortex_tui.screens.jobs_bulk import BulkRun, Wanted
@@ -73,17 +73,17 @@ class JobsScreen(Frame):
     JobsScreen.-widely Side { width: 44; }
     """
 
-    def __init__(self, desk: Desk, asked: str = "") -> None:
+    def __init__(self, desk: AppContext, asked: str = "") -> None:
         """`asked`: the filter that it begins with."""
         super().__init__(desk)
         self._which = parse_filter(asked)
         self._order = Order.NEWEST
         self._marks = Marks()
         self._run: BulkRun | None = None
-        self._window: Window[ListedJob, JobPlace] = Window(
+        self._window: Window[ListedJob, JobCursor] = Window(
             key=_id_of, place=lambda row: place_of(self._order, row)
         )
-        self._newest: JobPlace | None = None
+        self._newest: JobCursor | None = None
         """The first job of the list when it was read; what stands before it is new."""
         self._new_count = 0
         self._wanted = "first"
@@ -131,8 +131,8 @@ class JobsScreen(Frame):
         marked = "all that fit" if self._marks.is_all else f"{len(self._marks):,} marked"
         return Cell(f"{new}* {marked} ", "warn")
 
-    def thing(self) -> Thing | None:
-        return None if (row := self._window.current) is None else job_acts.thing(self.desk, row)
+    def thing(self) -> Resource | None:
+        return None if (row := self._window.current) is None else job_actions.thing(self.desk, row)
 
     def escape(self) -> bool:
         return self._run is not None and self._run.stop()
@@ -245,7 +245,7 @@ class JobsScreen(Frame):
         """Those of all jobs that are newer are counted along with what is seen."""
         return self._which == JobFilter() and self._order is Order.NEWEST
 
-    def _see(self, found: JobsSeen) -> bool:
+    def _see(self, found: ListReading) -> bool:
         """Take in what is in sight, and how many are new; return whether it is something else."""
         is_changed = self._window.update([self._with_why(row) for row in found.jobs])
         if self._counts_along:
@@ -403,10 +403,10 @@ class JobsScreen(Frame):
     # --- acts
 
     def action_cancel(self) -> None:
-        self._act(BulkVerb.CANCEL)
+        self._act(JobsVerb.CANCEL)
 
     def action_retry(self) -> None:
-        self._act(BulkVerb.RETRY)
+        self._act(JobsVerb.RETRY)
 
     def action_pause(self) -> None:
         row = self._window.current
@@ -415,11 +415,11 @@ class JobsScreen(Frame):
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:
-            typed = self.strip.expect(job_acts.READING)
-            asking = job_acts.pause_queue(self.desk, self.strip, row, typed=typed)
+            typed = self.strip.expect(job_actions.READING)
+            asking = job_actions.pause_queue(self.desk, self.strip, row, typed=typed)
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
-    def _act(self, verb: BulkVerb) -> None:
+    def _act(self, verb: JobsVerb) -> None:
         """Ask for an act on what is marked, or else on the job of the cursor."""
         if not self._marks:
             self._act_on_one(verb)
@@ -439,11 +439,11 @@ class JobsScreen(Frame):
         )
         _ = self.run_worker(asking, group="dry run", exclusive=True)
 
-    def _act_on_one(self, verb: BulkVerb) -> None:
+    def _act_on_one(self, verb: JobsVerb) -> None:
         row = self._window.current
-        if verb is BulkVerb.CANCEL:
-            job_acts.cancel(self.desk, self.strip, row)
-        elif (asking := job_acts.retry(self.desk, self.strip, row)) is not None:
+        if verb is JobsVerb.CANCEL:
+            job_actions.cancel(self.desk, self.strip, row)
+        elif (asking := job_actions.retry(self.desk, self.strip, row)) is not None:
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def _marked(self) -> Wanted:

@@ -12,12 +12,12 @@ import attrs
 from textual.events import Key
 
 from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
-from cortex.domain.job_filter import STATE_WORDS, UNFINISHED, JobFilter, WhyNot
-from cortex.store.job_choice import BATCH, Choice, Done, PartlyDoneError
-from cortex_tui.acts import Act
-from cortex_tui.desk import Desk
+from cortex.domain.job_filter import STATE_WORDS, UNFINISHED, JobFilter, Refusal
+from cortex.store.job_choice import BATCH, BulkDone, JobChoice, PartlyDoneError
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
 from cortex_tui.model import bulk
-from cortex_tui.model.bulk import ACT_MAX, DONE, BulkVerb
+from cortex_tui.model.bulk import ACT_MAX, DONE, JobsVerb
 from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
@@ -44,9 +44,9 @@ class Wanted:
 
 
 async def ask(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
-    verb: BulkVerb,
+    verb: JobsVerb,
     wanted: Wanted,
     *,
     began: Callable[["BulkRun"], None],
@@ -76,22 +76,22 @@ async def ask(
 
 
 def _ask(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
-    verb: BulkVerb,
+    verb: JobsVerb,
     wanted: Wanted,
-    choice: Choice,
+    choice: JobChoice,
     *,
     began: Callable[["BulkRun"], None],
     typed: Sequence[Key],
 ) -> None:
     text = bulk.question(verb, choice)
 
-    def act(reason: str) -> Act:
+    def act(reason: str) -> Action:
         run = BulkRun(desk, strip, verb, choice.job_ids, reason=reason)
         began(run)
         command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
-        return Act(
+        return Action(
             question=text,
             command=command,
             work=run.run,
@@ -117,9 +117,9 @@ class BulkRun:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: AppContext,
         strip: StripLine,
-        verb: BulkVerb,
+        verb: JobsVerb,
         job_ids: Sequence[UUID],
         *,
         reason: str,
@@ -128,7 +128,7 @@ class BulkRun:
         self._left = list(job_ids)
         self._reason = reason
         self._changed = self._asked = self._resubmitted = 0
-        self._refused: Counter[WhyNot] = Counter()
+        self._refused: Counter[Refusal] = Counter()
         self._is_running = self._is_stopping = False
 
     def stop(self) -> bool:
@@ -166,7 +166,7 @@ class BulkRun:
             raise self._broken_off(error) from error
         self._count(done, of=len(batch))
 
-    def _count(self, done: Done, *, of: int) -> None:
+    def _count(self, done: BulkDone, *, of: int) -> None:
         del self._left[:of]
         self._changed += done.changed
         self._asked += done.asked

@@ -16,10 +16,10 @@ from textual.widget import Widget
 from cortex.domain.phrases import day_time
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.acts import Done
-from cortex_tui.desk import Desk
+from cortex_tui.actions import ActionResult
+from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
-from cortex_tui.model.thing import Thing
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.approval_page import chopped, wrapped
 from cortex_tui.render.table import Column, fit
@@ -32,15 +32,15 @@ CHARS_MAX: Final = 1_000
 """Of a command in the list: no line is as wide; below the list it stands whole."""
 
 
-def _at(done: Done, _: datetime) -> Cell:
+def _at(done: ActionResult, _: datetime) -> Cell:
     return Cell(day_time(done.at), "dim")
 
 
-def _command(done: Done, _: datetime) -> Cell:
+def _command(done: ActionResult, _: datetime) -> Cell:
     return Cell(safe(done.command[:CHARS_MAX]))
 
 
-COLUMNS: Final[Sequence[Column[Done]]] = (
+COLUMNS: Final[Sequence[Column[ActionResult]]] = (
     Column(title="at", width=9, cell=_at),
     Column(title="command", width=24, cell=_command, grows=True),
     Column(title="what became of it", width=24, cell=lambda d, _: Cell(d.told, d.style)),
@@ -55,9 +55,9 @@ class LogScreen(Frame):
     LogScreen Page { height: 8; }
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
-        self._window: Window[Done, None] = Window(key=lambda done: done.number)
+        self._window: Window[ActionResult, None] = Window(key=lambda done: done.number)
         self._table = VirtualTable(
             desk,
             self._window,
@@ -78,9 +78,9 @@ class LogScreen(Frame):
     def on_mount(self) -> None:
         self.set_focus(self._table)
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         done = self._window.current
-        return None if done is None else Thing(command=done.command)
+        return None if done is None else Resource(command=done.command)
 
     def paint(self) -> None:
         if (done := list(self.desk.acts.log)) != self._window.rows:  # one ended meanwhile

@@ -20,9 +20,9 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.pods import queue_shown
-from cortex_tui.acts import Act
-from cortex_tui.desk import Desk
-from cortex_tui.model.thing import Thing
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
@@ -53,7 +53,7 @@ class PodsScreen(Frame):
 
     NAME = "pods"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._pods: Window[PodRow, None] = Window(key=lambda row: row.id)
         self._queues: Window[QueueRow, None] = Window(key=lambda row: queue_shown(row.queue))
@@ -143,7 +143,7 @@ class PodsScreen(Frame):
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
 
-    def thing(self) -> Thing | None:
+    def thing(self) -> Resource | None:
         row = self._pod or self._queue
         if row is None:
             return None
@@ -151,7 +151,7 @@ class PodsScreen(Frame):
         async def document() -> object:
             return row
 
-        return Thing(id=_name(row), document=document)
+        return Resource(id=_name(row), document=document)
 
     # --- keys
 
@@ -228,11 +228,11 @@ class PodsScreen(Frame):
         name = row.name if isinstance(row, PodRow) else queue_shown(row.queue)
         by = self.desk.session.actor
 
-        def act(reason: str) -> Act:
+        def act(reason: str) -> Action:
             async def done() -> str:
                 return f"{name}: {await work(which, by=by, reason=reason)}"
 
-            return Act(
+            return Action(
                 question=text,
                 command=command,
                 name=_name(row),

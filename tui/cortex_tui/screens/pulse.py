@@ -9,8 +9,8 @@ from textual.widget import Widget
 
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex_tui.app_context import AppContext
 from cortex_tui.crash import keep, place_of
-from cortex_tui.desk import Desk
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.pulse_page import alerts, headline, pulse_lines
 from cortex_tui.screens.frame import Frame
@@ -28,7 +28,7 @@ class PulseScreen(Frame):
 
     NAME = "pulse"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._pulse = Pulse()
         self._recent_at = float("-inf")

@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 from textual.events import Key
 
 from cortex.domain.safe import safe
-from cortex_tui.acts import Act
-from cortex_tui.desk import Desk
-from cortex_tui.model.question import YES, Asks
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.question import YES, Prompt
 from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.widgets.strip_line import StripLine
 
 
 def propose(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
     text: str,
-    act: Callable[[str], Act],
+    act: Callable[[str], Action],
     *,
     is_required: bool,
     wanted: str = YES,
@@ -33,10 +33,10 @@ def propose(
 
 
 def put(
-    desk: Desk,
+    desk: AppContext,
     strip: StripLine,
-    question: Asks,
-    act: Callable[[], Act],
+    question: Prompt,
+    act: Callable[[], Action],
     *,
     typed: Sequence[Key] = (),
     is_bulk: bool = False,

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from cortex.domain.phrases import short_id
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
-from cortex_tui.model.fall import FallRow, rows_of
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.waterfall import WaterfallRow, rows_of
 from cortex_tui.render.steps_side import steps_lines
 from cortex_tui.widgets.side import About, Side
 
@@ -28,7 +28,7 @@ StepsOf: TypeAlias = tuple[UUID, Hashable]
 class StepsBeside:
     """Owns the pane. The screen calls `moved`, and `look` when it `wants` that."""
 
-    def __init__(self, desk: Desk, *, of: Callable[[], StepsOf | None]) -> None:
+    def __init__(self, desk: AppContext, *, of: Callable[[], StepsOf | None]) -> None:
         """`of`: what the cursor is on; None: nothing."""
         self._desk = desk
         self._of = of
@@ -38,7 +38,7 @@ class StepsBeside:
         self._asked: StepsOf | None = None
         self._job_id: UUID | None = None
         """That the rows are of."""
-        self._rows: Sequence[FallRow] = ()
+        self._rows: Sequence[WaterfallRow] = ()
 
     def moved(self) -> None:
         """Know that the cursor is elsewhere."""

@@ -9,7 +9,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 
 
 class Drawn(Widget):
@@ -19,7 +19,7 @@ class Drawn(Widget):
     Drawn { height: 1; width: 1fr; }
     """
 
-    def __init__(self, desk: Desk, *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
+    def __init__(self, desk: AppContext, *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
         super().__init__(id=id)
         self.desk = desk
         self._drawn: dict[int, Strip] = {}

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from cortex.domain.job_filter import TEXT_MAX
 from cortex.domain.safe import safe
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.render.table import fit
 from cortex_tui.widgets.lines import Line
 
@@ -43,7 +43,7 @@ class FilterLine(Horizontal):
             super().__init__()
             self.text = text
 
-    def __init__(self, desk: Desk, *, told: Callable[[], str]) -> None:
+    def __init__(self, desk: AppContext, *, told: Callable[[], str]) -> None:
         """`told` says what stands at the right."""
         super().__init__()
         self._desk = desk

@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from cortex.domain.safe import safe
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.widgets.drawn import Drawn
 
@@ -39,7 +39,7 @@ class _Told(Drawn):
 
     WHAT = "edit the arguments: to take them decides nothing yet"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._wrong = ""
 
@@ -85,7 +85,7 @@ class JsonEditor(Vertical):
     class Left(Message):
         """Nothing shall change."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__()
         self._told = _Told(desk)
         self._area = _Area(tab_behavior="indent", show_line_numbers=False)

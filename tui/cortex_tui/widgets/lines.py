@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from textual.strip import Strip
 
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.widgets.drawn import Drawn
 
 
@@ -13,7 +13,7 @@ class Line(Drawn):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: AppContext,
         line: Callable[[int], Strip],
         *,
         id: str | None = None,  # noqa: A002 -- Textual's

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.palette import Palette
 from cortex_tui.render.table import LINES_KEPT, fit
 from cortex_tui.widgets.drawn import Drawn
@@ -33,7 +33,7 @@ class Page(Drawn):
     class Resized(Message):
         """The lines are to be made anew, for `room` cells."""
 
-    def __init__(self, desk: Desk, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
+    def __init__(self, desk: AppContext, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
         """`head`: its left and its right part."""
         super().__init__(desk)
         self._head = head

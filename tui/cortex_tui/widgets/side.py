@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.widgets.page import Lines, Page
 
 SIDE_MIN: Final = 120
@@ -28,7 +28,7 @@ class About:
 class Side(Page):
     """Told anew by `tell`; `Frame` says when there is one, and how wide it is."""
 
-    def __init__(self, desk: Desk, *, about: Callable[[int], About | None]) -> None:
+    def __init__(self, desk: AppContext, *, about: Callable[[int], About | None]) -> None:
         """`about`: for a width in cells; None: the cursor is on nothing."""
         super().__init__(desk, head=lambda: (self._title, Cell("")))
         self._about = about

@@ -21,9 +21,9 @@ from textual.widgets import Input, TextArea
 
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.internals import event_time, focused
-from cortex_tui.model.question import CANCEL, Answer, Asks, Closed, TakesKeys
+from cortex_tui.model.question import CANCEL, Closed, KeyAnswer, Prompt, TakesKeys
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import failed
@@ -47,7 +47,11 @@ class StripLine(Drawn, can_focus=True):
     """One line but for long questions; `info` stands at its right while nobody is asked."""
 
     def __init__(
-        self, desk: Desk, *, info: Callable[[], Cell], freed: Callable[[], None] = lambda: None
+        self,
+        desk: AppContext,
+        *,
+        info: Callable[[], Cell],
+        freed: Callable[[], None] = lambda: None,
     ) -> None:
         """`freed`: called when keys are keys again after a question was taken back."""
         super().__init__(desk)
@@ -55,7 +59,7 @@ class StripLine(Drawn, can_focus=True):
         self._told = Cell("")
         self._told_at = float("-inf")
         self._is_outcome = False
-        self._question: Asks | None = None
+        self._question: Prompt | None = None
         self._answered: Callable[[bool], None] | None = None
         self._asked_at = self._kept_until = float("-inf")
         """By the clock of events."""
@@ -138,7 +142,7 @@ class StripLine(Drawn, can_focus=True):
 
     def ask(
         self,
-        question: Asks,
+        question: Prompt,
         answered: Callable[[bool], None],
         *,
         typed: Sequence[events.Key] = (),
@@ -182,7 +186,7 @@ class StripLine(Drawn, can_focus=True):
             self._make_room()
             self.tell(why, "warn")
 
-    def _open(self, question: Asks, answered: Callable[[bool], None] | None) -> None:
+    def _open(self, question: Prompt, answered: Callable[[bool], None] | None) -> None:
         self._question, self._answered = question, answered
         self._height = 1
         self._asked_at = event_time()
@@ -203,11 +207,11 @@ class StripLine(Drawn, can_focus=True):
         if is_ahead and key != CANCEL and question.may_agree(character):
             return
         match question.press(key, character):
-            case Answer.YES:
+            case KeyAnswer.YES:
                 self._end(is_agreed=True)
-            case Answer.NO:
+            case KeyAnswer.NO:
                 self._end(is_agreed=False)
-            case Answer.NONE:
+            case KeyAnswer.NONE:
                 self._make_room()
                 self.refresh()
 
@@ -227,7 +231,7 @@ class StripLine(Drawn, can_focus=True):
             self._height = max(self._height, len(lines))  # nothing jumps while one types
             self.styles.height = self._height
 
-    def _laid_out(self, question: Asks, width: int) -> Sequence[tuple[str, str]] | None:
+    def _laid_out(self, question: Prompt, width: int) -> Sequence[tuple[str, str]] | None:
         mark = "" if isinstance(question, Closed) else "?"
         how = safe(question.how())
         return question_lines(question.text, how, max(1, width - 2), mark=mark)
@@ -276,7 +280,7 @@ class StripLine(Drawn, can_focus=True):
             return Cell("")
         return Cell(failed(error, with_hint=True), "warn")
 
-    def _asked(self, question: Asks, y: int, width: int) -> Strip:
+    def _asked(self, question: Prompt, y: int, width: int) -> Strip:
         palette = self.desk.palette
         strip = palette["strip"]
         lines = self._laid_out(question, width) or ()

@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
+from cortex_tui.app_context import AppContext
 from cortex_tui.model.window import Window
 from cortex_tui.render.table import (
     Column,
@@ -50,7 +50,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: AppContext,
         window: Window[Row, Any],
         columns: Sequence[Column[Row]],
         *,

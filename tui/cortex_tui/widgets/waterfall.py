@@ -10,8 +10,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from cortex.view.cells import Cell
-from cortex_tui.desk import Desk
-from cortex_tui.model.fall import FallRow
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.model.window import Window
 from cortex_tui.render.table import GUTTER
 from cortex_tui.render.waterfall import (
@@ -29,11 +29,11 @@ ROOM_ROWS: Final = 200
 """The columns are as wide as these rows need, around those in sight."""
 
 
-class Waterfall(VirtualTable[FallRow]):
+class Waterfall(VirtualTable[WaterfallRow]):
     """Draws the rows of a window on one axis; `zoom` says which part of the time."""
 
     def __init__(
-        self, desk: Desk, window: Window[FallRow, None], *, empty: Callable[[], str]
+        self, desk: AppContext, window: Window[WaterfallRow, None], *, empty: Callable[[], str]
     ) -> None:
         """`empty` says why there are no rows."""
         super().__init__(desk, window, (), key=lambda row: row.key, empty=empty)

@@ -1,0 +1,77 @@
+"""Starting the forge of a pod, and as a program of its own once more when that was lost.
+
+`python -m cortex.cli.run.fork_server` is that program; nobody but a pod starts it. It loads the
+application as it is on disk by then.
+"""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+from cortex.cli.run.apps import load_app
+from cortex.cli.screen.logs import configure_logs
+from cortex.config import Settings, files
+from cortex.runtime.isolation.fork_server import (
+    ForkServer,
+    ForkServerCommand,
+    serve_forge,
+    start_forge,
+)
+from cortex.runtime.isolation.runner import RunnerParts
+from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.runtime.process import hide_credentials, hide_memory
+
+
+def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
+    """Fork the process that forks runners, before there are threads or connections."""
+    runner = RunnerParts(
+        registry=parts.registry,
+        tools=parts.tools,
+        workspaces=parts.workspaces,
+        cpu_s=settings.isolated_cpu_s,
+    )
+    wish = {
+        "dsn": settings.dsn,
+        "app": app,
+        "workspaces": str(parts.workspaces),
+        "is_unsafe": settings.unsafe_run_command,
+        "cpu_s": settings.isolated_cpu_s,
+        "memory_mb": settings.isolated_mb,
+    }
+    # -P: the application's own look-up of modules decides, as it does in the pod.
+    command = (sys.executable, "-P", "-m", "cortex.cli.run.fork_server")
+    # Before the fork: what runners write is redacted like the pod's own, and theirs is as hidden.
+    hide_memory()
+    hide_credentials(settings.dsn)
+    return start_forge(
+        runner.run,
+        memory_mb=settings.isolated_mb,
+        warm=runner.warm,
+        again=ForkServerCommand(command, json.dumps(wish).encode()),
+    )
+
+
+def main() -> None:
+    """Be the forge that the pod asks for."""
+    hide_memory()
+    control, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    control.set_inheritable(False)
+    wish = json.load(sys.stdin)
+    hide_credentials(wish["dsn"])
+    configure_logs()
+    app, workspaces = wish["app"], Path(wish["workspaces"])
+    parts = standard_parts(
+        app=None if app is None else load_app(app),
+        workspaces=workspaces,
+        hidden=tuple(path.resolve() for path in files()),
+        is_unsafe=wish["is_unsafe"],
+    )
+    runner = RunnerParts(
+        registry=parts.registry, tools=parts.tools, workspaces=workspaces, cpu_s=wish["cpu_s"]
+    )
+    serve_forge(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""`POST /v1/jobs/{job_id}/cancel` and `/retry`: what people do to a job."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.idempotency import error_from
+from cortex.domain.job import JobStatus
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import told
+from cortex.http.reason import reason_field
+from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.postgres.database import Database
+from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
+
+
+@attrs.frozen(kw_only=True)
+class JobAct:
+    """Why somebody does it; who does it is known by the token."""
+
+    reason: str = reason_field(default="")
+
+
+@attrs.frozen(kw_only=True)
+class JobActed:
+    """How the job stands now."""
+
+    id: UUID
+    status: JobStatus
+    pod: str | None = told(doc="the pod that still has to stop it", default=None)
+
+
+@attrs.frozen(kw_only=True)
+class JobRetried(JobActed):
+    """How the job stands now, which of a failed one is as before."""
+
+    retried_as: UUID | None = told(doc="the new job that goes on from a failed one", default=None)
+
+
+async def cancel_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
+    """Cancel a job that waits; ask the pod of one that runs to stop it."""
+    job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
+
+    async def work(db: Database) -> list[CancelledOne]:
+        return await cancel_each(db, [job_id], by=by, reason=reason)
+
+    request = {"jobs": [job_id], "reason": reason}
+    done = await once(asked, api, work, operation="jobs.cancel", request=request)
+    acted = _acted(done.response)
+    status = 202 if acted.status is JobStatus.RUNNING else 200
+    return answer(acted, status=status, headers=headers_of(done))
+
+
+async def retry_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
+    """Try a job again at once: the same one, or a new one that goes on from a failed one."""
+    job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
+
+    async def work(db: Database) -> list[RetriedOne]:
+        return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
+
+    request = {"jobs": [job_id], "reason": reason}
+    done = await once(asked, api, work, operation="jobs.retry", request=request)
+    acted, (row,) = _acted(done.response), done.response
+    heir = row.get("retried_as")
+    retried = JobRetried(
+        id=acted.id, status=acted.status, retried_as=None if heir is None else UUID(heir)
+    )
+    return answer(retried, headers=headers_of(done))
+
+
+def _acted(rows: list[dict[str, Any]]) -> JobActed:
+    """Return what became of the one job that was asked for. Raises its error, if it has one."""
+    (row,) = rows
+    if row["error"] is not None:
+        raise error_from(row["error"])
+    return JobActed(id=UUID(row["id"]), status=JobStatus(row["status"]), pod=row.get("pod"))
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.POST,
+        path=f"{JOB}/cancel",
+        handle=cancel_job,
+        role=Role.OPERATOR,
+        summary="Cancel a job: at once, or (202) as soon as its pod has stopped it.",
+        params=JOB_PARAMS,
+        body=JobAct,
+        answers={200: JobActed, 202: JobActed},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+    Route(
+        method=Method.POST,
+        path=f"{JOB}/retry",
+        handle=retry_job,
+        role=Role.OPERATOR,
+        summary="Try a job again at once; from a failed one a new job goes on.",
+        params=JOB_PARAMS,
+        body=JobAct,
+        answers={200: JobRetried},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+)

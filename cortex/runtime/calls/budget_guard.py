@@ -1,0 +1,211 @@
+"""Money and tokens of model calls: room before each call, its cost after it.
+
+Owns: nothing; every reservation is a row, and what a killed pod leaves of it is swept.
+Reads and writes: budgets' uses, reservations and facts of costs, by one statement before the call
+and one after it.
+Invariants: a call that was let through is booked once, under its own id, whoever books it; calls
+that run at once take no more than the room that was left, or there is just one of them.
+
+On failure: before a call an outage is waited out, as long as the caller's limits let it; after a
+call for ten seconds, then its bill waits for the database among the unsettled ones.
+"""
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.actors.backoff import retry_while_unavailable
+from cortex.domain.backoff import Backoff
+from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.domain.failure import Failure
+from cortex.domain.model import Usage
+from cortex.durable.calls import Caller, Reservation
+from cortex.durable.crash_points import crash_point
+from cortex.postgres.bridge import Port
+from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.store import budgets
+from cortex.store.budgets import Bill, BudgetCall, BudgetVerdict
+
+BACKOFF: Final = Backoff(base_s=0.05, cap_s=2.0)
+SETTLE_WITHIN_S: Final = 10.0
+PATIENCE_S: Final = 60.0
+"""How long a call waits in its step for room that other jobs hold; then its job gives up its pod.
+
+While calls of its own attempt hold room it waits on: they end by themselves, or would be cut off.
+"""
+COME_BACK_S: Final = 20.0
+
+_log = structlog.get_logger(__name__)
+
+
+class StoreBudgetGuard:
+    """Implements `cortex.durable.calls.Purse` on the port."""
+
+    def __init__(
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        new_id: Callable[[], UUID],
+        unsettled: PendingSettlements,
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._unsettled = unsettled
+        self._pod_id = pod_id
+        self._new_id = new_id
+        self._rng = rng
+
+    async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
+        """See `cortex.durable.calls.Purse.reserve`.
+
+        Raises `LeaseLost` when the attempt is over, and `RejectedError` when a budget in money
+        applies and the model's price is not known. A spent budget per run waits for a person; one
+        per day for the next UTC day, or for a person who raises it before.
+        """
+        call = self._call(caller, model, estimate)
+        reservation = Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
+        try:
+            await self._room_for(call)
+        except trio.Cancelled:
+            # Nobody knows whether a lost request took room; if it did, it must not keep it.
+            self._unsettled.keep(_bill(reservation, Usage(), {"outcome": "cancelled"}, Decimal(0)))
+            raise
+        return reservation
+
+    async def _room_for(self, call: BudgetCall) -> None:
+        """Return when the call may begin."""
+        tries = 0
+        patient_until = trio.current_time() + PATIENCE_S
+        while True:
+            verdict = await retry_while_unavailable(
+                partial(self._ask, call), log=_log, event="call not let through yet", rng=self._rng
+            )
+            if self._is_granted(verdict, call):
+                return
+            if verdict.is_own:
+                patient_until = trio.current_time() + PATIENCE_S
+            elif trio.current_time() > patient_until:
+                raise Suspended(
+                    f"{WAITING_PREFIX}{verdict.budget}",
+                    f"other calls hold the room that is left in budget {verdict.budget}",
+                    delay_s=self._rng.uniform(0.5, 1.0) * COME_BACK_S,
+                )
+            tries += 1
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
+
+    async def settle(
+        self,
+        reservation: Reservation,
+        *,
+        usage: Usage,
+        cost_usd: Decimal | None,
+        outcome: str,
+        took_s: float,
+        failure: Failure | None = None,
+    ) -> None:
+        """See `cortex.durable.calls.Purse.settle`. What is cut off is booked later, too."""
+        data: dict[str, Any] = {"outcome": outcome, "took_s": round(took_s, 3)}
+        if failure is not None:
+            data |= {"code": failure.code, "class": failure.cls.value}
+        bill = _bill(reservation, usage, data, cost_usd)
+        is_booked = False
+        try:
+            is_booked = await self._book(bill)
+        finally:
+            if not is_booked:
+                self._unsettled.keep(bill)
+
+    async def _book(self, bill: Bill) -> bool:
+        """Book a call; False if the database is away for too long."""
+        tries = 0
+        give_up_at = trio.current_time() + SETTLE_WITHIN_S
+        while True:
+            tries += 1
+            try:
+                crash_point("before_settle")
+                await self._port(budgets.settle, [bill])
+                crash_point("after_settle")
+            except UnavailableError as error:
+                if trio.current_time() + BACKOFF.longest_s(tries) >= give_up_at:
+                    told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
+                    _log.warning("cost waits for the database", error=error.message, **told)
+                    return False
+            else:
+                return True
+            await trio.sleep(BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
+
+    def _call(self, caller: Caller, model: str, estimate: Estimate) -> BudgetCall:
+        return BudgetCall(
+            id=self._new_id(),
+            lease=caller.lease,
+            pod_id=self._pod_id,
+            lineage_id=caller.lineage_id,
+            tenant=caller.tenant,
+            agent_id=caller.agent_id,
+            agent_version=caller.agent_version,
+            step=caller.key,
+            model=model,
+            estimate=estimate,
+        )
+
+    async def _ask(self, call: BudgetCall) -> BudgetVerdict:
+        """Return the answer; to be asked again, with the same id, when there is none."""
+        await self._unsettled.settle_of(call.lease.job_id)
+        crash_point("before_reserve")
+        verdict = await self._port(budgets.reserve, call)
+        crash_point("after_reserve")
+        return verdict
+
+    def _is_granted(self, verdict: BudgetVerdict, call: BudgetCall) -> bool:
+        """Tell whether the call may begin; False while others hold the room that is left."""
+        match verdict.word:
+            case "granted":
+                return True
+            case "busy":
+                return False
+            case "spent":
+                raise _suspended(verdict)
+            case "unpriced":
+                raise RejectedError(
+                    f"the price of model {call.model!r} is not known, "
+                    f"and budget {verdict.budget} counts money",
+                    hint=f"give the price of {call.model!r} in the file of the setting `prices`, "
+                    "or limit tokens instead",
+                )
+            case _:
+                raise LeaseLost(f"job {call.lease.job_id} is owned by another attempt")
+
+
+def _bill(
+    reservation: Reservation,
+    usage: Usage,
+    data: dict[str, Any],
+    cost_usd: Decimal | None,
+) -> Bill:
+    return Bill(
+        call_id=reservation.id,
+        job_id=reservation.caller.lease.job_id,
+        tokens=usage.total_tokens,
+        cost_usd=cost_usd,
+        data=data | {"usage": usage.to_json(), "estimated": False},
+    )
+
+
+def _suspended(verdict: BudgetVerdict) -> Suspended:
+    spent, limit, unit = verdict.spent, verdict.limit, verdict.unit
+    if spent is None or limit is None or unit is None:
+        raise AssertionError(f"a spent budget has figures: {verdict}")
+    return Suspended(
+        f"{WAITING_PREFIX}{verdict.budget}",
+        f"budget {verdict.budget} is spent: {worded(spent, unit)} of {worded(limit, unit)}",
+        delay_s=verdict.next_day_s,
+    )

@@ -1,0 +1,192 @@
+"""Acting: the strip asks, only `y` agrees, and nothing is done that cannot be."""
+
+import asyncio
+
+import pytest
+
+from cortex.domain.errors import OutcomeUnknownError
+from tests.support.tui import FakeBackend, on_asyncio
+from tests.tui.conftest import OpenSession
+
+ACTS = {"K": "cancel", "R": "retry"}
+
+
+@pytest.mark.parametrize("key, what", ACTS.items())
+@on_asyncio
+async def test_an_act_is_done_after_y(
+    cluster: FakeBackend, sit: OpenSession, key: str, what: str
+) -> None:
+    cluster.add(1)
+    second = cluster.add(2)
+    async with sit() as seat:
+        await seat.press(key)
+        assert "…000002, ○ pend?" in seat.text
+        assert cluster.acted == []
+        await seat.press("y")
+        assert cluster.acted == [(what, second, "ana")]
+        assert "✓ " in seat.lines[-2]
+
+
+@pytest.mark.parametrize("key", ACTS)
+@pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "j", "q", "2", ":"])
+@on_asyncio
+async def test_no_other_key_agrees_or_reaches_the_screen(
+    cluster: FakeBackend, sit: OpenSession, key: str, other: str
+) -> None:
+    cluster.add(1)
+    cluster.add(2)
+    async with sit() as seat:
+        await seat.press(key, other)
+        assert cluster.acted == []
+        assert "…000002, ○ pend?" in seat.text, "the question stays"
+        assert seat.app.is_running
+        await seat.press("escape")
+        assert "nothing was done" in seat.text
+        await seat.press("y")
+        assert cluster.acted == []
+
+
+@pytest.mark.parametrize("key", ACTS)
+@on_asyncio
+async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
+    cluster.add(1)
+    async with sit(is_read_only=True) as seat:
+        await seat.press(key, "y")
+        assert "read-only: start cortex tui without --read-only" in seat.text
+        assert cluster.acted == []
+
+
+@pytest.mark.parametrize("key", ACTS)
+@on_asyncio
+async def test_nothing_is_done_while_the_database_is_away(
+    cluster: FakeBackend, sit: OpenSession, key: str
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.down()
+        await seat.pass_time(2)
+        await seat.press(key, "y")
+        assert "the database does not answer" in seat.text
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_a_link_that_is_lost_while_it_asks_counts_too(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        cluster.down()
+        await seat.pass_time(2)
+        await seat.press("y")
+        assert "nothing was done" in seat.text
+        assert cluster.acted == []
+
+
+@on_asyncio
+async def test_the_job_that_was_asked_about_is_the_one(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        cluster.add(2)
+        await seat.press(".")
+        await seat.pass_time(2)
+        await seat.press("y")
+        assert cluster.acted == [("cancel", job, "ana")]
+
+
+@on_asyncio
+async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+    job = cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        cluster.change(job, status="COMPLETED")
+        await seat.press("y")
+        assert "is COMPLETED already" in seat.text
+
+
+@on_asyncio
+async def test_one_act_at_a_time(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        cluster.gate = asyncio.Event()
+        await seat.press("K", "y", "R", "y")
+        assert "the act before is still under way" in seat.text
+        cluster.gate.set()
+        await seat.settle()
+        assert [what for what, _, _ in cluster.acted] == ["cancel"]
+
+
+@on_asyncio
+async def test_an_unknown_outcome_is_said_to_be_unknown(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        cluster.error = OutcomeUnknownError("the connection broke")
+        await seat.press("y")
+        assert "nobody knows whether it was done" in seat.text
+
+
+@on_asyncio
+async def test_the_log_tells_the_commands_that_do_the_same(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    job = cluster.add(1)
+    async with sit(size=(160, 40)) as seat:
+        await seat.press("@")
+        assert "nothing was done here yet" in seat.text
+        await seat.press("escape", "K", "y", "R", "escape", "@")
+        assert f"cortex jobs cancel {job} --yes --as ana" in seat.text
+        assert "✓ cancelled" in seat.text
+        assert "jobs retry" not in seat.text
+
+
+@pytest.mark.parametrize("queue, name", [("mail", "mail"), (None, "default")])
+@on_asyncio
+async def test_the_queue_of_a_job_is_paused_with_a_reason(
+    cluster: FakeBackend, sit: OpenSession, queue: str | None, name: str
+) -> None:
+    cluster.add(1, queue_name=queue)
+    cluster.queues.add(queue)
+    async with sit() as seat:
+        await seat.press("P", "enter", "y")
+        assert cluster.queues.acted == [], "a reason is required"
+        await seat.press("escape", "P")
+        assert f"pause queue {name}: all its jobs wait" in seat.text
+        await seat.type("deploy")
+        await seat.press("enter", "y")
+        assert cluster.queues.acted == [("pause", queue, "ana", "deploy")]
+        assert f"✓ {name}: paused" in seat.lines[-2]
+        await seat.press("@", "c", "c")
+        assert seat.app.clipboard == f"cortex queues pause {name} --reason deploy --as ana"
+    async with sit(is_read_only=True) as seat:
+        await seat.press("P")
+        assert "read-only" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_a_name_like_an_option_is_logged_as_a_name(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    cluster.add(1, queue_name="--help")
+    cluster.queues.add("--help")
+    async with sit() as seat:
+        await seat.press("P", *"deploy", "enter", "y", "@", "c", "c")
+        told = "cortex queues pause --reason deploy --as ana -- --help"
+        assert seat.app.clipboard == told
+
+
+@on_asyncio
+async def test_esc_and_a_smaller_window_decline(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.add(1)
+    async with sit() as seat:
+        await seat.press("K")
+        await seat.pilot.resize_terminal(50, 10)
+        await seat.settle()
+        await seat.press("y")
+        assert cluster.acted == []

@@ -1,0 +1,250 @@
+"""Everything that changes something for others: asked first, done once, kept as a command.
+
+An act names what it acts on by id, taken when it was proposed: the list may move meanwhile. It is
+refused for `--read-only` and while the database does not answer, when it is proposed and once more
+when it is agreed to.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import attrs
+
+from cortex.domain.errors import CortexError, OutcomeUnknownError
+from cortex.domain.safe import safe
+from cortex_tui import shell
+from cortex_tui.model.question import Prompt, Question
+from cortex_tui.render.words import failed
+from cortex_tui.session import Session
+
+KEPT_MAX: Final = 500
+BUSY: Final = "the act before is still under way"
+UNKNOWN: Final = "? nobody knows how it ended"
+
+
+@attrs.frozen(kw_only=True)
+class Action:
+    """Something to do."""
+
+    question: str
+    """One line that names the thing; may hold text of jobs."""
+    command: tuple[str, ...]
+    """The arguments of `cortex` that do the same, but for those below."""
+    name: str | None = None
+    """What it acts on, if others chose how that is called: it may look like an option."""
+    options: tuple[str, ...] = ()
+    stdin: str = ""
+    """What the command reads; "": nothing."""
+    work: Callable[[], Awaitable[str]]
+    """Does it in one transaction; returns what became of it. Raises `CortexError`s."""
+    wanted: str = "y"
+    """What has to be typed to agree."""
+    stop: Callable[[], object] = lambda: None
+    """Lets it end before all of it was begun, if it has parts."""
+    progress: Callable[[], str] = lambda: ""
+    """Says how far it is, if it has parts."""
+    is_bulk: bool = False
+    """It goes on for a while, in batches: others are done meanwhile, but no other one like it."""
+
+    def typed(self, *, actor: str) -> str:
+        """Return the command as one would type it in a shell."""
+        names = () if self.name is None else (self.name,)
+        options = (*self.options, "--as", actor)
+        if self.name is not None and self.name.startswith("-"):
+            words = (*self.command, *options, "--", *names)
+        else:
+            words = (*self.command, *names, *options)
+        line = shell.line(("cortex", *words))
+        return f"{line} <<< {shell.quoted(self.stdin)}" if self.stdin else line
+
+
+@attrs.frozen(kw_only=True)
+class ActionResult:
+    """An act that was agreed to, and how it ended."""
+
+    number: int
+    at: datetime
+    """By the database's clock."""
+    command: str
+    """As one would type it."""
+    told: str
+    style: str
+
+    @property
+    def is_done(self) -> bool:
+        """It was done, for certain."""
+        return self.style == "done"
+
+
+@attrs.frozen(kw_only=True)
+class InterruptedAction:
+    """What became of an act that was under way when somebody left."""
+
+    act: Action
+    done: ActionResult | None
+    """None: it was cut off, or a fault of ours ended it."""
+
+    @property
+    def is_done(self) -> bool:
+        """It was done, for certain."""
+        return self.done is not None and self.done.is_done
+
+    @property
+    def told(self) -> str:
+        """One safe line."""
+        if self.done is not None:
+            return f"{safe(self.act.question)}: {self.done.told}"
+        progress = self.act.progress()
+        how_far = f"; up to then: {progress}" if progress else ""
+        return f"{safe(self.act.question)}: {UNKNOWN}{safe(how_far)}"
+
+
+class Asker(Protocol):
+    """The line at the bottom of a screen."""
+
+    def ask(self, question: Prompt, answered: Callable[[bool], None]) -> None: ...
+
+    def tell(self, text: str, style: str, *, is_outcome: bool = False) -> None: ...
+
+
+class Actions:
+    """Proposes and does acts; `log` keeps the newest ones, the newest first.
+
+    One is done at a time, and beside it one on many things.
+    """
+
+    def __init__(
+        self, session: Session, *, start: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        """`start` runs a coroutine beside the app."""
+        self._session = session
+        self._start = start
+        self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
+        self._under_way: dict[asyncio.Task[ActionResult], Action] = {}
+        self._unsettled: dict[asyncio.Task[ActionResult], Action] = {}
+        """What a `settle` that was cancelled waited for: the next one tells of it, too."""
+        self._number = 0
+        self.log: deque[ActionResult] = deque(maxlen=KEPT_MAX)
+        self.faults: list[Exception] = []
+        """Of ours, which end the app: the few that are met until it has ended."""
+        self.done: Callable[[], None] = lambda: None
+        """Called after each act: what is shown is to be looked at again."""
+
+    def propose(self, asker: Asker, act: Action) -> None:
+        """Ask for an act, or say why it cannot be."""
+        if (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
+            asker.tell(refusal, "warn")
+            return
+        question = Question(safe(act.question), wanted=act.wanted)
+        asker.ask(question, lambda is_agreed: self._answered(asker, act, is_agreed=is_agreed))
+
+    def _answered(self, asker: Asker, act: Action, *, is_agreed: bool) -> None:
+        if not is_agreed:
+            asker.tell("nothing was done", "dim")
+        else:
+            self.agreed(asker, act)
+
+    def agreed(self, asker: Asker, act: Action, *, waits: bool = False) -> None:
+        """Do an act that was agreed to, or say why it cannot be.
+
+        `waits`: after the one that is under way, if any; what refuses it then stands in the log.
+        """
+        if not waits and (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
+            asker.tell(refusal, "warn")
+            return
+        asker.tell(f"{safe(act.question)} …", "dim")
+        self._start(_until_done(self._begun(asker, act)))
+
+    def _begun(self, asker: Asker, act: Action) -> asyncio.Task[ActionResult]:
+        """Begin an act; the app may end meanwhile, and whoever waits for it may be cancelled."""
+        task = asyncio.create_task(self._finish(asker, act))
+        self._under_way[task] = act
+        task.add_done_callback(self._under_way.pop)
+        return task
+
+    async def finish(self, asker: Asker, act: Action) -> ActionResult:
+        """Do an act in its turn, tell and keep what became of it; goes on when cancelled."""
+        return await asyncio.shield(self._begun(asker, act))
+
+    @property
+    def is_busy(self) -> bool:
+        """An act is under way."""
+        return bool(self._under_way)
+
+    async def settle(self, *, within_s: float) -> Sequence[InterruptedAction]:
+        """Let what is under way end, what has parts after the one that it is at, and wait for it.
+
+        What takes longer is cut off: nobody knows what became of it. If this is cancelled all goes
+        on, and the next call also returns what ended in between.
+        """
+        acts = self._unsettled | self._under_way
+        if not acts:
+            return ()
+        self._unsettled = acts
+        for act in acts.values():
+            act.stop()
+        _, late = await asyncio.wait(acts, timeout=within_s)
+        for task in late:
+            task.cancel()
+        if late:
+            _, late = await asyncio.wait(late, timeout=within_s)
+        self._unsettled = {}
+        cut_off = {task for task in acts if task in late or task.cancelled() or task.exception()}
+        return [
+            InterruptedAction(act=act, done=None if task in cut_off else task.result())
+            for task, act in acts.items()
+        ]
+
+    async def _finish(self, asker: Asker, act: Action) -> ActionResult:
+        is_begun = False
+        try:
+            async with self._bulk_turn if act.is_bulk else self._turn:
+                is_begun = True
+                told, style = await self._done(act)
+        except asyncio.CancelledError:
+            _ = self._keep(act, UNKNOWN if is_begun else "✗ it was not sent", "warn")
+            raise
+        except Exception as fault:
+            self.faults.append(fault)
+            _ = self._keep(act, UNKNOWN, "warn")
+            raise
+        done = self._keep(act, told, style)
+        asker.tell(done.told, style, is_outcome=True)
+        self.done()
+        return done
+
+    def _keep(self, act: Action, told: str, style: str) -> ActionResult:
+        self._number += 1
+        done = ActionResult(
+            number=self._number,
+            at=self._session.now,
+            command=act.typed(actor=self._session.actor),
+            told=safe(told),
+            style=style,
+        )
+        self.log.appendleft(done)
+        return done
+
+    async def _done(self, act: Action) -> tuple[str, str]:
+        if (refusal := self._session.why_not_act()) is not None:
+            return f"✗ {refusal}", "fail"
+        try:
+            return f"✓ {await act.work()}", "done"
+        except OutcomeUnknownError as error:
+            return f"? nobody knows whether it was done: {failed(error)}", "warn"
+        except CortexError as error:
+            return f"✗ {failed(error, with_hint=True)}", "fail"
+
+    def why_not(self, *, is_bulk: bool = False) -> str | None:
+        """Say why nothing can be done now, or nothing on many things; None: it can."""
+        if any(act.is_bulk == is_bulk for act in self._under_way.values()):
+            return BUSY
+        return self._session.why_not_act()
+
+
+async def _until_done(task: asyncio.Task[ActionResult]) -> None:
+    """Let the app know of faults; that it ends does not end the act."""
+    await asyncio.shield(task)

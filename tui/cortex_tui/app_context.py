@@ -1,0 +1,52 @@
+"""What every screen and widget of one sitting works with."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import attrs
+
+from cortex.store.operator import Head
+from cortex_tui.actions import Actions
+from cortex_tui.backend.protocol import Backend
+from cortex_tui.key_table import KeyTable
+from cortex_tui.model.bell import Bell
+from cortex_tui.model.question import TakesKeys
+from cortex_tui.palette import Palette, palette_of
+from cortex_tui.recall import Recall
+from cortex_tui.render.job_rows import SHOWN_COLUMNS
+from cortex_tui.session import Session
+
+
+@attrs.define(kw_only=True)
+class AppContext:
+    """Made by the app, handed to every screen."""
+
+    session: Session
+    backend: Backend
+    keys: KeyTable
+    acts: Actions
+    recall: Recall
+    wake: Callable[[], None]
+    """Ask for a look as soon as the pace allows it."""
+    open: Callable[..., None]
+    """Open a screen by its name on top of this one, with what it is about."""
+    take_head: Callable[[Head], bool]
+    """Take a head that came along with a look; returns whether it says something new."""
+    seek: Callable[[UUID], None]
+    """Go to a request for approval."""
+    arrived: Callable[[], None]
+    """A screen came to the front."""
+    asking: TakesKeys | None = None
+    """The one that takes the keys: a question is open there, or was taken back."""
+    bell: Bell = attrs.Factory(Bell)
+    job_columns: frozenset[str] = SHOWN_COLUMNS
+    """Titles of the optional ones that lists of jobs show."""
+    is_side_hidden: bool = False
+    """Somebody wants no pane beside lists."""
+    head: Head | None = None
+    """What stands above every screen; None: not known yet."""
+
+    @property
+    def palette(self) -> Palette:
+        """The colours of now."""
+        return palette_of(self.session.theme, self.session.colors)

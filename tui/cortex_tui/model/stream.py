@@ -1,0 +1,92 @@
+"""What the model of a watched job says, bounded: the newest answer of each step, put together."""
+
+from collections import deque
+from typing import Final
+
+from cortex.domain.answer_text import AnswerPiece, AnswerReader
+
+CHARS_MAX: Final = 64 * 1024
+"""Of one answer; of a longer one the beginning is forgotten."""
+ANSWERS_MAX: Final = 8
+"""Steps whose models speak at once, of which all is kept."""
+LINE_CHARS_MAX: Final = 1_000
+"""A line that goes on longer is one no more: laying it out again each time would cost too much."""
+GAP: Final = " … "
+RATE_OVER_S: Final = 3.0
+
+
+class StreamedAnswer:
+    """The lines of one answer."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque([""])
+        self.chars = 0
+
+    def add(self, text: str) -> None:
+        """Append a piece."""
+        first, *others = text.replace("\r\n", "\n").split("\n")
+        self._append(first)
+        for line in others:
+            self.lines.append("")
+            self._append(line)
+        self.chars += len(text)
+        while self.chars > CHARS_MAX and len(self.lines) > 1:
+            self.chars -= len(self.lines.popleft()) + 1
+
+    def _append(self, text: str) -> None:
+        self.lines[-1] += text
+        while len(long := self.lines[-1]) > LINE_CHARS_MAX:
+            at = long.rfind(" ", LINE_CHARS_MAX // 2, LINE_CHARS_MAX) + 1 or LINE_CHARS_MAX
+            self.lines[-1] = long[:at]
+            self.lines.append(long[at:])
+
+
+class Stream:
+    """Takes messages as they come. Texts are of models, and not safe yet."""
+
+    def __init__(self) -> None:
+        self._reader = AnswerReader()
+        self._answers: dict[str, StreamedAnswer] = {}
+        self._recent: deque[tuple[float, int]] = deque()
+        self.key = ""
+        """The step whose model spoke last; "": none has."""
+        self.is_over = False
+        """That step is committed."""
+
+    @property
+    def answer(self) -> StreamedAnswer | None:
+        """What was said for that step."""
+        return self._answers.get(self.key)
+
+    def take(self, piece: AnswerPiece, *, now: float) -> bool:
+        """Take one piece; return whether something of it is new."""
+        found = self._reader.take(piece)
+        if found is None:
+            return False
+        if found.offset == 0 or found.key not in self._answers:
+            self._answers.pop(found.key, None)
+            self._answers[found.key] = StreamedAnswer()
+            if len(self._answers) > ANSWERS_MAX:
+                del self._answers[next(iter(self._answers))]
+        is_first = not self._answers[found.key].chars
+        self._answers[found.key].add((GAP if found.missing else "") + found.text)
+        self.key, self.is_over = found.key, False
+        if not is_first:  # that may be all that was said before anybody listened
+            self._recent.append((now, len(found.text)))
+            self._forget(now)
+        return True
+
+    def committed(self, key: str) -> None:
+        """The step is in the record: its model has said all."""
+        self._reader.committed(key)
+        if key == self.key:
+            self.is_over = True
+
+    def chars_a_second(self, now: float) -> float:
+        """Return how quick it speaks."""
+        self._forget(now)
+        return sum(chars for _, chars in self._recent) / RATE_OVER_S
+
+    def _forget(self, now: float) -> None:
+        while self._recent and self._recent[0][0] < now - RATE_OVER_S:
+            self._recent.popleft()

@@ -1,0 +1,304 @@
+"""What the waterfall of a job shows: its steps, attempts that ended early, what goes on.
+
+A tool's call stands below the answer of the model that asked for it, and folds away into it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+import attrs
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.effect import EffectStatus
+from cortex.domain.job import JobStatus, StepKind
+from cortex.domain.model import Usage
+from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, WatchedStep
+from cortex.store.jobs import EndedAttempt
+from cortex.view.cells import Cell
+from cortex.view.jobs import ended_sign
+
+RUNNING_KEY: Final = ("running", "")
+STYLES: Final = {
+    StepKind.MODEL: "run",
+    StepKind.TOOL: "accent",
+    StepKind.STEP: "done",
+    StepKind.EFFECT: "accent",
+    StepKind.APPROVAL: "appr",
+}
+ENDINGS: Final = {
+    "failed": "failed",
+    "retry": "failed",
+    "suspended": "waits",
+    "handed_back": "handed back",
+    "pod_died": "pod died",
+    "process_died": "process died",
+    "lease_expired": "pod fell silent",
+}
+"""Why an attempt ended before its job, in the few words for which there is room."""
+CALM_ENDINGS: Final = ("suspended", "handed_back")
+DECISIONS: Final = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
+NOT_DONE: Final = (EffectStatus.UNKNOWN, EffectStatus.FAILED, EffectStatus.ABANDONED)
+
+
+@attrs.frozen(kw_only=True)
+class WaterfallRow:
+    """One line; texts are of jobs, and not safe yet."""
+
+    key: tuple[str, int | str]
+    """What the cursor is pinned by."""
+    name: str
+    kind: str
+    style: str
+    began: datetime
+    ended: datetime | None
+    """None: it goes on."""
+    number: int | None = None
+    tokens: tuple[int, int] | None = None
+    """Read and written."""
+    cost: Decimal | None = None
+    sign: str = ""
+    """What stands for it where there is no bar."""
+    note: str = ""
+    is_wait: bool = False
+    """Nothing is done meanwhile: the bar is drawn light."""
+    is_mark: bool = False
+    """It happened at one instant."""
+    is_problem: bool = False
+    depth: int = 0
+    hidden: int | None = None
+    """How many rows are folded into it; 0: it could be folded; None: there is nothing below."""
+    step_key: str = ""
+    """Of the step that it is about; "": it is about none."""
+    attempt: int = 0
+    since: int = 0
+    """Of a step: the attempt that did the one before, so that this one was tried from then on."""
+
+
+def rows_of(
+    job: WatchedJob, steps: Sequence[WatchedStep], *, folded: frozenset[int], saying: str = ""
+) -> list[WaterfallRow]:
+    """Return the rows in the order of time.
+
+    `folded`: numbers of answers whose calls are hidden. `saying`: the step whose model speaks.
+    """
+    asked = {each.key: each for each in job.approvals}
+    effects = {each.key: each for each in job.effects}
+    rows = _nested(list(_stepped(steps, asked, effects)), folded)
+    since = steps[0].started_at if steps and steps[0].seq > 1 else None
+    for ended in endings(job):
+        if since is None or ended.ended_at >= since:
+            _insert(rows, _ending(ended))
+    return [*rows, *_going_on(job, steps, asked, effects, saying)]
+
+
+def endings(job: WatchedJob) -> Sequence[EndedAttempt]:
+    """Return how attempts ended before their job, and the one with which the job failed.
+
+    That one has no row in the record of attempts: it is the end of the job itself.
+    """
+    known: Sequence[EndedAttempt] = job.attempts
+    is_told = any(each.attempt == job.attempt and each.error for each in known)
+    if job.status is not JobStatus.FAILED or job.finished_at is None or is_told:
+        return known
+    last = EndedAttempt(
+        attempt=job.attempt,
+        outcome="failed",
+        ended_at=job.finished_at,
+        due_at=None,
+        error=job.error_message,
+        error_class=job.error_class,
+        error_code=job.error_code,
+        error_source=None,
+        retry_count=job.retry_count,
+        pod=None,
+    )
+    return [*known, last]
+
+
+def next_problem(rows: Sequence[WaterfallRow], at: int | None, *, step: int) -> int | None:
+    """Return where the next row is in which something went wrong, around the end; None: nowhere."""
+    count = len(rows)
+    start = 0 if at is None else at
+    places = ((start + step * n) % count for n in range(1, count + 1))
+    return next((place for place in places if rows[place].is_problem), None)
+
+
+def _stepped(
+    steps: Sequence[WatchedStep],
+    asked: Mapping[str, WatchedApproval],
+    effects: Mapping[str, WatchedEffect],
+) -> Iterator[WaterfallRow]:
+    """Yield the steps, each with the attempt from which on it was tried, if that is known."""
+    before: WatchedStep | None = None
+    for step in steps:
+        known = 1 if step.seq == 1 else step.attempt
+        since = known if before is None else before.attempt
+        yield attrs.evolve(_step(step, asked, effects), since=since)
+        before = step
+
+
+def _step(
+    step: WatchedStep, asked: Mapping[str, WatchedApproval], effects: Mapping[str, WatchedEffect]
+) -> WaterfallRow:
+    usage = Usage.from_json(step.usage) if step.usage else None
+    kind = StepKind(step.kind)
+    effect = effects.get(step.key)
+    row = WaterfallRow(
+        key=("step", step.seq),
+        number=step.seq,
+        name=step.key,
+        kind=kind,
+        style=STYLES[kind],
+        began=step.started_at,
+        ended=step.finished_at,
+        tokens=None if usage is None else (usage.prompt_tokens, usage.output_tokens),
+        cost=step.cost_usd,
+        step_key=step.key,
+        attempt=step.attempt,
+    )
+    if step.is_error:
+        return attrs.evolve(row, note="error", is_problem=True)
+    if effect is not None and effect.status in NOT_DONE:
+        return attrs.evolve(row, note=effect.status.lower(), is_problem=True)
+    decided = asked.get(step.key)
+    if kind is StepKind.APPROVAL and decided is not None and decided.decided_at is not None:
+        return _decision(row, decided)
+    return row
+
+
+def _decision(row: WaterfallRow, decided: WatchedApproval) -> WaterfallRow:
+    status = decided.status
+    by = f" by {decided.decided_by}" if decided.decided_by else ""
+    return attrs.evolve(
+        row,
+        began=decided.created_at,
+        ended=decided.decided_at,
+        note=DECISIONS.get(status, status.lower()) + by,
+        is_wait=True,
+        is_problem=status is not ApprovalStatus.APPROVED,
+    )
+
+
+def _nested(rows: Sequence[WaterfallRow], folded: frozenset[int]) -> list[WaterfallRow]:
+    """Put calls below the answer before them, or away."""
+    found: list[WaterfallRow] = []
+    parent: int | None = None
+    for row in rows:
+        if row.kind == StepKind.MODEL:
+            parent = len(found)
+            found.append(row)
+        elif parent is not None and row.kind in (StepKind.TOOL, StepKind.APPROVAL):
+            above = found[parent]
+            if above.number in folded:
+                found[parent] = _with_folded(above, row)
+            else:
+                found[parent] = attrs.evolve(above, hidden=0)
+                found.append(attrs.evolve(row, depth=1))
+        else:
+            parent = None
+            found.append(row)
+    return found
+
+
+def _with_folded(above: WaterfallRow, row: WaterfallRow) -> WaterfallRow:
+    ends = [each.ended for each in (above, row) if each.ended is not None]
+    return attrs.evolve(
+        above,
+        hidden=(above.hidden or 0) + 1,
+        is_problem=above.is_problem or row.is_problem,
+        note=row.note if row.is_problem else above.note,
+        ended=max(ends),
+    )
+
+
+def _ending(ended: EndedAttempt) -> WaterfallRow:
+    outcome = ended.outcome
+    is_calm = outcome in CALM_ENDINGS
+    sign = Cell("↻", "retry") if outcome == "handed_back" else ended_sign(ended)
+    return WaterfallRow(
+        key=(outcome if outcome == "failed" else "attempt", ended.attempt),
+        name=f"attempt {ended.attempt} ended",
+        kind="attempt",
+        style=sign.style,
+        sign=sign.text,
+        began=ended.ended_at,
+        ended=ended.ended_at,
+        note=ENDINGS.get(outcome) or str(outcome),
+        is_mark=True,
+        is_problem=not is_calm,
+        attempt=ended.attempt,
+    )
+
+
+def _insert(rows: list[WaterfallRow], row: WaterfallRow) -> None:
+    """Put an ending after all that ended before it, and not between an answer and its calls."""
+    at = len(rows)
+    while at and (rows[at - 1].ended or row.began) > row.began:
+        at -= 1
+    rows.insert(at, row)
+
+
+def _going_on(
+    job: WatchedJob,
+    steps: Sequence[WatchedStep],
+    asked: Mapping[str, WatchedApproval],
+    effects: Mapping[str, WatchedEffect],
+    saying: str,
+) -> Iterator[WaterfallRow]:
+    """Yield what has no end yet, after the last step: calls, what waits for people, what runs."""
+    done = {step.key for step in steps}
+    since_attempt = steps[-1].attempt if steps else 1
+    is_over = job.finished_at is not None
+    runs = job.heartbeat_at is not None and not is_over
+    is_named = False
+    for key, effect in effects.items():
+        if is_over or effect.finished_at is not None or key in done:
+            continue
+        is_unknown = effect.status == EffectStatus.UNKNOWN
+        is_named = is_named or not is_unknown
+        yield WaterfallRow(
+            key=("effect", key),
+            name=key,
+            kind="effect",
+            style="warn" if is_unknown else "accent",
+            began=effect.created_at,
+            ended=None,
+            note="unknown" if is_unknown else "",
+            is_wait=is_unknown,
+            is_problem=is_unknown,
+            step_key=key,
+            attempt=effect.attempt,
+            since=since_attempt,
+        )
+    for key, each in asked.items():
+        if each.status == ApprovalStatus.PENDING:
+            yield WaterfallRow(
+                key=("approval", key),
+                name=key,
+                kind="approval",
+                style="appr",
+                began=each.created_at,
+                ended=None,
+                note="waits for people",
+                is_wait=True,
+                step_key=key,
+                attempt=job.attempt,
+                since=since_attempt,
+            )
+    if runs and not is_named:
+        since = [job.started_at, job.running_since]
+        since += [each.ended_at for each in job.attempts]
+        since += [steps[-1].finished_at] if steps else []
+        yield WaterfallRow(
+            key=RUNNING_KEY,
+            name=saying if saying not in done else "",
+            kind="running",
+            style="run",
+            began=max(each for each in since if each is not None),
+            ended=None,
+            step_key=saying if saying not in done else "",
+            attempt=job.attempt,
+            since=since_attempt,
+        )

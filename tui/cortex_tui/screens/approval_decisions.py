@@ -1,0 +1,177 @@
+"""The questions by which an operator decides, and what is sent when they are answered."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from cortex.domain.approval import Risk
+from cortex.domain.canonical import parse
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.store.approvals import Vote, VoteResult
+from cortex.view.approval_facts import DENY_REASONS
+from cortex.view.approvals import call_of
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.backend.approvals import CHANNEL
+from cortex_tui.model.guard import Guard
+from cortex_tui.model.inbox import InboxRow, is_mine
+from cortex_tui.model.resource import Resource
+from cortex_tui.model.subject import Edit, Subject
+from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
+from cortex_tui.screens.approval_news import OwnActions
+
+Decided = Callable[[Sequence[UUID]], None]
+"""Told when it counts."""
+
+
+def name_of(subject: Subject) -> str:
+    """Name what is decided on in one line; safe."""
+    if len(subject.approvals) > 1:
+        return f"{len(subject.approvals)} times {subject.facts.title}"
+    return f"{short_id(subject.facts.id)} {subject.facts.title}"
+
+
+def thing_of(desk: AppContext, approval_id: UUID) -> Resource:
+    """Return a request, as what the cursor is on."""
+
+    async def document() -> object:
+        return await desk.backend.approvals.show([approval_id])
+
+    command = f"cortex approvals show {approval_id}"
+    return Resource(id=str(approval_id), command=command, document=document)
+
+
+def why_not_mine(row: InboxRow | None) -> str | None:
+    """Say why somebody else has to agree to a request; None: this operator may."""
+    if row is None or is_mine(row):
+        return None
+    return (
+        "it is critical and was asked for by you: another person has to agree"
+        if row["is_own"]
+        else "you have agreed to it: another person has to, too"
+    )
+
+
+class Decider:
+    """Asks with one guard, and decides exactly what was shown."""
+
+    def __init__(self, desk: AppContext, guard: Guard, *, scroll: Scroll) -> None:
+        self._desk, self._guard, self._scroll = desk, guard, scroll
+        self.own = OwnActions()
+
+    def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
+        """Ask whether to agree."""
+        facts = subject.facts
+        edited = ", as edited" if edit else ""
+        named = name_of(subject)
+        if len(subject.approvals) == 1:
+            call = call_of(subject.approvals[0], parse(edit.text)) if edit else facts.call
+            named = f"{short_id(facts.id)} {call}"
+        risk = f"{facts.risk}: " if facts.needs_last_digits else ""
+        return ApproveQuestion(
+            f"{risk}approve {named}{edited}, {facts.undo}",
+            wanted=facts.last_digits if facts.needs_last_digits else "y",
+            guard=self._guard,
+            now=self._desk.session.clock.now,
+            came=lambda: self._desk.session.key_came_at,
+            scroll=self._scroll,
+        )
+
+    def denying(self, subject: Subject) -> DenyQuestion:
+        """Ask why not."""
+        return DenyQuestion(
+            f"deny {name_of(subject)}",
+            reasons=DENY_REASONS,
+            guard=self._guard,
+            now=self._desk.session.clock.now,
+            came=lambda: self._desk.session.key_came_at,
+            scroll=self._scroll,
+        )
+
+    def recall_s(self, subject: Subject) -> float:
+        """Return for how long a decision can be taken back; 0: it is grave, or about to expire."""
+        session, facts = self._desk.session, subject.facts
+        left_s = (facts.expires_at - session.now).total_seconds()
+        is_light = facts.risk.rank <= Risk.MED.rank and left_s > 2 * session.recall_s
+        return session.recall_s if is_light else 0.0
+
+    def approval(self, subject: Subject, edit: Edit | None, decided: Decided) -> Action:
+        """Return the act of agreeing."""
+        confirmed = ("--yes",)
+        if subject.facts.needs_last_digits:
+            confirmed = (f"--confirm={subject.facts.last_digits}",)
+        edited = ("--edit", "-") if edit else ()
+        return self._act(
+            subject,
+            f"approve {name_of(subject)}",
+            ("approve", *map(str, subject.ids), *edited, *confirmed),
+            [self._verdict(subject, at, edit=edit) for at in range(len(subject.approvals))],
+            decided,
+            stdin=edit.text if edit else "",
+        )
+
+    def denial(self, subject: Subject, reason: str, decided: Decided) -> Action:
+        """Return the act of saying no."""
+        return self._act(
+            subject,
+            f"deny {name_of(subject)}",
+            ("deny", *map(str, subject.ids), "--reason", reason),
+            [self._verdict(subject, at, reason=reason) for at in range(len(subject.approvals))],
+            decided,
+        )
+
+    def _act(
+        self,
+        subject: Subject,
+        question: str,
+        command: tuple[str, ...],
+        verdicts: Sequence[Vote],
+        decided: Decided,
+        *,
+        stdin: str = "",
+    ) -> Action:
+        async def work() -> str:
+            with self.own.acting(subject):
+                rulings = await self._desk.backend.approvals.decide(verdicts)
+            decided(subject.ids)
+            return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
+
+        return Action(question=question, command=("approvals", *command), work=work, stdin=stdin)
+
+    def _verdict(
+        self, subject: Subject, at: int, *, reason: str | None = None, edit: Edit | None = None
+    ) -> Vote:
+        approval = subject.approvals[at]
+        return Vote(
+            approval_id=approval["id"],
+            is_approved=reason is None,
+            by=self._desk.session.actor,
+            credential=self._desk.session.credential,
+            seen=approval["digest"],
+            reason=reason,
+            channel=CHANNEL,
+            edited=edit.text if edit else None,
+        )
+
+
+REASON_LINES: Final = tuple(
+    f"{number}  {safe(reason)}" for number, reason in enumerate(DENY_REASONS, 1)
+)
+
+
+def _outcome(rulings: Sequence[VoteResult], subject: Subject) -> str:
+    ruling = rulings[0]
+    if ruling.outcome == "agreed":
+        return f"{ruling.agreed_count} of {subject.facts.people} agreed to"
+    return ruling.outcome
+
+
+def _follows(rulings: Sequence[VoteResult], subject: Subject) -> str:
+    match rulings[0].outcome:
+        case "agreed":
+            return ": somebody else has to, too"
+        case "denied":
+            return f": {subject.facts.if_denied}"
+        case _:
+            return ""

@@ -1,0 +1,115 @@
+"""Taking what the cursor is on elsewhere: to the clipboard, a file, an editor. Nothing changes."""
+
+from pathlib import Path
+from typing import Final
+
+from textual.app import App, SuspendNotSupported
+
+from cortex.domain.errors import CortexError
+from cortex.domain.safe import safe
+from cortex_tui import editor
+from cortex_tui.model.pick import Pick
+from cortex_tui.model.resource import Resource
+from cortex_tui.render.documents import document_text
+from cortex_tui.render.words import failed
+from cortex_tui.screens.frame import Frame
+
+CLIPBOARD_BYTES_MAX: Final = 74_000
+"""Terminals take a sequence of 100,000 bytes or so; in base64 this is one."""
+NOTHING: Final = "there is nothing here"
+READING: Final = "reading …"
+
+
+def ask(app: App[int], frame: Frame) -> None:
+    """Ask what shall be copied of the thing under the cursor, and copy that."""
+    thing = frame.thing()
+    choices = {
+        "i": "id" if thing and thing.id else "",
+        "j": "JSON" if thing and thing.document else "",
+        "c": "command" if thing and thing.command else "",
+        "s": "screenshot",
+    }
+    pick = Pick("copy", {key: what for key, what in choices.items() if what})
+
+    def answered(is_picked: bool) -> None:  # noqa: FBT001 -- the strip's
+        if not is_picked:
+            frame.strip.tell("nothing was copied", "dim")
+        elif pick.picked == "s":
+            app.call_after_refresh(_save_picture, app, frame)
+        elif thing is not None and pick.picked == "j":
+            _ = frame.run_worker(_copy_document(app, frame, thing), group="copy", exclusive=True)
+        elif thing is not None:
+            # Pasted into a shell a sign in a name that others chose could act: seen it is harmless.
+            _copy(app, frame, safe(thing.id) if pick.picked == "i" else thing.command)
+
+    frame.strip.ask(pick, answered)
+
+
+async def look_at(app: App[int], frame: Frame) -> None:
+    """Open the thing under the cursor as JSON in the operator's editor; what is saved is lost."""
+    thing = frame.thing()
+    if thing is None or thing.document is None:
+        frame.strip.tell(NOTHING, "dim")
+        return
+    text = await _read(frame, thing)
+    if text is None or not await frame.desk.recall.is_clear(frame.strip) or not frame.is_current:
+        return
+    try:
+        with app.suspend():
+            why_not = editor.show(text)
+    except SuspendNotSupported:
+        why_not = "an editor needs a terminal that can be lent to it"
+    if why_not:
+        frame.strip.tell(why_not, "warn")
+    frame.desk.wake()
+
+
+async def _copy_document(app: App[int], frame: Frame, thing: Resource) -> None:
+    text = await _read(frame, thing)
+    if text is not None:
+        _copy(app, frame, text)
+
+
+async def _read(frame: Frame, thing: Resource) -> str | None:
+    """Return a thing as JSON; None: it cannot be read, which was told."""
+    if thing.document is None:
+        return None
+    frame.strip.tell(READING, "dim")
+    try:
+        text = document_text(await thing.document())
+    except CortexError as error:
+        frame.strip.tell(f"✗ {failed(error)}", "fail")
+        return None
+    frame.strip.untell(READING)
+    return text
+
+
+def _copy(app: App[int], frame: Frame, text: str) -> None:
+    size = len(text.encode())
+    if size > CLIPBOARD_BYTES_MAX:
+        told = f"{size:,} bytes are more than a terminal takes: open it in an editor"
+        frame.strip.tell(told, "warn")
+        return
+    app.copy_to_clipboard(text)
+    what = text if "\n" not in text else f"{size:,} bytes of JSON"
+    frame.strip.tell(f"copied {safe(what)}, if the terminal lets it", "dim")
+
+
+def _save_picture(app: App[int], frame: Frame) -> None:
+    """Write the screen to a file of its own."""
+    session = frame.desk.session
+    name = f"cortex-{frame.NAME}-{session.now:%Y%m%dT%H%M%SZ}.svg"
+    path = session.pictures / name
+    try:
+        session.pictures.mkdir(parents=True, exist_ok=True)
+        path.write_text(app.export_screenshot(), "utf-8")
+    except OSError as error:
+        frame.strip.tell(f"✗ {safe(str(path))}: {safe(error.strerror or str(error))}", "fail")
+        return
+    frame.strip.tell(f"saved {name} in {safe(_brief(session.pictures))}", "dim")
+
+
+def _brief(folder: Path) -> str:
+    """Name a folder as people do; its end may be cut, the name of the file before it is not."""
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

@@ -1,0 +1,155 @@
+"""What one does about effects: say what became of one, freeze all, change a quota."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import attrs
+from textual.events import Key
+
+from cortex.domain.effect import Resolution
+from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.phrases import short_id
+from cortex.domain.quota import Quota
+from cortex.domain.safe import safe
+from cortex.store.quotas import QuotaRow
+from cortex.view.effects import STATES, prospects
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.backend.protocol import EffectRow
+from cortex_tui.model.resolving import SAID, LimitQuestion, ResolveQuestion
+from cortex_tui.render.effect_rows import effect_words, is_unknown
+from cortex_tui.render.words import failed
+from cortex_tui.screens.reasoned import because, propose, put
+from cortex_tui.widgets.strip_line import StripLine
+
+READING: Final = "reading …"
+Acted = Callable[[], None]
+"""Called when something was changed, or may have been."""
+
+
+def why_nothing(row: EffectRow) -> str:
+    """Say why nobody has to say what became of an effect; safe."""
+    if row["resolution"]:
+        return safe(f"{row['resolved_by']} has said that already: {row['resolution']}")
+    return safe(f"{effect_words(row)} is {STATES[row['status']].text}: nobody is asked")
+
+
+async def resolve(
+    desk: AppContext, strip: StripLine, effect_id: UUID, *, typed: Sequence[Key], acted: Acted
+) -> None:
+    """Ask what became of an effect, as it stands now.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
+    effects, by = desk.backend.effects, desk.session.actor
+    try:
+        row = await effects.show(effect_id)
+    except CortexError as error:
+        strip.tell(f"✗ {failed(error)}", "fail")
+        return
+    if not strip.may_ask:
+        strip.untell(READING)
+        return  # nobody is asked who is not looking
+    if not is_unknown(row):
+        strip.tell(why_nothing(row), "warn")
+        return
+    name = safe(effect_words(row))
+    question = ResolveQuestion(name, prospects(dict(row)))
+
+    def act() -> Action:
+        said, reason = question.said or Resolution.GIVE_UP, question.reason
+
+        async def done() -> str:
+            told = await effects.resolve(effect_id, said, by=by, reason=reason)
+            return f"{short_id(effect_id)} {told}"
+
+        return Action(
+            question=f"{effect_words(row)} {SAID[said]}",
+            command=("effects", "resolve", str(effect_id), said.value, *because(reason), "--yes"),
+            work=_then(done, acted),
+        )
+
+    put(desk, strip, question, act, typed=typed)
+
+
+def freeze(desk: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted) -> None:
+    """Ask whether no effect shall begin in any pod, or whether they may again."""
+    effects, by = desk.backend.effects, desk.session.actor
+    text = (
+        "let effects begin again in all pods"
+        if is_frozen
+        else "freeze effects: no pod begins one, jobs that come to one wait"
+    )
+
+    def act(reason: str) -> Action:
+        change = effects.unfreeze if is_frozen else effects.freeze
+        command = ("freeze", "off") if is_frozen else ("freeze", "on")
+        agreed = ("--yes",) if is_frozen else ()
+        return Action(
+            question=text,
+            command=(*command, *because(reason), *agreed),
+            work=_then(lambda: change(by=by, reason=reason), acted),
+        )
+
+    propose(desk, strip, text, act, is_required=True)
+
+
+def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
+    """Ask for another limit of a quota."""
+    quota, effects, by = row.quota, desk.backend.effects, desk.session.actor
+    text = safe(f"change quota {quota.name} from {quota.worded(quota.limit)}")
+    question = LimitQuestion(text, why_not=lambda typed: _why_not(quota, typed))
+
+    def act() -> Action:
+        changed, reason = attrs.evolve(quota, limit=question.limit), question.reason
+        of = () if quota.argument is None else ("--of", quota.argument)
+        unit = () if quota.unit is None else ("--unit", quota.unit)
+        limit = ("--limit", f"{changed.limit:f}", "--per", quota.period.value)
+        return Action(
+            question=f"{question.text}",
+            command=("quotas", "set"),
+            name=quota.tool,
+            options=(*limit, *of, *unit, *because(reason)),
+            work=_then(lambda: effects.set_quota(changed, by=by, reason=reason), acted),
+        )
+
+    put(desk, strip, question, act)
+
+
+def remove_quota(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
+    """Ask whether a quota shall be no more."""
+    name, effects, by = row.name, desk.backend.effects, desk.session.actor
+    text = f"remove quota {name}: what waits for it goes on, without a limit"
+
+    def act(reason: str) -> Action:
+        return Action(
+            question=text,
+            command=("quotas", "rm"),
+            name=name,
+            options=(*because(reason), "--yes"),
+            work=_then(lambda: effects.remove_quota(name, by=by, reason=reason), acted),
+        )
+
+    propose(desk, strip, text, act, is_required=True)
+
+
+def _then(work: Callable[[], Awaitable[str]], acted: Acted) -> Callable[[], Awaitable[str]]:
+    async def done() -> str:
+        try:
+            return await work()
+        finally:
+            acted()  # also what was refused is to be looked at again
+
+    return done
+
+
+def _why_not(quota: Quota, typed: str) -> str:
+    """Say why a limit cannot be that, by the rules of the command; "": it can."""
+    unit = f" {quota.unit}" if quota.unit else ""
+    try:
+        wanted = Quota.parse(quota.tool, f"{typed}{unit}/{quota.period}", argument=quota.argument)
+    except UsageError as error:
+        return failed(error)
+    return "that is the limit now" if wanted.limit == Decimal(quota.limit) else ""

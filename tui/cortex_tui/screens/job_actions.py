@@ -1,0 +1,199 @@
+"""What one does to a job, from the list of jobs and from the job itself."""
+
+from collections.abc import Coroutine, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from textual.events import Key
+
+from cortex.domain.budget import LIMIT_MAX, Unit, worded
+from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.errors import CortexError
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import HEIR
+from cortex.domain.safe import safe
+from cortex.store.job_view import WatchedBudget, WatchedJob
+from cortex.store.jobs import JobRow, ListedJob
+from cortex.view import dead_letters
+from cortex.view.pods import queue_shown
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.backend.job import REASON
+from cortex_tui.model.amount import AmountQuestion
+from cortex_tui.model.resource import Resource
+from cortex_tui.model.waterfall import WaterfallRow
+from cortex_tui.render.job_head import tightest
+from cortex_tui.render.job_rows import job_words
+from cortex_tui.render.words import failed
+from cortex_tui.screens import dead_asking
+from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.widgets.strip_line import StripLine
+
+READING: Final = "reading …"
+
+
+def thing(desk: AppContext, row: JobRow) -> Resource:
+    """Return a job as people take it elsewhere."""
+    return thing_of_step(desk, row.id, None)
+
+
+def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> Resource:
+    """Return a job, its document with one of its steps in front."""
+    key = "" if row is None else row.step_key
+
+    async def document() -> object:
+        step = {"step": await desk.backend.job.step_document(job_id, key)} if key else {}
+        return step | dict(await desk.backend.job.document(job_id))
+
+    return Resource(id=str(job_id), command=f"cortex jobs show {job_id}", document=document)
+
+
+def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
+    """Ask whether to cancel a job."""
+    if row is None:
+        strip.tell("there is no job here", "dim")
+        return
+    if row.status.is_terminal:
+        strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
+        return
+    job_id, by = row.id, desk.session.actor
+    act = Action(
+        question=f"cancel {job_words(row)}",
+        command=("jobs", "cancel", str(job_id), "--yes"),
+        work=lambda: desk.backend.jobs.cancel(job_id, by=by),
+    )
+    desk.acts.propose(strip, act)
+
+
+def retry(
+    desk: AppContext, strip: StripLine, row: JobRow | None
+) -> Coroutine[object, object, None] | None:
+    """Ask whether to try a job again now; of a failed one, return what reads its letter and asks.
+
+    From a failed job a new one goes on: the question and the act are those of its dead letter.
+    """
+    if row is None:
+        strip.tell("there is no job here", "dim")
+        return None
+    if row.status is JobStatus.FAILED:
+        if (refusal := desk.acts.why_not()) is not None:
+            strip.tell(refusal, "warn")
+            return None
+        return _retry_failed(desk, strip, row, typed=strip.expect(READING))
+    if row.status.is_terminal:
+        strip.tell(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
+        return None
+    job_id, by = row.id, desk.session.actor
+    act = Action(
+        question=f"retry now {job_words(row)}",
+        command=("jobs", "retry", str(job_id)),
+        work=lambda: desk.backend.jobs.retry(job_id, by=by),
+    )
+    desk.acts.propose(strip, act)
+    return None
+
+
+async def _retry_failed(
+    desk: AppContext, strip: StripLine, row: JobRow, *, typed: Sequence[Key]
+) -> None:
+    """Ask whether a new job shall go on from a failed one.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
+    try:
+        (letter,) = await desk.backend.dead.of_jobs([row.id])
+    except CortexError as error:
+        strip.tell(f"✗ {failed(error)}", "fail")
+        return
+    if not strip.may_ask:
+        strip.untell(READING)
+        return  # nobody is asked who is not looking
+    if not DeadLetterState(letter["state"]).is_unresolved:
+        strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
+        return
+    dead_asking.ask_one(
+        desk, strip, BulkVerb.RETRY, letter, command=("jobs", "retry"), what=HEIR, typed=typed
+    )
+
+
+async def pause_queue(
+    desk: AppContext, strip: StripLine, row: ListedJob, *, typed: Sequence[Key]
+) -> None:
+    """Ask whether nothing more shall be claimed from the queue of a job, or it shall go on.
+
+    `typed`: what the strip gave when it was told to expect the question.
+    """
+    queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
+    try:
+        found = await queues.page()
+    except CortexError as error:
+        strip.tell(f"✗ {failed(error)}", "fail")
+        return
+    if not strip.may_ask:
+        strip.untell(READING)
+        return  # nobody is asked who is not looking
+    is_paused = any(each.queue == queue and each.paused_at is not None for each in found)
+    verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
+    name = queue_shown(queue)
+    text = f"{verb} queue {name}"
+
+    def act(reason: str) -> Action:
+        async def done() -> str:
+            return f"{name}: {await change(queue, by=by, reason=reason)}"
+
+        return Action(
+            question=text,
+            command=("queues", verb),
+            name=name,
+            options=because(reason),
+            work=done,
+        )
+
+    told = text if is_paused else f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
+
+
+def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Ask for another limit of the budget that stops the job first."""
+    budget = None if row is None else tightest(row)
+    if budget is None:
+        strip.tell("no budget limits this job; set one: cortex budgets set --job ID", "dim")
+        return
+    if (refusal := desk.acts.why_not()) is not None:
+        strip.tell(refusal, "warn")
+        return
+    limit, unit = budget.limit_amount, budget.unit
+    by = desk.session.actor
+    question = AmountQuestion(
+        safe(f"raise {budget.name} from {worded(limit, unit)}"),
+        why_not=lambda amount: _why_not(amount, limit=limit, unit=unit),
+    )
+
+    def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
+        if not is_agreed or question.amount is None:
+            strip.tell("nothing was done", "dim")
+            return
+        desk.acts.agreed(strip, _raising(desk, budget, question.amount, by=by))
+
+    strip.ask(question, answered)
+
+
+def _raising(desk: AppContext, budget: WatchedBudget, to: Decimal, *, by: str) -> Action:
+    name = budget.name
+    return Action(
+        question=f"raise {name} to {worded(to, budget.unit)}",
+        command=("budgets", "raise"),
+        name=name,
+        options=("--to", f"{to:f}", "--reason", REASON),
+        work=lambda: desk.backend.job.raise_budget(name, to=to, by=by),
+    )
+
+
+def _why_not(amount: Decimal, *, limit: Decimal, unit: Unit) -> str:
+    if unit is Unit.TOKENS and amount != amount.to_integral_value():
+        return "whole tokens"
+    if amount <= limit:
+        return f"more than {worded(limit, unit)}"
+    return "" if amount <= LIMIT_MAX else f"{LIMIT_MAX:,} at most"

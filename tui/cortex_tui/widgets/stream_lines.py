@@ -1,0 +1,124 @@
+"""What a model says just now, as plain text; it follows until somebody scrolls up."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.strip import Strip
+
+from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN
+from cortex.domain.safe import safe
+from cortex_tui.app_context import AppContext
+from cortex_tui.model.stream import Stream
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.render.table import fit
+from cortex_tui.widgets.drawn import Drawn
+
+WHEEL_LINES: Final = 3
+MARGIN: Final = 3
+
+
+class StreamLines(Drawn):
+    """A line of a head, then the last lines of what was said."""
+
+    DEFAULT_CSS = """
+    StreamLines { height: 6; }
+    """
+
+    def __init__(self, desk: AppContext, said: Stream, *, told: Callable[[], str]) -> None:
+        """`told`: how well it is heard; "" for well."""
+        super().__init__(desk, id="said")
+        self._said = said
+        self._told = told
+        self._up = 0
+        """Lines below what is in sight; 0: it follows."""
+        self._shown: list[str] = []
+        self.is_front = False
+        """The keys that move are its own."""
+
+    def changed(self) -> None:
+        """Draw anew what was said."""
+        self._shown = []
+        self.redraw()
+
+    def scroll_lines(self, by: int) -> None:
+        """Move what is in sight; at the end it follows again."""
+        most = max(
+            0, len(self._wrapped(self.size.height - 1 + self._up - by)) - self.size.height + 1
+        )
+        self._up = max(0, min(self._up - by, most))
+        self.changed()
+
+    def follow(self) -> None:
+        """Go to the end, and stay there."""
+        self._up = 0
+        self.changed()
+
+    def on_resize(self) -> None:
+        self.changed()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_lines(WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_lines(-WHEEL_LINES)
+
+    def draw(self, y: int, width: int) -> Strip:
+        palette = self.desk.palette
+        if y == 0:
+            return self._head(width)
+        height = self.size.height - 1
+        if not self._shown:
+            lines = self._wrapped(height + self._up)
+            self._shown = (lines[: len(lines) - self._up] or [""])[-height:]
+        if y > len(self._shown):
+            return Strip.blank(width)
+        session = self.desk.session
+        is_dim = self._said.is_over or session.link.is_stale(session.clock.now())
+        text = " " * MARGIN + self._shown[y - 1]
+        return Strip([Segment(text, palette["dim" if is_dim else ""])])
+
+    def _wrapped(self, count: int) -> list[str]:
+        """Return at least so many of the last lines, if there are; not all is laid out."""
+        answer = self._said.answer
+        found: list[str] = []
+        if answer is None:
+            return found
+        width = max(2, self.size.width - 2 * MARGIN)
+        for line in reversed(answer.lines):
+            found[:0] = wrapped(safe(line), width)
+            if len(found) >= count:
+                break
+        return found
+
+    def _head(self, width: int) -> Strip:
+        palette = self.desk.palette
+        title = " · ".join(self._words())
+        line = f"─ {fit(title, min(cell_len(title), max(1, width - 4)))} "
+        style = palette["accent" if self.is_front else "dim"]
+        rule = "─" * max(0, width - cell_len(line) - 1)
+        return Strip(
+            [
+                Segment(" ─", palette["line"]),
+                Segment(line[1:], style),
+                Segment(rule, palette["line"]),
+            ]
+        )
+
+    def _words(self) -> Iterator[str]:
+        yield safe(f"stream {self._said.key}").rstrip()
+        if told := self._told():
+            yield safe(told)
+        if self._said.answer is None:
+            return
+        if self._said.is_over:
+            yield "committed"
+            return
+        rate = self._said.chars_a_second(self.desk.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
+        yield f"{self._up} lines below" if self._up else "following"
+        if rate:
+            yield f"≈ {rate:.0f} tok/s"
