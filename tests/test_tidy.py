@@ -294,10 +294,8 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
 
 
 def imports() -> dict[str, set[str]]:
-    """Return the modules that each module imports when it runs, inside functions, too."""
-    graph = grimp.build_graph(
-        "chaos", "cortex", "cortex_tui", exclude_type_checking_imports=True, cache_dir=None
-    )
+    """Return the modules that each module imports, inside functions and for types, too."""
+    graph = grimp.build_graph("chaos", "cortex", "cortex_tui", cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 

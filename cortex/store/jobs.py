@@ -72,6 +72,10 @@ class JobRow:
     awaited: AwaitedNow
     agent: str | None
     pod: str | None
+    silent_after_s: float | None
+    """From here on its pod counts as silent; None: there is no row of it."""
+    zombie_s: float | None
+    """After so long a silence its pod loses it."""
     now: datetime = attrs.field(eq=False)
     why: str | None
     """Why it does not run, in a few words, where somebody asked for that."""

@@ -12,7 +12,6 @@ import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
-from cortex.domain.why_facts import SILENT_S
 from cortex.postgres.database import Database
 
 BUCKET_S: Final = 30.0
@@ -112,7 +111,7 @@ async def recent(db: Database) -> Recent:
 
 async def troubles(db: Database) -> list[Trouble]:
     """Return what somebody should know of, `TROUBLES_MAX` of each kind at most."""
-    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, SILENT_S, EXPIRES_SOON_S)
+    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, EXPIRES_SOON_S)
     return [Trouble(**dict(row)) for row in rows]
 
 

@@ -19,7 +19,6 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.domain.why_facts import SILENT_S
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
 from cortex.view.why import needs_person
@@ -28,7 +27,7 @@ OUTCOMES: Final = {
     "failed": "failed",
     "retry": "failed",
     "suspended": "suspended",
-    "handed_back": "handed back by its leaving pod",
+    "handed_back": "handed back by its pod",
     "pod_died": "its pod died",
     "process_died": "its own process died",
     "lease_expired": "its pod fell silent",
@@ -220,10 +219,18 @@ def progress(head: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def is_silent(row: JobRow, silent_s: float) -> bool:
+    """Return whether a running job's heartbeat is too old, by the settings of its pod.
+
+    Of a pod that has no row every silence is too long: nobody takes care of its job.
+    """
+    return row.silent_after_s is None or silent_s > row.silent_after_s
+
+
 def _remark_on_running(row: JobRow) -> str:
     if row.cancel_requested_at is not None:
         return f"cancel requested by {row.cancelled_by}"
     if row.heartbeat_at is None:
         return "waits for a pod"
     silent_s = since_s(row, row.heartbeat_at)
-    return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
+    return f"! no heartbeat for {span(silent_s)}" if is_silent(row, silent_s) else ""

@@ -51,7 +51,7 @@ ORDER BY b.ago DESC;
 -- name: troubles
 -- What somebody should know of now: breakers that let no call through, pods that are dead or say nothing, requests
 -- that expire.
--- $1 how many of each at most, $2 seconds of silence, $3 seconds to expiry. Locks: none.
+-- $1 how many of each at most, $2 seconds to expiry. Locks: none.
 -- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
 (SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by AS held_by,
         b.forced_reason AS held_for, b.open_until AS held_until
@@ -63,13 +63,13 @@ UNION ALL
 (SELECT 'pod', p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, p.heartbeat_at, NULL, NULL, NULL
  FROM (SELECT o.*, o.id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod o
        WHERE o.state IN ('READY', 'DRAINING')) p
- WHERE p.is_lost OR p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
+ WHERE p.is_lost OR p.heartbeat_at < cortex.now() - p.silent_after_s * interval '1 second'
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
 (SELECT 'approval', found.name, found.risk, found.expires_at, NULL, NULL, NULL
  FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
      SELECT coalesce(a.tool, a.key) AS name, a.risk, a.expires_at FROM cortex.approval a
      WHERE a.status = 'PENDING' AND a.risk = level.risk AND a.expires_at > cortex.now()
-       AND a.expires_at <= cortex.now() + $3::float8 * interval '1 second'
+       AND a.expires_at <= cortex.now() + $2::float8 * interval '1 second'
      ORDER BY a.expires_at, a.id LIMIT $1::int) found
  ORDER BY found.expires_at LIMIT $1::int);

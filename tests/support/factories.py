@@ -34,7 +34,7 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import EffectTerms, JobLimits, Services, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, JobLimits, Services, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
@@ -179,9 +179,9 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         async def run(invocation: Invocation | None) -> Any:
-            self.called.append((call.tool, f"{ctx.job_id}/{call.key}"))
+            self.called.append((call.tool, f"{attempt.job_id}/{call.key}"))
             if self.error is not None:
                 raise self.error
             return dict(call.arguments)
