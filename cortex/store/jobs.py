@@ -20,7 +20,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
-from cortex.postgres.database import Database, Record, affected, asked_again
+from cortex.postgres.database import Database, affected, asked_again
 from cortex.store.references import by_name
 from cortex.store.rows import row_of, rows_of
 
@@ -29,12 +29,12 @@ CANCEL_TRIES = 10
 """A job gets a task just while it is being cancelled: once is rare, again would be chance."""
 
 
-def _payload(text: str) -> Any:
-    """Decode what whoever may call `submit_job` wrote: Postgres takes more than can be read here.
+def payload_of(text: str | None) -> Any:
+    """Return a payload: whoever may call `submit_job` wrote it, and Postgres takes more than we.
 
     It stays text when it holds a number or a nesting that is beyond us.
     """
-    if is_deep(text):
+    if text is None or is_deep(text):
         return text
     try:
         return orjson.loads(text)
@@ -115,7 +115,7 @@ class ShownJob(ListedJob):
     cancel_reason: str | None
     submitted_by: str | None
     submitted_with: str | None
-    payload: Annotated[Any, _payload]
+    payload: Annotated[Any, payload_of]
     result: Any
 
 
@@ -383,25 +383,3 @@ async def counts(db: Database, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
 
 def _no_such_job(job_id: UUID) -> NotFoundError:
     return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
-
-
-_JSON_COLUMNS = frozenset(
-    {"checkpoint", "payload", "result", "metadata", "usage", "output", "spec"}
-    | {"history", "attempts", "steps", "awaited"}
-)
-
-
-def plain(row: Record) -> dict[str, Any]:
-    """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes.
-
-    A payload stays text when it holds a number or a nesting that is beyond us.
-    """
-    return {
-        key: value
-        if key not in _JSON_COLUMNS or value is None
-        else _payload(value)
-        if key == "payload"
-        else orjson.loads(value)
-        for key, value in row.items()
-        if key != "approval_token"
-    }

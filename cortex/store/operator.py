@@ -1,4 +1,4 @@
-"""What operators look at all the time: the head of every screen, jobs and breakers.
+"""What operators look at all the time: the head of every screen, and jobs.
 
 One statement for each, however many jobs there are: counts end at a cap.
 """
@@ -13,7 +13,7 @@ import orjson
 
 from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
-from cortex.store.jobs import ListedJob, plain
+from cortex.store.jobs import ListedJob
 from cortex.store.rows import rows_of
 
 COUNT_MAX: Final = 1_000
@@ -127,8 +127,3 @@ async def jobs_seen(
         newer_count=rows[0]["newer_count"],
         head=seen,
     )
-
-
-async def breakers_seen(db: Database, *, limit: int) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("operator.breakers", limit, COUNT_MAX)]

@@ -11,9 +11,11 @@ from cortex.cli.facts import change_told
 from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
+from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
 from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, Transition
 from cortex.view.cells import pad, width_of
@@ -44,9 +46,9 @@ class JobRecord:
     history: Sequence[Transition]
     changes: Sequence[JobChange] = ()
     """Lifecycle facts: what people changed about it, and budgets that it waited for."""
-    effects: Sequence[dict[str, Any]] = ()
+    effects: Sequence[EffectRow] = ()
     """The newest first."""
-    approvals: Sequence[dict[str, Any]] = ()
+    approvals: Sequence[ApprovalRow] = ()
     """What people were asked for it, the oldest first."""
 
     @property

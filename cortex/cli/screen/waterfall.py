@@ -1,9 +1,10 @@
 """The steps of a job on a time axis: one line a step, aligned, with what it took and cost."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from cortex.cli.screen.terminal import Terminal
+from cortex.domain.approval import ApprovalRow
 from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.waterfall import Axis, StepLine, StepLines
@@ -18,7 +19,7 @@ def waterfall(
     steps: Sequence[StepRow],
     attempts: Sequence[EndedAttempt],
     *,
-    approvals: Sequence[dict[str, Any]] = (),
+    approvals: Sequence[ApprovalRow] = (),
     terminal: Terminal,
 ) -> Iterator[str]:
     """Yield the lines; nothing for a job that has not started.
