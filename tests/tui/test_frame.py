@@ -27,7 +27,7 @@ async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: OpenSessi
     async with sit(place="prod-eu") as seat:
         top = seat.lines[0]
         assert top.startswith(" cortex prod-eu > jobs")
-        assert "◆ 3 ask, first in 04:1" in top
+        assert "◆ 3 approvals · first expires in 04:1" in top
         assert "1 breaker OPEN" in top
         assert "dead 12" in top
         assert "pods 4/5" in top
