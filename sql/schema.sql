@@ -494,23 +494,30 @@ CREATE TABLE cortex.pod (
     liveness text NOT NULL DEFAULT 'lock'::text,  -- What tells that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, the heartbeat alone.
     trouble text,  -- What is wrong with the database as this pod finds it, such as disk_full, though its heartbeat comes through; else null.
     trouble_at timestamptz,  -- Since when.
-    blame text,  -- Not used any more; pods of versions before 0037 write it.
     drain_requested_at timestamptz,  -- When a person asked it to take no more jobs and hand back those that it runs; its process stays. Null: nobody does.
     drain_requested_by text,  -- Who asked.
     drain_reason text,  -- Why; may be empty.
     confinement text,  -- What confines the programs that agents start; unsafe: the operator lets them run free.
     tools text[] NOT NULL DEFAULT '{}'::text[],  -- The tools that it has for agents.
+    look_s double precision NOT NULL DEFAULT 0.5,  -- Its setting look_s: how often it looks for pods that died.
+    heartbeat_s double precision NOT NULL DEFAULT 30,  -- Its setting heartbeat_s: how often it writes a heartbeat.
+    zombie_s double precision NOT NULL DEFAULT 300,  -- Its setting zombie_s: the silence after which it frees the jobs of another pod.
+    sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it looks for jobs of silent pods.
+    silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
     CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
-    CONSTRAINT pod_blame_check CHECK (blame = ANY (ARRAY['nobody'::text, 'all'::text, 'suspect'::text, 'company'::text])),
     CONSTRAINT pod_confinement_check CHECK (confinement = ANY (ARRAY['bubblewrap'::text, 'landlock'::text, 'user'::text, 'none'::text, 'unsafe'::text])),
     CONSTRAINT pod_drain_reason_check CHECK (length(drain_reason) <= 500),
     CONSTRAINT pod_drain_requested_by_check CHECK (length(drain_requested_by) >= 1 AND length(drain_requested_by) <= 200),
+    CONSTRAINT pod_heartbeat_s_check CHECK (heartbeat_s > 0::double precision),
     CONSTRAINT pod_liveness_check CHECK (liveness = ANY (ARRAY['lock'::text, 'heartbeat'::text])),
+    CONSTRAINT pod_look_s_check CHECK (look_s > 0::double precision),
     CONSTRAINT pod_phase_check CHECK (phase = ANY (ARRAY['intake'::text, 'jobs'::text, 'hand_back'::text, 'flush'::text, 'sign_off'::text])),
     CONSTRAINT pod_state_check CHECK (state = ANY (ARRAY['READY'::text, 'DRAINING'::text, 'STOPPED'::text, 'DEAD'::text])),
+    CONSTRAINT pod_sweep_s_check CHECK (sweep_s > 0::double precision),
     CONSTRAINT pod_trouble_check CHECK (trouble ~ '^[a-z_]{1,40}$'::text),
+    CONSTRAINT pod_zombie_s_check CHECK (zombie_s > 0::double precision),
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL))
 ) WITH (fillfactor=50);
 CREATE INDEX pod_ended ON cortex.pod USING btree (ended_at DESC) WHERE ended_at IS NOT NULL;
@@ -2196,11 +2203,11 @@ LATERAL (
             WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
             ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
 LATERAL (
-    SELECT count(*) FILTER (WHERE p.state = 'READY' AND p.heartbeat_at >= clock.now - interval '95 s' AND NOT p.is_lost
-           )::int AS ready,
+    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
            count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
            coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
-    FROM (SELECT o.state, o.heartbeat_at, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost
+    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+                 o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
           FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $function$;
 REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_runtime;

@@ -8,7 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -223,6 +223,7 @@ def query_names() -> list[str]:
     ]
 
 
+@cache
 def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
     """Return the names defined, the names used anywhere in cortex, and those used in the store."""
     used, used_in_store = Counter[str](), Counter[str]()
@@ -238,10 +239,8 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
 
 
 def imports() -> dict[str, set[str]]:
-    """Return the modules that each module imports when it runs, inside functions, too."""
-    graph = grimp.build_graph(
-        "chaos", "cortex", "cortex_tui", exclude_type_checking_imports=True, cache_dir=None
-    )
+    """Return the modules that each module imports, inside functions and for types, too."""
+    graph = grimp.build_graph("chaos", "cortex", "cortex_tui", cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 

@@ -62,7 +62,7 @@ class Pod:
 
     @property
     def record(self) -> str | None:
-        """Its name in table `cortex.pod`; None before it was ready."""
+        """Its name in table `cortex.runtime.pod`; None before it was ready."""
         return None if self.ready is None else str(self.ready["pod"])
 
     @property

@@ -17,7 +17,7 @@ MUTANTS: Final = (
                 "await _leave(call, lease, ledger, new_id, is_sure=False), True\n",
                 "names = ('result', 'why', 'quota', 'used', 'limit', 'amount', 'wait_s')\n"
                 "    told = dict.fromkeys(names) | {'verdict': 'go', 'attempt': lease.attempt}\n"
-                "    leave, is_first = Intended(id=new_id(), **told), True\n",
+                "    leave, is_first = IntentReply(id=new_id(), **told), True\n",
             ),
         ),
     ),

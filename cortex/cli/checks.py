@@ -15,7 +15,6 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import CortexError
-from cortex.domain.why_facts import SILENT_S
 from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact
@@ -121,15 +120,15 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
 def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
     figures = call(pulse.figures)
-    yield from doctor.of_pods(
-        pods, silent_max_s=SILENT_S, version=cortex.__version__, due=figures.due_count
-    )
+    yield from doctor.of_pods(pods, version=cortex.__version__, due=figures.due_count)
     if pods:
         yield doctor.of_locks(pods)
         yield doctor.of_commands(pods)
     if found := call(store.intruders):
         yield doctor.of_intruders(found)
-    yield _tried("recovery", lambda: _of_blocked(call, settings))
+    # By the settings of the pods; those of this machine count only while there is no pod.
+    zombie_s = max((pod.zombie_s for pod in pods), default=settings.zombie_s)
+    yield _tried("recovery", lambda: _of_blocked(call, zombie_s))
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     rows = call(breakers.page)
     yield doctor.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
@@ -140,8 +139,8 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     yield doctor.of_effects(call(store.unknown_effects))
 
 
-def _of_blocked(call: Session, settings: Settings) -> Finding:
-    found = call(tasks.blocked, silent_s=settings.zombie_s, overdue_s=OVERDUE_S)
+def _of_blocked(call: Session, zombie_s: float) -> Finding:
+    found = call(tasks.blocked, silent_s=zombie_s, overdue_s=OVERDUE_S)
     holder = found[0].holder if found else None
     return doctor.of_blocked(
         len(found),

@@ -68,39 +68,12 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
 }
 
 DEFAULT: Final = JobPolicy()
-_MODEL: Final = JobPolicy(
-    max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
-)
-_WEB: Final = JobPolicy(worker_attempts=5, backoff=Backoff(cap_s=60), timeout_s=600)
-_NOTIFY: Final = JobPolicy(
-    worker_attempts=10,
-    max_retries=5,
-    backoff=Backoff(base_s=2, cap_s=60),
-    timeout_s=300,
-    call_s=15,
-    connect_s=10,
-)
-_SWEEP: Final = JobPolicy(
-    worker_attempts=2,
-    max_retries=0,
-    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
-    timeout_s=60,
-    call_s=30,
-    connect_s=5,
-)
-
 POLICIES: Final[dict[str, JobPolicy]] = {
-    "http_request": _WEB,
-    "webhook_dispatch": _WEB,
-    "llm_generate": _MODEL,
-    "run_agent": _MODEL,
-    "run_flow": attrs.evolve(_MODEL, timeout_s=1800, call_s=120),
-    "execute_tool": JobPolicy(backoff=Backoff(base_s=2, cap_s=120), timeout_s=1200, connect_s=10),
-    "send_notification": _NOTIFY,
-    "approval_notify": _NOTIFY,
-    "sweep_zombies": _SWEEP,
-    "expire_approvals": _SWEEP,
+    "run_agent": JobPolicy(
+        max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
+    ),
 }
+"""Of the built-in job types that need figures of their own."""
 
 
 def policy_for(job_type: str) -> JobPolicy:

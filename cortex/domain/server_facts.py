@@ -51,6 +51,15 @@ class PodFacts:
     """What its calls to the database suffer from."""
     confinement: str | None = None
     """How it confines the programs of agents; None: it is too old to say so."""
+    silent_after_s: float = 95.0
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
+    zombie_s: float = 300.0
+    """Its setting: the silence after which it frees the jobs of another pod."""
+
+    @property
+    def is_silent(self) -> bool:
+        """It has written no heartbeat for too long."""
+        return self.silent_s > self.silent_after_s
 
 
 @attrs.frozen(kw_only=True)

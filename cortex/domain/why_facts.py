@@ -10,8 +10,6 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import Awaited
 
-SILENT_S: Final = 95.0
-"""Three heartbeats of 30 s and a little: who says nothing for so long is suspect."""
 AHEAD_MAX: Final = 1000
 """Tasks ahead of it are counted so far."""
 MISSING_TOOL: Final = "tools:"
@@ -35,6 +33,10 @@ class OwnerFacts:
     name: str
     is_alive: bool
     """It holds its lock."""
+    silent_after_s: float = 95.0
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
+    swept_after_s: float = 360.0
+    """After so much silence its jobs are freed at the latest, by its own settings."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +73,8 @@ class FleetFacts:
     """Leaving ones that know the job's type."""
     types: tuple[str, ...]
     """What the ready ones know."""
+    look_s: float = 0.5
+    """How often the ready ones look for pods that died: the shortest of their settings."""
     needs: tuple[str, ...] = ()
     """The tools of the job's agent, or the one that its last pod had not; a pod that lacks one does
     not count as knowing its type."""

@@ -1,33 +1,22 @@
-"""What one attempt of a job is lent by its pod, as protocols and values."""
+"""One attempt of a job: its claim and its journal, and what its pod lends to it."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.effect import Invocation
-from cortex.domain.job import EffectIntent, EffectReport, IntentReply
-from cortex.durable.gates import Gate
-from cortex.durable.journal import StepOutcome
-
-if TYPE_CHECKING:
-    from cortex.domain.approval import Decided
-    from cortex.durable.context import Context
-from collections.abc import Awaitable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from cortex.domain.effect import Verdict
-
-if TYPE_CHECKING:
-    from cortex.durable.context import Context
-import random
-
-from cortex.domain.job import Claim
+from cortex.domain.approval import Decided
+from cortex.domain.effect import Invocation, Verdict
+from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
+from cortex.durable.gates import Gate
+from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.progress import PartialAnswer
 
 
 class EffectGateway(Protocol):
@@ -46,7 +35,7 @@ class EffectGateway(Protocol):
     async def record(self, operation: EffectReport) -> None:
         """Commit an outcome. Raises `LeaseLost`."""
 
-    async def decision(self, lineage_id: UUID, key: str) -> "Decided | None":
+    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
         """Return the newest request of a line of jobs for a step, decided or not."""
 
 
@@ -110,7 +99,7 @@ class Tools(Protocol):
     def is_required(self, name: str) -> bool:
         """Whether the failure of this tool fails the step that called it."""
 
-    async def plan(self, ctx: "Context", call: ToolCall) -> ToolPlan:
+    async def plan(self, attempt: "Attempt", call: ToolCall) -> ToolPlan:
         """Check a call and say how it is to be made; nothing has run.
 
         Raises what is wrong with the call: the tool's name, its input.
@@ -167,3 +156,87 @@ class Services:
     """Folder that holds one folder for each job's files."""
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
+
+
+class Attempt:
+    """What job code, its effects and its tools know of the attempt that they are part of."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        journal: Journal,
+        services: Services,
+        *,
+        final: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """`final`: exceptions that no repetition mends."""
+        self.claim = claim
+        self.journal = journal
+        self.services = services
+        self.final = final
+        self.known_limits: JobLimits | None = None
+        """What `limits` returns, once it was asked."""
+
+    @property
+    def job_id(self) -> UUID:
+        return self.claim.lease.job_id
+
+    @property
+    def number(self) -> int:
+        """From 1; raised whenever the job is started again."""
+        return self.claim.lease.attempt
+
+    @property
+    def lineage_id(self) -> UUID:
+        """The first of the jobs that this one goes on from; itself, if it is the first."""
+        return self.claim.lineage_id or self.claim.lease.job_id
+
+    @property
+    def agent(self) -> tuple[UUID, int] | None:
+        """The agent and its version that the job runs, if it runs one."""
+        claim = self.claim
+        if claim.agent_id is None or claim.agent_version is None:
+            return None
+        return claim.agent_id, claim.agent_version
+
+    @property
+    def waits_count(self) -> int:
+        """How often in a row the job was suspended without a step in between."""
+        return self.claim.waits_count
+
+    @property
+    def workspace(self) -> Path:
+        """Folder of the job's own files; may not exist yet, and not on another machine.
+
+        A job that goes on from a failed one works in the folder of the first of them.
+        """
+        return self.services.workspaces / str(self.lineage_id)
+
+    async def agent_spec(self) -> dict[str, Any] | None:
+        """Return the specification of the agent version that the job was submitted with."""
+        return None if self.agent is None else await self.services.agents.spec(*self.agent)
+
+    async def limits(self) -> JobLimits:
+        """Return what the job's calls are measured by: it keeps what it began with."""
+        if self.known_limits is None:
+            self.known_limits = await self.services.policies.limits(self.claim)
+        return self.known_limits
+
+    async def caller(self, key: str) -> Caller:
+        """Return whose call it is that step `key` makes."""
+        claim, limits = self.claim, await self.limits()
+        step = self.journal.progress.under_way(key)
+        return Caller(
+            lease=claim.lease,
+            lineage_id=self.lineage_id,
+            tenant=claim.tenant,
+            agent_id=claim.agent_id,
+            agent_version=claim.agent_version,
+            config_id=claim.config_id,
+            key=key,
+            prices=limits.prices,
+            call_s=limits.call_s,
+            idle_s=limits.idle_s,
+            connect_s=limits.connect_s,
+            answer=PartialAnswer() if step is None else step.answer,
+        )

@@ -7,7 +7,7 @@ a crash it runs again from its top, on any pod, and finds what it did before.
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -22,15 +22,13 @@ from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
-from cortex.durable.attempt import JobLimits, Services, ToolCall
+from cortex.durable.attempt import Attempt, JobLimits, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile
-from cortex.durable.effects import make as make_effect
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal, StepClock, StepOutcome
 from cortex.durable.outside import Outside
-from cortex.durable.progress import PartialAnswer
 from cortex.durable.repeating import repeated
 from cortex.durable.threads import called
 from cortex.durable.tool_calls import call_tool
@@ -51,44 +49,24 @@ class Context:
         final: tuple[type[Exception], ...] = (),
     ) -> None:
         """`final`: exceptions that no repetition mends."""
-        self._claim = claim
-        self.final = final
+        self._attempt = Attempt(claim, journal, services, final=final)
         self._journal = journal
-        self._limits: JobLimits | None = None
-        self.services = services
+        self._outside = Outside(self._attempt)
+
+    @property
+    def services(self) -> Services:
+        """What the pod lends to the job."""
+        return self._attempt.services
 
     @property
     def job_id(self) -> UUID:
         """The job."""
-        return self._claim.lease.job_id
-
-    @cached_property
-    def outside(self) -> Outside:
-        """Its effects and its questions to people."""
-        return Outside(self, self._claim.lease, self._journal, self.services.desk)
-
-    @property
-    def agent(self) -> tuple[UUID, int] | None:
-        """The agent and its version that the job runs, if it runs one."""
-        claim = self._claim
-        if claim.agent_id is None or claim.agent_version is None:
-            return None
-        return claim.agent_id, claim.agent_version
-
-    @property
-    def lineage_id(self) -> UUID:
-        """The first of the jobs that this one goes on from; itself, if it is the first."""
-        return self._claim.lineage_id or self._claim.lease.job_id
+        return self._attempt.job_id
 
     @property
     def attempt(self) -> int:
         """Number of this attempt, from 1; raised whenever the job is started again."""
-        return self._claim.lease.attempt
-
-    @property
-    def waits_count(self) -> int:
-        """How often in a row the job was suspended without a step in between."""
-        return self._claim.waits_count
+        return self._attempt.number
 
     @property
     def usage(self) -> Usage:
@@ -106,36 +84,19 @@ class Context:
 
         A job that goes on from a failed one works in the folder of the first of them.
         """
-        return self.services.workspaces / str(self.lineage_id)
+        return self._attempt.workspace
 
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
-        return None if self.agent is None else await self.services.agents.spec(*self.agent)
+        return await self._attempt.agent_spec()
 
     async def limits(self) -> JobLimits:
         """Return what the job's calls are measured by: it keeps what it began with."""
-        if self._limits is None:
-            self._limits = await self.services.policies.limits(self._claim)
-        return self._limits
+        return await self._attempt.limits()
 
     async def caller(self, key: str) -> Caller:
         """Return whose call it is that step `key` makes."""
-        claim, limits = self._claim, await self.limits()
-        step = self._journal.progress.under_way(key)
-        return Caller(
-            lease=claim.lease,
-            lineage_id=self.lineage_id,
-            tenant=claim.tenant,
-            agent_id=claim.agent_id,
-            agent_version=claim.agent_version,
-            config_id=claim.config_id,
-            key=key,
-            prices=limits.prices,
-            call_s=limits.call_s,
-            idle_s=limits.idle_s,
-            connect_s=limits.connect_s,
-            answer=PartialAnswer() if step is None else step.answer,
-        )
+        return await self._attempt.caller(key)
 
     @contextmanager
     def clocked(self, limit_s: float) -> Iterator[trio.CancelScope]:
@@ -170,7 +131,7 @@ class Context:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
 
         async def run() -> StepOutcome:
-            limit_s = timeout or (self._limits or await self.limits()).step_s
+            limit_s = timeout or (self._attempt.known_limits or await self.limits()).step_s
             with trio.move_on_after(limit_s):
                 if repeat is None:
                     return StepOutcome(value=await called(function, *args, **kwargs))
@@ -273,7 +234,7 @@ class Context:
         )
 
         async def answer() -> Any:
-            run = partial(call_tool, self, call, on_error)
+            run = partial(call_tool, self._attempt, self._outside, call, on_error)
             result = await self._journal.once(StepKind.TOOL, key, given=given, run=run)
             if on_edited is not None:
                 stored = self._journal.decision(gate_key)
@@ -320,7 +281,7 @@ class Context:
             is_idempotent=idempotent,
             timeout_s=timeout,
         )
-        run = partial(make_effect, self, own)
+        run = partial(self._outside.make, own)
         effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run)
         return self._journal.promised(key, effect)
 
@@ -360,7 +321,7 @@ class Context:
         refuse_unstorable([effect, reason, schema], f"question {key!r}")
 
         async def ask() -> Decision:
-            decision = await self.outside.ask(gate, key, tool=None, arguments=dict(detail or {}))
+            decision = await self._outside.ask(gate, key, tool=None, arguments=dict(detail or {}))
             if not decision.is_approved:
                 raise refused(decision, key)
             return decision
@@ -373,7 +334,7 @@ class Context:
         caller = attrs.evolve(await self.caller(key), retry=retry)
         services = self.services
         return await repeated(
-            call, caller=caller, facts=services.facts, rng=services.rng, final=self.final
+            call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:

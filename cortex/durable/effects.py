@@ -8,7 +8,7 @@ instruction, the other side sees the same invocation id at every repetition.
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
+from typing import Any, Final, Protocol, get_type_hints
 from uuid import UUID
 
 import attrs
@@ -29,18 +29,14 @@ from cortex.domain.effect import (
     changed_nothing,
 )
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
-from cortex.domain.failure_codes import UNKNOWN
+from cortex.domain.failure import UNKNOWN
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.crash_points import crash_point
 from cortex.durable.gates import frozen_arguments
-from cortex.durable.journal import StepOutcome
 from cortex.durable.threads import called
-
-if TYPE_CHECKING:
-    from cortex.durable.context import Context
 
 CALLS_MAX = 3
 """Times that one attempt asks for leave: first, after it was found not applied, and once more."""
@@ -311,13 +307,12 @@ class OwnEffect:
     """None: what the job's steps have."""
 
 
-async def make(ctx: "Context", own: OwnEffect) -> StepOutcome:
-    """Make the call once; raises its error when it was certainly not applied."""
+def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
+    """Return the call of a function. Raises for an input that no record can hold."""
     what = f"input of effect {own.key!r}"
     plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
     text, digest = frozen_arguments(plain, what=what)
-    limit_s = own.timeout_s or (await ctx.limits()).step_s
-    call = EffectCall(
+    return EffectCall(
         key=own.key,
         tool=own.name[-NAME_CHARS_MAX:],
         arguments=text,
@@ -327,11 +322,6 @@ async def make(ctx: "Context", own: OwnEffect) -> StepOutcome:
         is_idempotent=own.is_idempotent,
         limit_s=limit_s,
     )
-    ended = await ctx.outside.perform(call)
-    if isinstance(ended, NotDone):
-        await ctx.outside.tell(ended)
-        raise ended.error
-    return await ctx.outside.outcome(own.key, ended)
 
 
 async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -11,20 +11,17 @@ from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import InvalidOutputError, InvalidValueError
-from cortex.domain.job import EffectOutcome, EffectReport, Lease, StepKind
+from cortex.domain.job import EffectOutcome, EffectReport, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
-from cortex.durable.attempt import EffectGateway
+from cortex.durable.attempt import Attempt
 from cortex.durable.codec import StepInput, encode
 from cortex.durable.crash_points import crash_point
-from cortex.durable.effects import Done, EffectCall, NotDone, perform
+from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
-from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
-
-if TYPE_CHECKING:
-    from cortex.durable.context import Context
 
 SAID_CHARS_MAX = 4_000
 
@@ -32,11 +29,20 @@ SAID_CHARS_MAX = 4_000
 class Outside:
     """The effects and gates of one attempt."""
 
-    def __init__(self, ctx: "Context", lease: Lease, journal: Journal, desk: EffectGateway) -> None:
-        self._ctx = ctx
-        self._lease = lease
-        self._journal = journal
-        self._desk = desk
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._lease = attempt.claim.lease
+        self._journal = attempt.journal
+        self._desk = attempt.services.desk
+
+    async def make(self, own: OwnEffect) -> StepOutcome:
+        """Call a function of the job's once; raises its error when it was certainly not applied."""
+        limit_s = own.timeout_s or (await self._attempt.limits()).step_s
+        ended = await self.perform(call_of(own, limit_s))
+        if isinstance(ended, NotDone):
+            await self.tell(ended)
+            raise ended.error
+        return await self.outcome(own.key, ended)
 
     async def perform(self, effect: EffectCall) -> Done | NotDone:
         """Make a call that happens once: see `effects.perform`.
@@ -48,10 +54,10 @@ class Outside:
         effect = attrs.evolve(effect, invoke=partial(self._when_sure, effect))
         if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
-        count = partial(self._ctx.services.meter.effect_ended, effect.tool)
+        count = partial(self._attempt.services.meter.effect_ended, effect.tool)
         new_id = self._desk.new_id
         await self._journal.settled(effect.key)
-        await self._ctx.limits()  # what is certain after the call must not be lost by an outage
+        await self._attempt.limits()  # what is certain after the call must not be lost by an outage
         await self._desk.until_it_may_begin(effect.limit_s)
         try:
             ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
@@ -69,8 +75,8 @@ class Outside:
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
         """Call again inside the step what the other side does once for each id."""
-        services = self._ctx.services
-        caller = attrs.evolve(await self._ctx.caller(effect.key), retry=CALL_RETRIES["default"])
+        services = self._attempt.services
+        caller = attrs.evolve(await self._attempt.caller(effect.key), retry=CALL_RETRIES["default"])
         is_open = False
 
         async def call() -> Any:
@@ -86,7 +92,7 @@ class Outside:
                 raise
 
         return await repeated(
-            call, caller=caller, facts=services.facts, rng=services.rng, final=self._ctx.final
+            call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
 
     async def outcome(self, key: str, done: Done) -> StepOutcome:
@@ -150,9 +156,9 @@ class Outside:
                 said=None if not said else clean_text(said, limit=SAID_CHARS_MAX),
                 **attrs.asdict(gate, recurse=False),
             )
-            earlier = await self._desk.decision(self._ctx.lineage_id, key)
+            earlier = await self._desk.decision(self._attempt.lineage_id, key)
             if earlier is not None and earlier.waited_s is not None:
-                meter = self._ctx.services.meter
+                meter = self._attempt.services.meter
                 meter.approval_decided(earlier.status, waited_s=earlier.waited_s)
             try:
                 decision = decided(request, earlier, job_id=self._lease.job_id)

@@ -2,68 +2,68 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, RejectedError, UsageError
-from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
 from cortex.durable.journal import StepOutcome
-
-if TYPE_CHECKING:
-    from cortex.durable.context import Context
+from cortex.durable.outside import Outside
 
 OnError = Callable[[Exception], Any]
 
 
-async def call_tool(ctx: "Context", call: ToolCall, on_error: OnError | None) -> StepOutcome:
+async def call_tool(
+    attempt: Attempt, outside: Outside, call: ToolCall, on_error: OnError | None
+) -> StepOutcome:
     """Make a call once; what fails is raised, or recorded as what `on_error` makes of it.
 
     An effect of which nobody knows whether it was applied is never told: it is asked for, tried
     again under the same id, or waits for a person.
     """
-    ended = await _ended(ctx, call)
+    ended = await _ended(attempt, outside, call)
     if isinstance(ended, Done):
-        return await ctx.outside.outcome(call.key, ended)
+        return await outside.outcome(call.key, ended)
     if on_error is None:
-        await ctx.outside.tell(ended)
+        await outside.tell(ended)
         raise ended.error
     try:
         result = on_error(ended.error)
     except Exception:
-        await ctx.outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
+        await outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
         raise
     failure = attrs.evolve(failure_of(ended.error), source=f"tool:{call.tool}")
-    await ctx.services.facts.failed(
-        await ctx.caller(call.key), failure, resolution="the model was told"
+    await attempt.services.facts.failed(
+        await attempt.caller(call.key), failure, resolution="the model was told"
     )
-    return StepOutcome(value=result, effect=ctx.outside.told(ended))
+    return StepOutcome(value=result, effect=outside.told(ended))
 
 
-async def _ended(ctx: "Context", call: ToolCall) -> Done | NotDone:
+async def _ended(attempt: Attempt, outside: Outside, call: ToolCall) -> Done | NotDone:
     try:
-        plan = await ctx.services.tools.plan(ctx, call)
+        plan = await attempt.services.tools.plan(attempt, call)
     except (RejectedError, InvalidOutputError, UsageError) as error:
         return NotDone(None, error)
     if plan.gate is None:
-        return await _made(ctx, call, plan, None)
+        return await _made(outside, call, plan, None)
     gate = plan.gate
-    decision = await _decision(ctx, call, plan, gate)
+    decision = await _decision(outside, call, plan, gate)
     if isinstance(decision, NotDone):
         return decision
     if decision.was_edited:
         try:
             edited = attrs.evolve(call, arguments=decision.arguments)
-            plan = await ctx.services.tools.plan(ctx, edited)
+            plan = await attempt.services.tools.plan(attempt, edited)
         except (RejectedError, InvalidOutputError, UsageError) as error:
             return NotDone(None, error)
         if plan.gate is not None and not gate.covers(plan.gate):
             return NotDone(None, _beyond(call, decision, plan.gate))
-    return await _made(ctx, call, plan, decision)
+    return await _made(outside, call, plan, decision)
 
 
 def _beyond(call: ToolCall, decision: Decision, gate: Gate) -> RejectedError:
@@ -77,11 +77,11 @@ def _beyond(call: ToolCall, decision: Decision, gate: Gate) -> RejectedError:
 
 
 async def _decision(
-    ctx: "Context", call: ToolCall, plan: ToolPlan, gate: Gate
+    outside: Outside, call: ToolCall, plan: ToolPlan, gate: Gate
 ) -> Decision | NotDone:
     """Ask people; a no is told or raised, as the gate says."""
     try:
-        decision = await ctx.outside.ask(
+        decision = await outside.ask(
             gate, call.gate_key, tool=call.tool, arguments=plan.arguments, said=call.said
         )
     except ApprovalExpiredError as error:
@@ -98,7 +98,7 @@ async def _decision(
 
 
 async def _made(
-    ctx: "Context", call: ToolCall, plan: ToolPlan, decision: Decision | None
+    outside: Outside, call: ToolCall, plan: ToolPlan, decision: Decision | None
 ) -> Done | NotDone:
     if plan.effect is None and decision is None:
         try:
@@ -113,14 +113,14 @@ async def _made(
 
     async def perform() -> Done | NotDone:
         nonlocal ended
-        ended = await ctx.outside.perform(effect)
+        ended = await outside.perform(effect)
         return ended
 
     try:
         made: Done | NotDone = await plan.guard(perform)
     except Suspended:
         if isinstance(ended, NotDone):  # its failure opened the breaker: it is certain all the same
-            await ctx.outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
+            await outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
         raise
     return made
 

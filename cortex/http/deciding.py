@@ -10,7 +10,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.argument_check import edited_arguments
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.postgres.database import Database
 from cortex.store import approvals

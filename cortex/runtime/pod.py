@@ -224,6 +224,10 @@ class _Pod:
             liveness=Liveness.of(is_pooled=self._port.is_pooled),
             confinement=self._parts.confinement,
             tools=tuple(self._parts.tools.names),
+            look_s=self._settings.look_s,
+            heartbeat_s=self._settings.heartbeat_s,
+            zombie_s=self._settings.zombie_s,
+            sweep_s=self._settings.sweep_s,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:

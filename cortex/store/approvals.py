@@ -20,9 +20,9 @@ from cortex.domain.approval_policy import (
     rules_from_json,
 )
 from cortex.domain.canonical import parse
-from cortex.domain.credential import ANOTHER
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.phrases import utc_time
+from cortex.domain.token import ANOTHER
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
@@ -43,7 +43,7 @@ class Vote:
     is_approved: bool
     by: str
     credential: str | None
-    """What shows who it is, see `domain.credential`; None: nobody signed in."""
+    """What shows who it is, see `domain.token`; None: nobody signed in."""
     seen: bytes
     """SHA-256 of the arguments that this person saw: others are not decided by it."""
     reason: str | None = None

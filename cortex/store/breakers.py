@@ -12,8 +12,15 @@ import attrs
 import orjson
 
 from cortex.domain import breaker as rules
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    PAST_S,
+    Breaker,
+    BreakerState,
+    policy_of,
+)
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
@@ -251,7 +258,7 @@ CHANGES_EACH_MAX: Final = 500
 async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return by name the `turns` of the last hour, `known_since` and the last `errors`.
 
-    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker_past`. Errors have
+    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker`. Errors have
     `at`, `code` and `message`, the newest first; those that say nothing of what was called are not
     among them.
     """

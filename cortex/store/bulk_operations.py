@@ -16,7 +16,6 @@ import attrs
 
 from cortex.domain.bulk_operation import LETTERS_MAX, BulkChange, BulkState, BulkVerb
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError, UsageError
-from cortex.domain.why_facts import SILENT_S
 from cortex.postgres.database import Connection, Database, Record, asked_again
 from cortex.postgres.errors import is_called_off, is_locked
 from cortex.postgres.queries import sql
@@ -105,12 +104,12 @@ async def change(db: Database, act_id: int, how: BulkChange, *, by: str, reason:
 
 async def page(db: Database, *, limit: int) -> list[dict[str, Any]]:
     """Return acts, those that are under way first, then the newest."""
-    return [dict(row) for row in await db.fetch("dead_acts.list", None, limit, SILENT_S)]
+    return [dict(row) for row in await db.fetch("dead_acts.list", None, limit)]
 
 
 async def show(db: Database, act_id: int) -> dict[str, Any]:
     """Return one act. Raises `NotFoundError`."""
-    row = await db.fetch_one("dead_acts.list", act_id, 1, SILENT_S)
+    row = await db.fetch_one("dead_acts.list", act_id, 1)
     if row is None:
         told = f"there is no act {act_id} on dead letters"
         raise NotFoundError(told, hint="list them: cortex dead acts ls")

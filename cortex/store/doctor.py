@@ -66,6 +66,8 @@ async def living(db: Database) -> list[PodFacts]:
             hint_latency_ms=row["hint_latency_ms"],
             trouble=row["trouble"],
             confinement=row["confinement"],
+            silent_after_s=row["silent_after_s"],
+            zombie_s=row["zombie_s"],
         )
         for row in await db.fetch("doctor.pods", PODS_MAX)
     ]

@@ -14,8 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED
-from cortex.domain.dead_letter_choice import why_no_retry
+from cortex.domain.dead_letter import UNRESOLVED, why_no_retry
 from cortex.domain.errors import (
     ConflictError,
     CortexError,

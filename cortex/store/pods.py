@@ -34,6 +34,11 @@ class Pod:
     confinement: Confinement = Confinement.NONE
     tools: tuple[str, ...] = ()
     """Names of those that it has for agents."""
+    look_s: float = 0.5
+    """This and the next three: its settings of these names, by which others judge its silence."""
+    heartbeat_s: float = 30.0
+    zombie_s: float = 300.0
+    sweep_s: float = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +99,8 @@ class PodRow:
     trouble_at: datetime | None
     oldest_lease_at: datetime | None
     longest_claim_at: datetime | None
+    silent_after_s: float
+    """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     connections: int | None
     """Its sessions in the database; None where the server cannot tell."""
     moved: Moved | None = None
@@ -124,6 +131,10 @@ async def register(db: Database, pod: Pod) -> None:
         pod.liveness.value,
         pod.confinement.value,
         list(pod.tools),
+        pod.look_s,
+        pod.heartbeat_s,
+        pod.zombie_s,
+        pod.sweep_s,
     )
 
 

@@ -13,7 +13,6 @@ import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
-from cortex.domain.why_facts import SILENT_S
 from cortex.postgres.database import Database, Record
 
 BUCKET_S: Final = 30.0
@@ -160,7 +159,7 @@ async def attention(db: Database) -> Attention:
     troubles: list[Trouble] = []
     needs: list[Need] = []
     failures: list[Failure] = []
-    for row in await db.fetch("pulse.attention", ATTENTION_MAX, SILENT_S):
+    for row in await db.fetch("pulse.attention", ATTENTION_MAX):
         match row["kind"]:
             case "breaker" | "pod":
                 troubles.append(_trouble(row))

@@ -8,7 +8,6 @@ from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
 from cortex.domain.why_facts import (
     AHEAD_MAX,
-    SILENT_S,
     AttemptFacts,
     BreakerFacts,
     BudgetFacts,
@@ -25,7 +24,7 @@ from cortex.store.jobs import plain
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
     """Read it all in one snapshot. Raises `NotFoundError`."""
-    rows = await db.fetch("why.facts", [job_id], SILENT_S, AHEAD_MAX + 1)
+    rows = await db.fetch("why.facts", [job_id], AHEAD_MAX + 1)
     if not rows:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
     return _facts(rows[0])
@@ -36,7 +35,7 @@ async def facts_of_all(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyF
 
     For lists: those that come before them are not counted.
     """
-    rows = await db.fetch("why.facts", list(job_ids), SILENT_S, 0) if job_ids else ()
+    rows = await db.fetch("why.facts", list(job_ids), 0) if job_ids else ()
     return {row["job_id"]: _facts(row) for row in rows}
 
 
@@ -78,7 +77,12 @@ def _task(row: Record) -> TaskFacts | None:
 def _owner(row: Record) -> OwnerFacts | None:
     if row["pod"] is None:
         return None
-    return OwnerFacts(name=row["pod"], is_alive=row["pod_is_alive"])
+    return OwnerFacts(
+        name=row["pod"],
+        is_alive=row["pod_is_alive"],
+        silent_after_s=row["silent_after_s"],
+        swept_after_s=row["zombie_s"] + row["sweep_s"],
+    )
 
 
 def _queue(row: Record) -> QueueFacts | None:
@@ -101,7 +105,9 @@ def _pause(row: Record) -> PauseFacts | None:
 
 
 def _fleet(row: Record) -> FleetFacts:
+    looks = {} if row["look_s"] is None else {"look_s": row["look_s"]}
     return FleetFacts(
+        **looks,
         ready_count=row["ready_count"],
         knowing_count=row["knowing_count"],
         slots=int(row["slots"]),

@@ -155,15 +155,13 @@ def _literal(text: str) -> str:
     return f"E'{''.join(shown)}'"
 
 
-def of_pods(
-    pods: Sequence[PodFacts], *, silent_max_s: float, version: str, due: int
-) -> list[Finding]:
+def of_pods(pods: Sequence[PodFacts], *, version: str, due: int) -> list[Finding]:
     """Whether there are pods, and whether they are well."""
     if not pods:
         return [_of_no_pods(due)]
-    ready = [pod for pod in pods if pod.state == "READY" and pod.silent_s <= silent_max_s]
+    ready = [pod for pod in pods if pod.state == "READY" and not pod.is_silent]
     draining = sum(pod.state == "DRAINING" for pod in pods)
-    silent = [pod.name for pod in pods if pod.silent_s > silent_max_s]
+    silent = [pod.name for pod in pods if pod.is_silent]
     late = [pod.name for pod in pods if (pod.loop_lag_ms or 0) > LAG_WARN_MS]
     others = [pod.name for pod in pods if pod.version != version]
     suffering = [f"{pod.name} ({pod.trouble.replace('_', ' ')})" for pod in pods if pod.trouble]

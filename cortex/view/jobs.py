@@ -20,7 +20,6 @@ from cortex.domain.waiting import (
     awaited_of,
     named,
 )
-from cortex.domain.why_facts import SILENT_S
 from cortex.view.cells import Cell, Row
 from cortex.view.why import needs_person
 
@@ -210,10 +209,19 @@ def progress(head: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def is_silent(row: Row, silent_s: float) -> bool:
+    """Return whether a running job's heartbeat is too old, by the settings of its pod.
+
+    Of a pod that has no row every silence is too long: nobody takes care of its job.
+    """
+    after_s: float | None = row["silent_after_s"]
+    return after_s is None or silent_s > after_s
+
+
 def _remark_on_running(row: Row) -> str:
     if row["cancel_requested_at"] is not None:
         return f"cancel requested by {row['cancelled_by']}"
     if row["heartbeat_at"] is None:
         return "waits for a pod"
     silent_s = since_s(row, row["heartbeat_at"])
-    return f"! no heartbeat for {span(silent_s)}" if silent_s > SILENT_S else ""
+    return f"! no heartbeat for {span(silent_s)}" if is_silent(row, silent_s) else ""

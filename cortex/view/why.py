@@ -25,13 +25,11 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, SILENT_S, FleetFacts, WhyFacts
+from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
 from cortex.view.pods import queue_shown
 
-SWEPT_AFTER_S: Final = 300.0 + 60.0
-"""A silent pod's jobs are freed after 300 s, at the next of the sweeps each 60 s."""
-TAKEN_OVER_WITHIN_S: Final = 2.0
-"""A dead pod's jobs: the survivors look twice, half a second apart."""
+TAKEN_OVER_LOOKS: Final = 4
+"""The survivors take a dead pod's jobs over after two looks at it; twice that leaves room."""
 ERROR_CHARS_MAX: Final = 200
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
@@ -129,11 +127,12 @@ def _orphaned(f: WhyFacts) -> _Found | None:
                 since=f.heartbeat_at,
                 ways_out=("cortex up",),
             )
-        soon = f.now + timedelta(seconds=TAKEN_OVER_WITHIN_S)
+        soon = f.now + timedelta(seconds=TAKEN_OVER_LOOKS * f.fleet.look_s)
         return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
-    if f.heartbeat_at is None or f.now - f.heartbeat_at <= timedelta(seconds=SILENT_S):
+    silent_after = timedelta(seconds=f.owner.silent_after_s)
+    if f.heartbeat_at is None or f.now - f.heartbeat_at <= silent_after:
         return None
-    swept_at = f.heartbeat_at + timedelta(seconds=SWEPT_AFTER_S)
+    swept_at = f.heartbeat_at + timedelta(seconds=f.owner.swept_after_s)
     sentence = f"its pod {name} lives, but has been silent for too long; it will be {then}"
     return _Found(sentence, max(swept_at, f.now), f.heartbeat_at, ("cortex pods ls",))
 

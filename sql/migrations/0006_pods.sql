@@ -23,12 +23,16 @@ CREATE TABLE cortex.pod (
     liveness text NOT NULL DEFAULT 'lock' CHECK (liveness IN ('lock', 'heartbeat')),
     trouble text CHECK (trouble ~ '^[a-z_]{1,40}$'),
     trouble_at timestamptz,
-    blame text CHECK (blame IN ('nobody', 'all', 'suspect', 'company')),
     drain_requested_at timestamptz,
     drain_requested_by text CHECK (length(drain_requested_by) BETWEEN 1 AND 200),
     drain_reason text CHECK (length(drain_reason) <= 500),
     confinement text CHECK (confinement IN ('bubblewrap', 'landlock', 'user', 'none', 'unsafe')),
     tools text[] NOT NULL DEFAULT '{}',
+    look_s float8 NOT NULL DEFAULT 0.5 CHECK (look_s > 0),
+    heartbeat_s float8 NOT NULL DEFAULT 30 CHECK (heartbeat_s > 0),
+    zombie_s float8 NOT NULL DEFAULT 300 CHECK (zombie_s > 0),
+    sweep_s float8 NOT NULL DEFAULT 60 CHECK (sweep_s > 0),
+    silent_after_s float8 NOT NULL GENERATED ALWAYS AS (least(3 * heartbeat_s + 5, zombie_s)) STORED,
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
     CONSTRAINT drain_request_is_whole CHECK (
         (drain_requested_by IS NULL) = (drain_requested_at IS NULL)
@@ -59,13 +63,18 @@ COMMENT ON COLUMN cortex.pod.liveness IS
 COMMENT ON COLUMN cortex.pod.trouble IS
     'What is wrong with the database as this pod finds it, such as disk_full, though its heartbeat comes through; else null.';
 COMMENT ON COLUMN cortex.pod.trouble_at IS 'Since when.';
-COMMENT ON COLUMN cortex.pod.blame IS 'Not used any more; pods of versions before 0037 write it.';
 COMMENT ON COLUMN cortex.pod.drain_requested_at IS
     'When a person asked it to take no more jobs and hand back those that it runs; its process stays. Null: nobody does.';
 COMMENT ON COLUMN cortex.pod.drain_requested_by IS 'Who asked.';
 COMMENT ON COLUMN cortex.pod.drain_reason IS 'Why; may be empty.';
 COMMENT ON COLUMN cortex.pod.confinement IS 'What confines the programs that agents start; unsafe: the operator lets them run free.';
 COMMENT ON COLUMN cortex.pod.tools IS 'The tools that it has for agents.';
+COMMENT ON COLUMN cortex.pod.look_s IS 'Its setting look_s: how often it looks for pods that died.';
+COMMENT ON COLUMN cortex.pod.heartbeat_s IS 'Its setting heartbeat_s: how often it writes a heartbeat.';
+COMMENT ON COLUMN cortex.pod.zombie_s IS 'Its setting zombie_s: the silence after which it frees the jobs of another pod.';
+COMMENT ON COLUMN cortex.pod.sweep_s IS 'Its setting sweep_s: how often it looks for jobs of silent pods.';
+COMMENT ON COLUMN cortex.pod.silent_after_s IS
+    'Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
 CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DRAINING');
 

@@ -96,11 +96,11 @@ LATERAL (
             WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
             ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
 LATERAL (
-    SELECT count(*) FILTER (WHERE p.state = 'READY' AND p.heartbeat_at >= clock.now - interval '95 s' AND NOT p.is_lost
-           )::int AS ready,
+    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
            count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
            coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
-    FROM (SELECT o.state, o.heartbeat_at, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost
+    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+                 o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
           FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $$;
 COMMENT ON FUNCTION cortex.head IS
     'What stands at the top of every screen, in one row; each count ends at the given one. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that somebody must let go on; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run free.';

@@ -95,15 +95,14 @@ WITH changed AS (
 SELECT changed.id FROM changed LEFT JOIN (SELECT count(*) FROM hinted) h ON true;
 
 -- name: list
--- Acts for people: those under way first, then the newest. $1 one act or null, $2 limit, $3 seconds of silence after
--- which a pod does not count as living.
+-- Acts for people: those under way first, then the newest. $1 one act or null, $2 limit.
 SELECT a.id, a.verb, a.state, a.which, a.agent_version, a.from_start, a.rate_per_s, a.asked_by, a.reason,
        a.letter_count, a.done_count, a.failed_count, a.batch_max, a.due_at, a.created_at, a.changed_by, a.changed_at,
        a.change_reason, a.ended_at, fleet.has_pod, cortex.now() AS now
 FROM cortex.dead_act a,
      (SELECT EXISTS (
           SELECT FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')
-            AND p.heartbeat_at >= cortex.now() - $3::float8 * interval '1 second') AS has_pod) fleet
+            AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second') AS has_pod) fleet
 WHERE $1::bigint IS NULL OR a.id = $1
 ORDER BY a.ended_at IS NOT NULL, a.id DESC LIMIT $2;
 

@@ -33,6 +33,7 @@ UNION ALL
 -- name: pods
 -- Pods that are said to be alive, whether they hold their locks, and how long they have been silent. $1 limit.
 SELECT p.name, p.version, p.state, p.liveness, p.running, p.loop_lag_ms, p.hint_latency_ms, p.trouble, p.confinement,
+       p.silent_after_s, p.zombie_s,
        extract(epoch FROM cortex.now() - p.heartbeat_at)::float8 AS silent_s,
        EXISTS (
            SELECT FROM pg_locks l

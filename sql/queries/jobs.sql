@@ -85,8 +85,8 @@ WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_re
 
 -- name: show
 -- One job in full. $1 id.
-SELECT j.*, a.name AS agent, p.name AS pod, t.state::text AS task_state, t.attempts_spent, t.run_at AS task_run_at,
-       e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now
+SELECT j.*, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
+       t.attempts_spent, t.run_at AS task_run_at, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
@@ -150,7 +150,8 @@ LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
            j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
-           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
+           cortex.now() AS now
     FROM fitting
     JOIN cortex.job j ON j.id = fitting.id
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
@@ -210,7 +211,8 @@ LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
            j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
-           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
+           cortex.now() AS now
     FROM fitting
     JOIN cortex.job j ON j.id = fitting.id
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
@@ -265,7 +267,8 @@ LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
            j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, NULL AS last_error,
-           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, cortex.now() AS now
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
+           cortex.now() AS now
     FROM cortex.job j
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
     LEFT JOIN cortex.pod p ON p.id = j.pod_id
@@ -292,7 +295,7 @@ WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt LIMIT $3;
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.checkpoint, j.result, j.agent_version,
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
-       j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod,
+       j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
        t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
             SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod

@@ -20,7 +20,7 @@ FROM head LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
            j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
-           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod
+           cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s
     FROM cortex.job j
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
     LEFT JOIN cortex.pod p ON p.id = j.pod_id

@@ -1,8 +1,10 @@
 -- name: register
 -- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives,
--- $8 how it confines the programs of agents, $9 the tools that it has for them.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+-- $8 how it confines the programs of agents, $9 the tools that it has for them; its settings: $10 look_s, $11 heartbeat_s,
+-- $12 zombie_s, $13 sweep_s.
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, look_s,
+                        heartbeat_s, zombie_s, sweep_s)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock

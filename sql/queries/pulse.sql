@@ -51,7 +51,7 @@ ORDER BY b.ago DESC;
 -- name: attention
 -- What needs somebody now, and what fails: breakers that let no call through, pods that are dead or silent, requests that
 -- wait, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs.
--- $1 how many of each at most, $2 seconds of silence. Locks: none.
+-- $1 how many of each at most. Locks: none.
 -- A breaker that is held open names who holds it, why and until when. A request that no tool makes has its step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
@@ -64,7 +64,7 @@ UNION ALL
         NULL
  FROM (SELECT o.*, o.id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod o
        WHERE o.state IN ('READY', 'DRAINING')) p
- WHERE p.is_lost OR p.heartbeat_at < cortex.now() - $2::float8 * interval '1 second'
+ WHERE p.is_lost OR p.heartbeat_at < cortex.now() - p.silent_after_s * interval '1 second'
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
 (SELECT 'approval', found.id, found.job_id, coalesce(found.tool, found.key), found.risk, g.name, found.created_at,

@@ -1,15 +1,15 @@
 -- name: facts
--- All that tells why jobs are not running, in one snapshot. $1 job ids, $2 seconds of silence after which a pod does
--- not count as living, $3 how many tasks ahead of its own to count. Locks: none.
+-- Everything that explains why jobs are not running, in one snapshot. A pod that is silent does not count as living.
+-- $1 job ids, $2 how many tasks ahead of its own to count. Locks: none.
 WITH held AS MATERIALIZED (
     -- Keys of the session locks by which pods show that they live.
     SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
-    SELECT p.state, p.job_types, p.tools, p.slots, p.running FROM cortex.pod p
+    SELECT p.state, p.job_types, p.tools, p.slots, p.running, p.look_s FROM cortex.pod p
     WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
-      AND p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second'
+      AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
 )
 SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.started_at,
        j.finished_at, j.heartbeat_at, j.suspended_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by,
@@ -17,7 +17,8 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
        p.name AS pod, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
-            ELSE p.heartbeat_at >= cortex.now() - $2::float8 * interval '1 second' END AS pod_is_alive,
+            ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
+       p.silent_after_s, p.zombie_s, p.sweep_s,
        t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
@@ -44,6 +45,7 @@ CROSS JOIN LATERAL (
     SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
+           min(l.look_s) FILTER (WHERE l.state = 'READY') AS look_s,
            count(*) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
            count(*) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
            coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS slots,
@@ -60,9 +62,9 @@ CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task r
                 WHERE t.state = 'READY' AND r.state = 'READY' AND NOT r.is_suspect AND r.task = t.task
-                  AND (r.priority, r.run_at, r.id) < (t.priority, t.run_at, t.id) LIMIT $3) r)
+                  AND (r.priority, r.run_at, r.id) < (t.priority, t.run_at, t.id) LIMIT $2) r)
          + (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task q
                 WHERE t.state = 'QUEUED' AND q.state = 'QUEUED' AND q.queue_name = t.queue_name
-                  AND (q.priority, q.run_at, q.id) < (t.priority, t.run_at, t.id) LIMIT $3) q) AS ahead_count) ahead
+                  AND (q.priority, q.run_at, q.id) < (t.priority, t.run_at, t.id) LIMIT $2) q) AS ahead_count) ahead
 WHERE j.id = ANY ($1::uuid[]);

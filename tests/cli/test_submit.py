@@ -189,7 +189,6 @@ def test_waiting_ends_as_the_job_does(cortex: Cortex, life: Life) -> None:
     [
         ("digest", 5400, None),  # as pods registered it
         ("run_agent", 5400, None),
-        ("send_notification", 450, None),
         ("shop", 15, APP.replace('@job("shop")', '@job("shop", timeout=10)')),
     ],
 )
@@ -197,7 +196,6 @@ def test_a_time_out_above_the_hard_limit_is_refused(
     cortex: Cortex, life: Life, job_type: str, limit_s: int, app_text: str | None
 ) -> None:
     life.type()
-    life.type("send_notification")
     life.agent()
     arguments = ["--agent", "researcher", "--arg", "prompt=x"] if job_type == "run_agent" else []
     if app_text is not None:

@@ -42,6 +42,17 @@ def test_its_event_loop_is_guarded(pods: Pods) -> None:
     eventually(lambda: LoopGuard.name in pod.log, what="the guard is there")
 
 
+def test_its_row_says_by_which_settings_its_silence_is_judged(pods: Pods) -> None:
+    settings = {"look_s": 0.25, "heartbeat_s": 7, "zombie_s": 50, "sweep_s": 3}
+    pod = pods.start(**settings)
+    (row,) = sql(
+        pods.dsn,
+        "SELECT look_s, heartbeat_s, zombie_s, sweep_s FROM cortex.pod WHERE name = $1",
+        pod.name,
+    )
+    assert dict(row) == settings
+
+
 def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:
     sql(database, "INSERT INTO cortex.migration VALUES (9999, 'of the future', '')")
     error = run_cli(*UP, dsn=database, folder=tmp_path).refused()

@@ -62,7 +62,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
     }
     arguments: dict[str, tuple[object, ...]] = {
         "pulse.recent": recent,
-        "pulse.attention": (SHOWN, 95.0),
+        "pulse.attention": (SHOWN,),
         "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
         "dead_letters.groups": (*[None] * 6, ALL_STATES, None, ERRORS, LETTERS),

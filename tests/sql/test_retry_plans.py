@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.why_facts import AHEAD_MAX, SILENT_S
+from cortex.domain.why_facts import AHEAD_MAX
 from tests.sql.test_plans import explain
 from tests.support.postgres import sql
 from tests.support.rows import move_clock
@@ -102,11 +102,11 @@ def test_one_job_costs_little(big: str) -> None:
         for job_id in (WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD):
             shown = f"{job_id}, statistics: {statistics}"
             assert worst(big, "retries.now", ([job_id], "ana", "why")) <= FEW, shown
-            rows = worst(big, "why.facts", ([job_id], SILENT_S, AHEAD_MAX + 1))
+            rows = worst(big, "why.facts", ([job_id], AHEAD_MAX + 1))
             assert rows <= AHEAD_MAX + FEW, shown
         every = [WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD] * 12
         every += [UUID(int=each) for each in range(99_000, 99_050)]
-        rows = worst(big, "why.facts", (every, SILENT_S, 0))
+        rows = worst(big, "why.facts", (every, 0))
         assert rows <= 2 * len(every) + FEW, f"a list, statistics: {statistics}"
         sql(big, "ANALYZE")
 

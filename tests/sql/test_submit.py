@@ -73,13 +73,13 @@ def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Ses
 
 
 @pytest.mark.parametrize(
-    "type_, longest_s", [("work", 135), ("http_request", 900), ("unknown", 5400)]
+    "type_, longest_s", [("work", 135), ("run_agent", 5400), ("unknown", 5400)]
 )
 def test_no_job_gets_more_time_than_its_type_may(
     database: str, store: Session, type_: str, longest_s: int
 ) -> None:
     """The same as by the API and the command line: a built-in type keeps its own limit."""
-    policies = {"work": JobPolicy(timeout_s=90), "http_request": JobPolicy(timeout_s=900)}
+    policies = {"work": JobPolicy(timeout_s=90), "run_agent": JobPolicy(timeout_s=5400)}
     store(jobs.ensure_types, policies)
     submit_by_sql(database, type_, timeout_s=longest_s)
     with pytest.raises(asyncpg.CheckViolationError, match=f'"{type_}": {longest_s} seconds'):

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from cortex.domain.why_facts import SILENT_S
 from cortex.store import operator
 from tests.support.life import Life
 from tests.support.postgres import sql
@@ -25,7 +24,7 @@ def test_a_pod_that_has_been_silent_for_too_long_is_not_ready(life: Life, databa
     assert ready_and_living(life) == (0, 0)
     life.pod()
     assert ready_and_living(life) == (1, 1)
-    be_silent(database, SILENT_S - 2)
+    be_silent(database, 93)
     assert ready_and_living(life) == (1, 1)
-    be_silent(database, SILENT_S + 1)
+    be_silent(database, 96)
     assert ready_and_living(life) == (0, 1), "it is not known to be dead"

@@ -17,9 +17,8 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.drain import Trouble
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -34,7 +33,7 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import EffectTerms, JobLimits, Services, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, JobLimits, Services, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
@@ -179,9 +178,9 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         async def run(invocation: Invocation | None) -> Any:
-            self.called.append((call.tool, f"{ctx.job_id}/{call.key}"))
+            self.called.append((call.tool, f"{attempt.job_id}/{call.key}"))
             if self.error is not None:
                 raise self.error
             return dict(call.arguments)

@@ -25,7 +25,7 @@ JOB_TYPES = (digest,)
 
 
 class Hall:
-    """The actors, as `cortex.pod` connects them."""
+    """The actors, as `cortex.runtime.pod` connects them."""
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self.metrics = Metrics(job_types=[each.name for each in JOB_TYPES])

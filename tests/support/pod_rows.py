@@ -45,6 +45,7 @@ def a_pod_row(**fields: Any) -> PodRow:
         "running": 0,
         "started_at": NOW,
         "heartbeat_at": NOW,
+        "silent_after_s": 95.0,
         "liveness": Liveness.LOCK,
         "now": NOW,
     }

@@ -8,17 +8,18 @@ from typing import Final
 import attrs
 import click
 
+from cortex.agent.tools import BUILT_IN
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import cli
 from cortex.cli.options import Command
 from cortex.config import Settings
 from cortex.domain import breaker, errors
-from cortex.domain.failure_codes import CODES
+from cortex.domain.failure import CODES
 from cortex.domain.job import TRANSITIONS
 from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
-from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS
+from cortex.domain.timeouts import TIMEOUTS
 from cortex.http.framework.route import PUBLIC
 from cortex.http.routes import ALL
 from cortex.runtime.metrics.metrics_catalogue import METRICS
@@ -88,8 +89,10 @@ def _limits() -> Rows:
     yield ["a job", "by its type", f"{JOB_HARD:g} times that"]
     for limit in TIMEOUTS.values():
         yield [limit.of, _shown(limit.default_s), _shown(limit.hard_s)]
-    for name, seconds in sorted(TOOL_TIMEOUTS.items()):
-        yield [f"tool {_code(name)}", _shown(seconds), _shown(TIMEOUTS["tool_call"].hard_s)]
+    for name, tool in sorted(BUILT_IN.items()):
+        if tool.timeout_s != TIMEOUTS["tool_call"].default_s:
+            hard_s = _shown(TIMEOUTS["tool_call"].hard_s)
+            yield [f"tool {_code(name)}", _shown(tool.timeout_s), hard_s]
 
 
 def _call_retries() -> Rows:

@@ -163,6 +163,8 @@ class FakeBackend:
             "finished_at": began + timedelta(seconds=1) if is_over else None,
             "next_retry_at": None,
             "heartbeat_at": None,
+            "silent_after_s": 95.0,
+            "zombie_s": 300.0,
             "run_at": began,
             "cancel_requested_at": None,
             "cancelled_by": None,

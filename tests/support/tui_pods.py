@@ -66,6 +66,7 @@ class FakePods(_Fake[PodRow]):
             "name": f"eu-{number}",
             "running": 3,
             "heartbeat_at": self.ago(1),
+            "silent_after_s": 95.0,
             "loop_lag_ms": 0.8,
             "rss_bytes": 92 * 1024**2,
             "hint_latency_ms": 1.2,

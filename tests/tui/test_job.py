@@ -41,6 +41,19 @@ async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: OpenSe
 
 
 @on_asyncio
+async def test_the_head_judges_a_heartbeat_by_the_settings_of_its_pod(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    running(cluster, silent_after_s=305.0, zombie_s=1000.0)
+    async with sit(size=(120, 30)) as seat:
+        await opened(seat)
+        await seat.pass_time(250)
+        assert "heartbeat 25" in seat.lines[1]
+        assert "/1000s" in seat.lines[1]
+        assert "!" not in seat.lines[1]
+
+
+@on_asyncio
 async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: OpenSession) -> None:
     due = instant(cluster.clock) + timedelta(seconds=44)
     fields = {"waiting_on": "llm:gpt", "breaker_state": "HALF_OPEN", "last_error_code": "429"}

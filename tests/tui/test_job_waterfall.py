@@ -16,6 +16,8 @@ JOB: dict[str, Any] = {
     "started_at": BEGAN,
     "finished_at": NOW,
     "heartbeat_at": None,
+    "silent_after_s": 95.0,
+    "zombie_s": 300.0,
     "running_since": None,
     "attempts": [],
     "effects": [],

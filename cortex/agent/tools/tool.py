@@ -49,7 +49,7 @@ from cortex.domain.approval_policy import ApprovalRule, Gate, GatedCall, gate_of
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
-from cortex.domain.timeouts import TIMEOUTS, TOOL_TIMEOUTS, check_timeout
+from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.threads import in_thread
 
 # What the Messages API accepts.
@@ -282,7 +282,7 @@ def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **decla
             hint="use letters, digits, _ and -, at most 64",
         )
     if timeout_s is None:
-        timeout_s = TOOL_TIMEOUTS.get(name, TIMEOUTS["tool_call"].default_s)
+        timeout_s = TIMEOUTS["tool_call"].default_s
     check_timeout("tool_call", timeout_s, source=f"tool {name!r}: timeout")
     docstring = inspect.getdoc(function) or ""
     description = summary(docstring)

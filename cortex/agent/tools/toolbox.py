@@ -27,11 +27,10 @@ from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import ForbiddenError, RejectedError, TransientError
-from cortex.domain.failure_codes import UNKNOWN
+from cortex.domain.failure import UNKNOWN
 from cortex.domain.why_facts import MISSING_TOOL
-from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Admission
-from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Gate
 
@@ -74,7 +73,7 @@ class Toolbox:
         """Whether its failure fails the step that called it."""
         return self._tool(name).is_required
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         """Check a call and say how it is to be made: with which effect, gate and breaker.
 
         Raises `Suspended` for a tool it does not have, `ToolInputError`. What the plan's `run`
@@ -85,7 +84,7 @@ class Toolbox:
         parsed = tool.parse(call.arguments)
         effect = tool.effect_of(parsed)
         arguments = tool.canonical(parsed) if effect or tool.declared.mark.approve else {}
-        rules = await self._rules(ctx)
+        rules = await self._rules(attempt)
         if rules and not arguments:
             arguments = tool.canonical(parsed)
         asked = GatedCall(
@@ -97,29 +96,37 @@ class Toolbox:
         gate = gate_of(asked, rules)
         breaker = tool.breaker_name(parsed)
         terms = None if effect is None else _terms(tool, effect)
-        if tool is run_command and ctx.agent is not None:
-            terms = CommandTerms.of(await ctx.agent_spec()).effect_terms(parsed.argv)
+        if tool is run_command and attempt.agent is not None:
+            terms = CommandTerms.of(await attempt.agent_spec()).effect_terms(parsed.argv)
             arguments = tool.canonical(parsed)
         return ToolPlan(
             arguments=arguments,
             effect=terms,
             gate=None if gate is None else _gate(gate, tool),
             run=partial(
-                _run, ctx, call, tool, parsed, confiner=self.confiner, is_effect=effect is not None
+                _run,
+                attempt,
+                call,
+                tool,
+                parsed,
+                confiner=self.confiner,
+                is_effect=effect is not None,
             ),
-            guard=_unguarded if breaker is None else partial(_guarded, ctx, breaker, step=call.key),
+            guard=_unguarded
+            if breaker is None
+            else partial(_guarded, attempt, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
         )
 
-    async def _rules(self, ctx: Context) -> tuple[ApprovalRule, ...]:
-        if ctx.agent is None:
+    async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
+        if attempt.agent is None:
             return ()
-        found = self._rules_known.get(ctx.agent)
+        found = self._rules_known.get(attempt.agent)
         if found is None:
-            found = AgentSpec.from_json(await ctx.agent_spec() or {}).approvals
+            found = AgentSpec.from_json(await attempt.agent_spec() or {}).approvals
             if len(self._rules_known) >= RULES_KNOWN_MAX:
                 self._rules_known.pop(next(iter(self._rules_known)))
-            self._rules_known[ctx.agent] = found
+            self._rules_known[attempt.agent] = found
         return found
 
     def _tool(self, name: str) -> Tool:
@@ -136,7 +143,7 @@ class Toolbox:
 
 
 async def _run(
-    ctx: Context,
+    attempt: Attempt,
     call: ToolCall,
     tool: Tool,
     parsed: Any,
@@ -146,14 +153,14 @@ async def _run(
     is_effect: bool,
 ) -> Any:
     """Call the tool in the job's workspace; what it returns fits into the record."""
-    stored = await ctx.agent_spec()
+    stored = await attempt.agent_spec()
     agent_secrets = Secrets.of(stored)
-    workspace = await trio.to_thread.run_sync(_made, ctx.workspace, agent_secrets)
+    workspace = await trio.to_thread.run_sync(_made, attempt.workspace, agent_secrets)
     terms = CommandTerms.of(stored)
     context = ToolContext(
-        job_id=ctx.job_id,
-        attempt=ctx.attempt,
-        call_id=f"{ctx.job_id}/{call.key}",
+        job_id=attempt.job_id,
+        attempt=attempt.number,
+        call_id=f"{attempt.job_id}/{call.key}",
         workspace=workspace,
         folder=call.folder or workspace,
         secrets=agent_secrets,
@@ -163,7 +170,7 @@ async def _run(
         invocation=invocation,
     )
     invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
-    result = await ctx.services.meter.timed(tool.name, invoke)
+    result = await attempt.services.meter.timed(tool.name, invoke)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
 
 
@@ -182,28 +189,28 @@ async def _unguarded(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _guarded(
-    ctx: Context, name: str, call: Callable[[], Awaitable[Any]], *, step: str
+    attempt: Attempt, name: str, call: Callable[[], Awaitable[Any]], *, step: str
 ) -> Any:
     """Make a call behind its breaker, which counts what may pass and comes from the other side.
 
     An error that says nothing of where it comes from is likely the tool's own mistake. One that is
     returned (`NotDone`) counts as if it were raised.
     """
-    async with _admitted(ctx, name) as admission:
+    async with _admitted(attempt, name) as admission:
         try:
             result = await call()
         except Exception as error:
-            await _report(ctx, admission, error, name=name, step=step)  # noqa: ASYNC120 -- a cancellation wins
+            await _report(attempt, admission, error, name=name, step=step)  # noqa: ASYNC120 -- a cancellation wins
             raise
         if isinstance(result, NotDone):
-            await _report(ctx, admission, result.error, name=name, step=step)
+            await _report(attempt, admission, result.error, name=name, step=step)
         else:
             await admission.succeeded()
         return result
 
 
 async def _report(
-    ctx: Context, admission: Admission, error: Exception, *, name: str, step: str
+    attempt: Attempt, admission: Admission, error: Exception, *, name: str, step: str
 ) -> None:
     """Count a failure. Raises `Suspended` when it opened the breaker, but not for ever."""
     failure = attrs.evolve(failure_of(error), source=name)
@@ -212,25 +219,25 @@ async def _report(
     try:
         await admission.failed(failure)
     except Suspended as suspended:  # nothing else would record what opened it
-        if ctx.waits_count >= WAITS_MAX:
+        if attempt.waits_count >= WAITS_MAX:
             return
         told = f"the job waits for {suspended.waiting_on}"
-        caller = await ctx.caller(step)  # noqa: ASYNC120 -- a cancellation wins
-        note = partial(ctx.services.facts.failed, caller, failure, resolution=told)
+        caller = await attempt.caller(step)  # noqa: ASYNC120 -- a cancellation wins
+        note = partial(attempt.services.facts.failed, caller, failure, resolution=told)
         await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
         raise
 
 
 @asynccontextmanager
-async def _admitted(ctx: Context, name: str) -> AsyncIterator[Admission]:
+async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
     """Wait for leave to call, so many times in a row; then an open breaker is a failed call."""
     async with AsyncExitStack() as stack:
         try:
-            admission = await stack.enter_async_context(ctx.services.breakers.admit(name))
+            admission = await stack.enter_async_context(attempt.services.breakers.admit(name))
         except Suspended as suspended:
-            if ctx.waits_count < WAITS_MAX:
+            if attempt.waits_count < WAITS_MAX:
                 raise
-            hint = f"the job waited for it {ctx.waits_count} times"
+            hint = f"the job waited for it {attempt.waits_count} times"
             raise TransientError(suspended.reason, hint=hint) from None
         yield admission
 

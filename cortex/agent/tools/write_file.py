@@ -15,7 +15,7 @@ class Written:
     bytes: int
 
 
-@tool(local=True)
+@tool(local=True, timeout=10)
 def write_file(context: ToolContext, path: str, content: str) -> Written:
     """Write a text file, replacing it if it exists.
 

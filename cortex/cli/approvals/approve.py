@@ -12,7 +12,7 @@ from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.approval_edit import EDITED_BYTES_MAX, WHAT, edited_arguments
+from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT, edited_arguments
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json
 

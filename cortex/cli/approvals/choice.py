@@ -18,8 +18,7 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, lines_of
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_batch import check_batch, varying
+from cortex.domain.approval import ApprovalStatus, Risk, check_batch, varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse

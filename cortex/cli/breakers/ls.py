@@ -9,8 +9,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.breaker import POLICIES, BreakerState
-from cortex.domain.breaker_past import is_calm, strip
+from cortex.domain.breaker import POLICIES, BreakerState, is_calm, strip
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import breakers as store

@@ -22,7 +22,7 @@ from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter_choice import retries_of
+from cortex.domain.dead_letter import retries_of
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.phrases import short_id

@@ -20,7 +20,7 @@ from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex.domain.timeout_receipt import Choice, recommended_choice
+from cortex.domain.timeouts import Choice, recommended_choice
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs, resumptions

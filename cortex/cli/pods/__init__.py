@@ -12,7 +12,6 @@ from cortex.cli.target import session
 from cortex.domain.confinement import Confinement
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
 from cortex.domain.safe import safe
-from cortex.domain.why_facts import SILENT_S
 from cortex.store import pods as store
 from cortex.store.drains import with_moved
 from cortex.store.pods import PodRow
@@ -53,7 +52,7 @@ def _heartbeat_s(row: PodRow) -> float:
 
 def _state(row: PodRow) -> Cell:
     name = row.state
-    if row.is_living and _heartbeat_s(row) > SILENT_S:
+    if row.is_living and _heartbeat_s(row) > row.silent_after_s:
         return Cell("! silent", "fail")
     if name == "DRAINING" or (name == "READY" and row.drain_requested_at is not None):
         moved = f" · {moved_told(row, row.moved)}" if row.moved is not None else ""
@@ -75,7 +74,7 @@ def _heartbeat(row: PodRow) -> Cell:
     silent_s = _heartbeat_s(row)
     if not row.is_living:
         return Cell(NOTHING, "dim")
-    return Cell(span(silent_s), "fail" if silent_s > SILENT_S else "")
+    return Cell(span(silent_s), "fail" if silent_s > row.silent_after_s else "")
 
 
 def _lease_s(row: PodRow) -> float | None:
@@ -86,7 +85,7 @@ def _lease(row: PodRow) -> Cell:
     seconds = _lease_s(row)
     if seconds is None:
         return Cell(NOTHING, "dim")
-    return Cell(span(seconds), "fail" if seconds > SILENT_S else "")
+    return Cell(span(seconds), "fail" if seconds > row.silent_after_s else "")
 
 
 def _connections(row: PodRow) -> Cell:

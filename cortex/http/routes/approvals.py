@@ -13,9 +13,8 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
-from cortex.domain.approval_edit import WHAT
+from cortex.domain.approval import BATCH_MAX, TOKEN_BYTES, ApprovalStatus, check_batch
+from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.token import Role

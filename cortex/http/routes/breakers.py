@@ -7,8 +7,14 @@ from typing import Any, Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    NAME_MAX,
+    BreakerState,
+    policy_of,
+)
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.domain.token import Role

@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreBudgetGuard:
-    """Implements `cortex.durable.calls.Purse` on the port."""
+    """Implements `cortex.durable.calls.BudgetGuard` on the port."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StoreBudgetGuard:
         self._rng = rng
 
     async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
-        """See `cortex.durable.calls.Purse.reserve`.
+        """See `cortex.durable.calls.BudgetGuard.reserve`.
 
         Raises `LeaseLost` when the attempt is over, and `RejectedError` when a budget in money
         applies and the model's price is not known. A spent budget per run waits for a person; one
@@ -112,7 +112,7 @@ class StoreBudgetGuard:
         took_s: float,
         failure: Failure | None = None,
     ) -> None:
-        """See `cortex.durable.calls.Purse.settle`. What is cut off is booked later, too."""
+        """See `cortex.durable.calls.BudgetGuard.settle`. What is cut off is booked later, too."""
         data: dict[str, Any] = {"outcome": outcome, "took_s": round(took_s, 3)}
         if failure is not None:
             data |= {"code": failure.code, "class": failure.cls.value}

@@ -63,7 +63,7 @@ class _Opening(FreeAdmission):
 async def call(ctx: Context, how: str, folder: Path) -> Any:
     toolbox = Toolbox({"remote": remote})
     asked = a_tool_call("remote", {"how": how}, folder=folder)
-    plan = await toolbox.plan(ctx, asked)
+    plan = await toolbox.plan(ctx._attempt, asked)
     return await plan.guard(partial(plan.run, None))
 
 
@@ -75,7 +75,7 @@ def a_job(tmp_path: Path, breakers: ClosedBreakers, waits_count: int = 0, **lent
 async def test_a_job_that_meets_a_missing_tool_is_handed_back_uncounted(tmp_path: Path) -> None:
     toolbox, ctx = Toolbox({"remote": remote}), a_job(tmp_path, ClosedBreakers())
     with pytest.raises(Suspended, match="this pod has no tool 'look_up'; it has remote") as caught:
-        await toolbox.plan(ctx, a_tool_call("look_up"))
+        await toolbox.plan(ctx._attempt, a_tool_call("look_up"))
     with pytest.raises(Suspended):
         toolbox.offer(["remote", "look_up"])
     claim = a_claim()

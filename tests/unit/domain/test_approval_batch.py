@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.approval_batch import BATCH_MAX, check_batch, varying
+from cortex.domain.approval import BATCH_MAX, check_batch, varying
 from cortex.domain.errors import UsageError
 
 

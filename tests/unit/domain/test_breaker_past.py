@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.breaker_past import is_calm, openings, strip
+from cortex.domain.breaker import is_calm, openings, strip
 
 NOW = datetime(2026, 3, 4, 12, 2, tzinfo=UTC)
 

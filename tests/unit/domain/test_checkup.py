@@ -33,7 +33,7 @@ POD = PodFacts(
 
 
 def of_pods(*pods: PodFacts, due: int = 0) -> list[tuple[str, Grade]]:
-    found = doctor.of_pods(pods, silent_max_s=95.0, version="1.0", due=due)
+    found = doctor.of_pods(pods, version="1.0", due=due)
     return [(each.check, each.grade) for each in found]
 
 
@@ -149,14 +149,14 @@ def test_no_pod_is_ill_only_when_something_is_due() -> None:
 )
 def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> None:
     odd = attrs.evolve(POD, name="odd", **pod)
-    found = doctor.of_pods([POD, odd], silent_max_s=95.0, version="1.0", due=0)
+    found = doctor.of_pods([POD, odd], version="1.0", due=0)
     (named,) = [each for each in found if each.check == check]
     assert (named.grade, "odd" in named.found, "one" in named.found) == (Grade.WARN, True, False)
 
 
 def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
     full = attrs.evolve(POD, name="two", trouble="disk_full")
-    found = doctor.of_pods([POD, full], silent_max_s=95.0, version="1.0", due=0)
+    found = doctor.of_pods([POD, full], version="1.0", due=0)
     (ill,) = (each for each in found if each.grade is Grade.FAIL)
     assert (ill.check, ill.found) == ("database trouble", "of two (disk full)")
     assert ill.fix
@@ -195,3 +195,10 @@ def test_what_is_not_well_has_a_way_out(finding: Finding, grade: Grade) -> None:
 def test_many_names_are_counted() -> None:
     found = doctor.of_breakers([f"tool:{n}" for n in range(7)])
     assert found.found == "not closed: tool:0, tool:1, tool:2, tool:3, tool:4 and 2 more"
+
+
+def test_a_pod_is_silent_by_its_own_settings() -> None:
+    quick = attrs.evolve(POD, silent_after_s=2.0)
+    assert ("heartbeats", Grade.WARN) in of_pods(quick)
+    slow = attrs.evolve(POD, silent_s=200.0, silent_after_s=305.0)
+    assert ("heartbeats", Grade.OK) in of_pods(slow)

@@ -55,16 +55,7 @@ def test_worker_delays_stop_growing_after_ten(attempts_spent: int) -> None:
 @pytest.mark.parametrize(
     "job_type, attempts, retries, backoff, times",
     [
-        ("http_request", 5, 3, (1, 60, 2), (600, 120, 30)),
-        ("webhook_dispatch", 5, 3, (1, 60, 2), (600, 120, 30)),
-        ("llm_generate", 3, 5, (5, 300, 3), (3600, 300, 30)),
         ("run_agent", 3, 5, (5, 300, 3), (3600, 300, 30)),
-        ("run_flow", 3, 5, (5, 300, 3), (1800, 120, 30)),
-        ("execute_tool", 3, 3, (2, 120, 2), (1200, 120, 10)),
-        ("send_notification", 10, 5, (2, 60, 2), (300, 15, 10)),
-        ("approval_notify", 10, 5, (2, 60, 2), (300, 15, 10)),
-        ("sweep_zombies", 2, 0, (1, 1, 1), (60, 30, 5)),
-        ("expire_approvals", 2, 0, (1, 1, 1), (60, 30, 5)),
         ("anything_else", 3, 3, (1, 300, 2), (3600, 120, 30)),
     ],
 )

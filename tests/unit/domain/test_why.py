@@ -27,12 +27,14 @@ from cortex.domain.why_facts import (
     TaskFacts,
     WhyFacts,
 )
-from cortex.view.why import PRECEDENCE, SWEPT_AFTER_S, Cause, why
+from cortex.view.why import PRECEDENCE, Cause, why
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 JOB, OTHER = UUID(int=1), UUID(int=2)
 LIVING = OwnerFacts(name="pod-1", is_alive=True)
 DEAD = OwnerFacts(name="pod-1", is_alive=False)
+QUICK = attrs.evolve(LIVING, silent_after_s=11, swept_after_s=30)
+SLOW = attrs.evolve(LIVING, silent_after_s=305, swept_after_s=1000)
 TOOLS = ("look_up", "send_mail")
 FLEET = FleetFacts(
     ready_count=2, knowing_count=1, slots=10, free_slots=3, draining_count=0, types=("work", "mail")
@@ -173,8 +175,16 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(step="3 fetch"), Cause.RUNNING, "after step 3 fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
     (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other one is there", None),
-    (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", SWEPT_AFTER_S - 96),
+    (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", 360 - 96),
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
+    (running(owner=QUICK, heartbeat_at=at(-12)), Cause.ORPHANED, "has been silent", 30 - 12),
+    (running(owner=SLOW, heartbeat_at=at(-96)), Cause.RUNNING, "on pod-1", None),
+    (
+        running(owner=DEAD, fleet=attrs.evolve(FLEET, look_s=3.0)),
+        Cause.ORPHANED,
+        "it is being taken over",
+        12,
+    ),
     (running(task=None), Cause.ORPHANED, "somebody deleted it, a sweep will try it again", None),
     (facts(task=None), Cause.ORPHANED, "somebody deleted it, nothing will run it", None),
     (

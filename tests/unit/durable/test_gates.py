@@ -173,7 +173,7 @@ async def test_a_gate_asks_once_and_its_decision_is_a_step() -> None:
 
 def ctx_again(ctx: Context, record: Record, desk: LedgerDesk) -> Context:
     """The next attempt of the same job."""
-    return a_context(record, ctx._claim, desk=desk)
+    return a_context(record, ctx._attempt.claim, desk=desk)
 
 
 async def test_gates_at_once_are_asked_at_once() -> None:

@@ -79,12 +79,12 @@ async def test_a_job_type_can_be_called_like_the_function_that_it_is() -> None:
 
 
 def test_policy_is_what_is_asked_for_over_that_of_the_name() -> None:
-    @job("http_request", retry=Retry(max=0), timeout=30)
+    @job("run_agent", retry=Retry(max=0), timeout=30)
     async def mine(ctx: Any) -> None: ...
 
-    known = policy_for("http_request")
+    known = policy_for("run_agent")
     assert mine.policy == attrs.evolve(known, max_retries=0, timeout_s=30)
-    assert mine.policy.worker_attempts == 5
+    assert mine.policy.backoff.base_s == 5
     assert fetch.policy == JobPolicy()
 
 

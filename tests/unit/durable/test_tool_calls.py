@@ -17,7 +17,7 @@ from cortex.domain.errors import (
     TransientError,
     UsageError,
 )
-from cortex.durable.attempt import EffectTerms, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Decision, Gate
@@ -143,8 +143,8 @@ async def test_what_was_applied_although_it_failed_is_a_result() -> None:
 
 async def test_a_call_that_does_not_fit_is_not_intended() -> None:
     class Unfit(EchoTools):
-        async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
-            raise UsageError(f"{call.tool} of {ctx.job_id} does not fit")
+        async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+            raise UsageError(f"{call.tool} of {attempt.job_id} does not fit")
 
     job = Job(Unfit(effect=BLIND))
     assert "UsageError" in (await job.call(tells=True))["tool_error"]
@@ -163,8 +163,8 @@ async def test_arguments_that_no_record_can_hold_are_not_called() -> None:
 class Opening(EchoTools):
     """Whose breaker opens by the failure that it is told of."""
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
-        plan = await super().plan(ctx, call)
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(attempt, call)
 
         async def guard(work: Callable[[], Awaitable[Any]]) -> Any:
             if isinstance(await work(), NotDone):
@@ -222,8 +222,8 @@ async def test_edited_arguments_run_and_the_model_hears_the_same_on_every_attemp
 class Filling(EchoTools):
     """Which fills in a default, as real tools do."""
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
-        plan = await super().plan(ctx, call)
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(attempt, call)
         filled: Mapping[str, Any] = {"currency": "EUR", **call.arguments}
         return attrs.evolve(plan, arguments=filled)
 
@@ -242,8 +242,8 @@ async def test_what_a_person_wrote_is_let_through_to_the_letter() -> None:
 class Graded(EchoTools):
     """Which needs two people for much, one for little."""
 
-    async def plan(self, ctx: Context, call: ToolCall) -> ToolPlan:
-        plan = await super().plan(ctx, call)
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(attempt, call)
         much = Gate(risk=Risk.CRITICAL, people=2, schema={})
         little = Gate(risk=Risk.MED, schema={})
         return attrs.evolve(plan, gate=much if call.arguments["amount"] > 100 else little)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.argument_check import edited_arguments
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError

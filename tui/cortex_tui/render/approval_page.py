@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from cortex.domain.approval import ApprovalStatus, ended
-from cortex.domain.approval_batch import varying
+from cortex.domain.approval import ApprovalStatus, ended, varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id

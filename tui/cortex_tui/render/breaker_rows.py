@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.breaker import POLICIES, BreakerState
-from cortex.domain.breaker_past import BARS, is_calm, openings, strip
+from cortex.domain.breaker import BARS, POLICIES, BreakerState, is_calm, openings, strip
 from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.domain.safe import safe
 from cortex.store.operator import COUNT_MAX

@@ -14,15 +14,12 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait, awaited_of
-from cortex.domain.why_facts import SILENT_S
 from cortex.view.cells import Cell
-from cortex.view.jobs import state_of
+from cortex.view.jobs import is_silent, state_of
 from cortex_tui.model.waterfall import Look
 from cortex_tui.render.job_rows import status_of, why
 from cortex_tui.render.words import countdown
 
-FREED_AFTER_S: Final = 300.0
-"""Of silence, unless CORTEX_ZOMBIE_S says otherwise: what a pod is set to is not in the record."""
 GAP: Final = 3
 
 
@@ -46,7 +43,7 @@ def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
     yield _state(row, status, now)
     beat: Cell | None = None
     if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
-        beat = _heartbeat((now - row["heartbeat_at"]).total_seconds())
+        beat = _heartbeat(row, (now - row["heartbeat_at"]).total_seconds())
         if beat.style == "alarm":
             yield beat
     if cost := _cost(row):
@@ -74,12 +71,13 @@ def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
     return Cell(words, state.style)
 
 
-def _heartbeat(silent_s: float) -> Cell:
-    if silent_s >= FREED_AFTER_S:
+def _heartbeat(row: Look, silent_s: float) -> Cell:
+    freed_after_s: float = row["zombie_s"] or 0.0  # nothing keeps the job of a pod without a row
+    if silent_s >= freed_after_s:
         return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
-    if silent_s > SILENT_S:
+    if is_silent(row, silent_s):
         return Cell(f"! heartbeat {silent_s:.0f}s", "alarm")
-    return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{FREED_AFTER_S:.0f}s", "dim")
+    return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{freed_after_s:.0f}s", "dim")
 
 
 def _cost(row: Look) -> str:

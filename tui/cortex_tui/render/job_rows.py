@@ -19,9 +19,8 @@ from cortex.domain.waiting import (
     awaited_of,
     named,
 )
-from cortex.domain.why_facts import SILENT_S
 from cortex.view.cells import Cell
-from cortex.view.jobs import state_of
+from cortex.view.jobs import is_silent, state_of
 from cortex.view.why import needs_person
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
@@ -127,7 +126,7 @@ def _running(row: JobRow, now: datetime) -> str:
     if row["heartbeat_at"] is None:
         return "waits for a pod"
     silent_s = (now - row["heartbeat_at"]).total_seconds()
-    if silent_s > SILENT_S:
+    if is_silent(row, silent_s):
         return f"{ALARM} silent {countdown(silent_s)}"
     return f"heartbeat {age(silent_s)}"
 
@@ -140,7 +139,7 @@ def is_problem(row: JobRow, now: datetime) -> bool:
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return (row["waiting_on"] or "").startswith(PERSON)
         case JobStatus.RUNNING if row["heartbeat_at"] is not None:
-            return bool((now - row["heartbeat_at"]).total_seconds() > SILENT_S)
+            return is_silent(row, (now - row["heartbeat_at"]).total_seconds())
         case _:
             return False
 

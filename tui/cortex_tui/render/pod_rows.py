@@ -7,7 +7,6 @@ from typing import Final
 from cortex.domain.drain import DrainPhase, Moved
 from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
-from cortex.domain.why_facts import SILENT_S
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
@@ -130,7 +129,7 @@ def _state(row: PodRow, now: datetime) -> Cell:
         ago = "" if row.ended_at is None else f" {age(_since_s(now, row.ended_at))}"
         return Cell(f"{glyph} {row.state.lower()}{ago}", style)
     silent_s = _since_s(now, row.heartbeat_at)
-    if silent_s > SILENT_S:
+    if silent_s > row.silent_after_s:
         return Cell(f"! silent {age(silent_s)}", "alarm")
     if is_drained(row):
         return Cell(f"◆ {_drained(row)} {age(_since_s(now, row.drain_requested_at))}", "warn")
@@ -171,14 +170,14 @@ def _beat(row: PodRow, now: datetime) -> Cell:
     if not row.is_living:
         return NONE
     silent_s = _since_s(now, row.heartbeat_at)
-    return Cell(age(silent_s), "alarm" if silent_s > SILENT_S else "")
+    return Cell(age(silent_s), "alarm" if silent_s > row.silent_after_s else "")
 
 
 def _lease(row: PodRow, now: datetime) -> Cell:
     if row.oldest_lease_at is None:
         return NONE
     old_s = _since_s(now, row.oldest_lease_at)
-    return Cell(age(old_s), "alarm" if old_s > SILENT_S else "")
+    return Cell(age(old_s), "alarm" if old_s > row.silent_after_s else "")
 
 
 def _connections(row: PodRow, _: datetime) -> Cell:

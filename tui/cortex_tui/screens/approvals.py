@@ -15,8 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
+from cortex.domain.approval import BATCH_MAX, ApprovalStatus, Risk, check_batch
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe

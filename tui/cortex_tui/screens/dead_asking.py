@@ -10,7 +10,7 @@ from typing import Final
 from textual.events import Key
 
 from cortex.domain.bulk_operation import LETTERS_MAX, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter_choice import DryRun, retries_of, why_no_retry
+from cortex.domain.dead_letter import DryRun, retries_of, why_no_retry
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex_tui.actions import Action
