@@ -72,11 +72,11 @@ class Trouble:
     """Its state."""
     at: datetime | None
     """When the breaker opened, or the last heartbeat of the pod."""
-    held_by: str | None = None
+    forced_by: str | None = None
     """Who holds the breaker open; None: nobody."""
-    held_for: str | None = None
+    forced_reason: str | None = None
     """Why."""
-    held_until: datetime | None = None
+    open_until: datetime | None = None
     """When the breaker may be tried; None: once somebody closes it."""
 
 
@@ -176,9 +176,9 @@ def _trouble(row: Record) -> Trouble:
         name=row["name"],
         word=row["word"],
         at=row["at"],
-        held_by=row["by"],
-        held_for=row["text"],
-        held_until=row["until"],
+        forced_by=row["by"],
+        forced_reason=row["text"],
+        open_until=row["until"],
     )
 
 

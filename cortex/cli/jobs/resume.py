@@ -104,7 +104,7 @@ def _failed(call: Session, job_id: UUID) -> dict[str, Any]:
 
 def _is_open(call: Session, job_id: UUID) -> bool:
     """Whether nobody has resumed it yet: what its successor works on must not be touched."""
-    return DeadLetterState(call(dead_letters.show, job_id)["state"]).is_unresolved
+    return DeadLetterState(call(dead_letters.show, job_id).state).is_unresolved
 
 
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
