@@ -14,7 +14,7 @@ from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
-from cortex.store.pulse import Bucket, Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Bucket, Figures, Recent
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.clock import Clock
 
@@ -217,7 +217,7 @@ class FakePulse:
     buckets: list[Bucket] = attrs.field(factory=list)
     spent_usd: Decimal = Decimal(0)
     calls: int = 0
-    found: list[Trouble] = attrs.field(factory=list)
+    attention_seen: Attention = attrs.field(factory=Attention)
 
     async def figures(self) -> Figures:
         self.ask("figures")
@@ -239,9 +239,9 @@ class FakePulse:
             calls=self.calls,
         )
 
-    async def troubles(self) -> Sequence[Trouble]:
-        self.ask("troubles")
-        return list(self.found)
+    async def attention(self) -> Attention:
+        self.ask("attention")
+        return self.attention_seen
 
 
 def a_bucket(**fields: Any) -> Bucket:

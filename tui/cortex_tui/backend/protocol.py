@@ -27,7 +27,7 @@ from cortex.store.job_pages import JobPage
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
-from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
@@ -338,8 +338,8 @@ class PulseBackend(Protocol):
         """Read the last quarter of an hour: dearer than the others."""
         ...
 
-    async def troubles(self) -> Sequence[Trouble]:
-        """Read what somebody should know of."""
+    async def attention(self) -> Attention:
+        """Read what needs somebody, and what fails."""
         ...
 
 
