@@ -10,10 +10,10 @@ from typing import Final
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
 from cortex.domain.approval import ApprovalRow
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
-from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.1
@@ -45,15 +45,16 @@ async def _look(trial: Trial, program: Program) -> None:
 
 
 async def _agree(trial: Trial, request: ApprovalRow) -> None:
-    verdict = Vote(
+    vote = Vote(
         approval_id=request.id,
         is_approved=True,
         by=NAME,
         credential=f"token:{NAME}",
         seen=request.digest,
+        confirm=last_digits(request.id),
         channel="cli",
     )
-    await approvals.decide(trial.db, verdict)
+    await approvals.decide(trial.db, [vote])
 
 
 async def _tell(trial: Trial, effect: EffectRow) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
+from cortex.domain.approval_vote import last_digits, needs_last_digits, why_sign_in
 from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
@@ -19,12 +20,11 @@ from cortex.view.approvals import (
     if_approved,
     if_denied,
     if_expired,
+    left_s,
     what,
 )
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
 
-LAST_DIGITS: Final = 4
-"""Of the id: typed by whoever agrees to something dangerous."""
 DENY_REASONS: Final = (
     "wrong amount or recipient",
     "not needed any more",
@@ -94,8 +94,8 @@ class Facts:
     is_editable: bool
     needs_last_digits: bool
     """Who agrees types the end of the id."""
-    needs_sign_in: bool
-    """A link alone does not tell well enough who decides, or that two are not one."""
+    why_sign_in: str | None
+    """Why a link alone does not show well enough who decides; None: it does."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -136,35 +136,15 @@ class Facts:
         return any(vote.counts and vote.person.lower() == name for vote in self.votes)
 
 
-def is_open(approval: Approval) -> bool:
-    """Whether it can still be decided."""
-    return _status(approval) is ApprovalStatus.PENDING
-
-
-def last_digits(approval_id: UUID) -> str:
-    """Return the end of an id, as people type it."""
-    return approval_id.hex[-LAST_DIGITS:]
-
-
-def needs_last_digits(approval: Approval) -> bool:
-    """Whether who agrees types the end of the id."""
-    return Risk(approval.risk).rank >= Risk.HIGH.rank
-
-
-def needs_sign_in(approval: Approval) -> bool:
-    """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
-    return Risk(approval.risk).needs_sign_in or approval.people > 1
-
-
 def facts_of(approval: Approval) -> Facts:
     """Return the facts of a request."""
     return Facts(
         id=approval.id,
-        status=_status(approval),
+        status=approval.status_at(approval.now),
         title=what(approval),
         call=call_of(approval, approval.arguments),
         is_call=approval.tool is not None,
-        risk=Risk(approval.risk),
+        risk=approval.risk,
         effect=_shown(approval.effect),
         undo=REVERSIBLE[approval.reversible],
         agent=_agent(approval),
@@ -184,7 +164,7 @@ def facts_of(approval: Approval) -> Facts:
         edited_by=_safe(approval.edited_by),
         is_editable=approval.schema is not None,
         needs_last_digits=needs_last_digits(approval),
-        needs_sign_in=needs_sign_in(approval),
+        why_sign_in=why_sign_in(approval),
         people=approval.people,
         agreed=approval.agreed,
         votes=tuple(_vote(vote, approval) for vote in approval.votes),
@@ -193,7 +173,7 @@ def facts_of(approval: Approval) -> Facts:
         if_expired=safe(if_expired(approval)),
         created_at=approval.created_at,
         expires_at=approval.expires_at,
-        left_s=max(0.0, _left_s(approval)),
+        left_s=max(0.0, left_s(approval)),
     )
 
 
@@ -208,16 +188,6 @@ def countdown(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def _status(approval: Approval) -> ApprovalStatus:
-    status = ApprovalStatus(approval.status)
-    is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
-    return ApprovalStatus.EXPIRED if is_over else status
-
-
-def _left_s(approval: Approval) -> float:
-    return float((approval.expires_at - approval.now).total_seconds())
 
 
 def _agent(approval: Approval) -> str:

@@ -107,13 +107,7 @@ def risk_cell(row: ApprovalRow) -> Cell:
 
 def state_cell(row: ApprovalRow) -> Cell:
     """Return where it stands; one that nobody can decide any more is expired."""
-    status = ApprovalStatus(row.status)
-    return STATES[ApprovalStatus.EXPIRED if is_over(row) else status]
-
-
-def is_over(row: ApprovalRow) -> bool:
-    """Whether its time has passed, by the database's clock, and nobody decided."""
-    return row.status == ApprovalStatus.PENDING and left_s(row) <= 0
+    return STATES[row.status_at(row.now)]
 
 
 def left_s(row: ApprovalRow) -> float:
