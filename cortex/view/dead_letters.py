@@ -1,7 +1,4 @@
-"""How a dead letter is described to people: its state, its cause, what would come of a retry.
-
-And acts on many of them.
-"""
+"""Describes dead letters and bulk operations on them: state, cause, effect of a retry."""
 
 from datetime import datetime
 from typing import Final
@@ -22,12 +19,12 @@ _STATES: Final = {
 
 
 def state_cell(row: Row) -> Cell:
-    """Return glyph and word of a letter's state."""
+    """Return glyph and word of a dead letter's state."""
     return Cell(*_STATES[DeadLetterState(row["state"])])
 
 
 def on_retry(row: Row) -> str:
-    """Say what a retry would do, or what became of the letter."""
+    """Describe the effect of a retry, or how the dead letter was resolved."""
     state = DeadLetterState(row.get("state", DeadLetterState.OPEN))
     if state.is_unresolved:
         return prospect(FailureCause.of(row), step=row["step"])
@@ -35,19 +32,18 @@ def on_retry(row: Row) -> str:
     return f"was {state.value.lower()}{heir} by {row['resolved_by']}"
 
 
-def error_told(row: Row) -> str:
-    """Return class, code and source of an error, as far as they are known."""
-    told = (row["error_class"], row["error_code"], row["error_source"])
-    return " · ".join(each for each in told if each)
+def error_text(row: Row) -> str:
+    """Return the class, code and source of an error, as far as they are recorded."""
+    text = (row["error_class"], row["error_code"], row["error_source"])
+    return " · ".join(each for each in text if each)
 
 
-def letters_told(count: int) -> str:
-    """Return a number of letters."""
+def letters_text(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
 def when(row: Row, name: str, *, is_tty: bool) -> str:
-    """Return an instant of a row: how long ago for people who watch, else exact."""
+    """Return an instant of a row: relative for people who watch, else exact."""
     if not is_tty:
         return rfc3339(row[name])
     passed = age(since_s(row, row[name]))
@@ -55,13 +51,13 @@ def when(row: Row, name: str, *, is_tty: bool) -> str:
 
 
 def failed_cell(row: Row) -> Cell:
-    """Return how many letters an act could not settle."""
+    """Return the number of dead letters that a bulk operation could not process."""
     count = row["failed_count"]
     return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
 
 
 def why_cell(row: Row, now: datetime) -> Cell:
-    """Return what an act waits for; of one that waits for nothing who asked for it, and why."""
+    """Return why a bulk operation waits; if it does not wait, who requested it and why."""
     if waits := hold_up(row, now):
         return Cell(safe(waits), "warn")
     return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")

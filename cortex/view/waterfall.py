@@ -1,4 +1,4 @@
-"""The steps of a job on a time axis: one line a step, with what it took and cost, not painted."""
+"""The steps of a job on a time axis: one unpainted line per step, with its duration and cost."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -34,14 +34,14 @@ _STYLES: Final = {
 
 @attrs.frozen
 class Axis:
-    """Seconds since `start` on so many cells."""
+    """A time axis that starts at `start` and is `cells` wide."""
 
     start: datetime
     length_s: float
     cells: int
 
     def at(self, instant: datetime) -> float:
-        """Return the place of an instant in cells, from 0 to `cells`."""
+        """Return the position of an instant in cells, from 0 to `cells`."""
         share = (instant - self.start).total_seconds() / self.length_s
         return min(max(share, 0.0), 1.0) * self.cells
 
@@ -71,7 +71,7 @@ class Axis:
 
 @attrs.frozen
 class StepLine:
-    """One line: what stands left of its bar, the bar, and what stands right of it."""
+    """One line: the text left of the bar, the bar, and the text right of it."""
 
     number: str
     name: str
@@ -81,7 +81,7 @@ class StepLine:
 
 
 class StepLines:
-    """What the waterfall shows, before it is known how wide."""
+    """The content of the waterfall, independent of its width."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class StepLines:
         attempts: Sequence[dict[str, Any]],
         approvals: Sequence[dict[str, Any]],
     ) -> None:
-        """Of a job that has started."""
+        """Requires a job that has started."""
         self._job = job
         self._steps = steps
         self._asked = {each["key"]: each for each in approvals}
@@ -104,7 +104,7 @@ class StepLines:
 
     @property
     def names(self) -> list[str]:
-        """What stands at the left of the bars."""
+        """Return the texts left of the bars."""
         return [
             *(safe(step["key"]) for step in self._steps),
             *(f"attempt {each['attempt']} ended" for each in self._attempts),
@@ -113,12 +113,12 @@ class StepLines:
 
     @property
     def figures(self) -> list[tuple[str, str, str]]:
-        """What stands at the right of the bars, with the heads."""
+        """Return the texts right of the bars, with their headings."""
         waits = [("", WAITS, "")] if self._open else []
         return [("took", "tokens", "cost"), *waits, *(self._figures(step) for step in self._steps)]
 
     def drawn(self, axis: Axis) -> Iterator[StepLine]:
-        """Yield steps and the ends of attempts in the order of time, then what runs now."""
+        """Yield steps and ends of attempts in order of time, then what runs now."""
         events = [
             *((step["finished_at"], self._step(step, axis)) for step in self._steps),
             *((each["ended_at"], _ended(each, axis)) for each in self._attempts),
@@ -131,34 +131,34 @@ class StepLines:
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
             yield StepLine("", "running", bar, "run", (took, "", ""))
-        for asked in self._open:
+        for request in self._open:
             now = self._job["now"]
-            bar = axis.bar(asked["created_at"], now).replace("█", "░")
-            took = span((now - asked["created_at"]).total_seconds())
-            yield StepLine("", safe(asked["key"]), bar, "appr", (took, WAITS, ""))
+            bar = axis.bar(request["created_at"], now).replace("█", "░")
+            took = span((now - request["created_at"]).total_seconds())
+            yield StepLine("", safe(request["key"]), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: dict[str, Any], axis: Axis) -> StepLine:
         bar = axis.bar(step["started_at"], step["finished_at"])
         style = _STYLES.get(step["kind"], "")
-        if asked := self._decided(step):
-            bar = axis.bar(asked["created_at"], asked["decided_at"]).replace("█", "░")
+        if request := self._decided(step):
+            bar = axis.bar(request["created_at"], request["decided_at"]).replace("█", "░")
         return StepLine(str(step["seq"]), safe(step["key"]), bar, style, self._figures(step))
 
     def _decided(self, step: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the decision that a step is."""
-        asked = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
-        return asked if asked is not None and asked["decided_at"] is not None else None
+        """Return the decision that belongs to a step, if any."""
+        request = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
+        return request if request is not None and request["decided_at"] is not None else None
 
     def _figures(self, step: dict[str, Any]) -> tuple[str, str, str]:
-        """Return what a step took; of a decision how long it was waited for, and who made it."""
-        asked = self._decided(step)
-        if asked is None:
+        """Return duration and cost of a step; for a decision, how long it took and who made it."""
+        request = self._decided(step)
+        if request is None:
             return _figures(step)
-        waited_s = (asked["decided_at"] - asked["created_at"]).total_seconds()
+        waited_s = (request["decided_at"] - request["created_at"]).total_seconds()
         words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
-        said = words.get(asked["status"], asked["status"].lower())
-        told = f"{said} by {asked['decided_by']}" if asked["decided_by"] else said
-        return span(waited_s), fit(safe(told), DECIDER_MAX), ""
+        answer = words.get(request["status"], request["status"].lower())
+        text = f"{answer} by {request['decided_by']}" if request["decided_by"] else answer
+        return span(waited_s), fit(safe(text), DECIDER_MAX), ""
 
 
 def _ended(attempt: dict[str, Any], axis: Axis) -> StepLine:

@@ -197,7 +197,7 @@ def test_a_breaker_is_told_as_it_stands(
             probe_until = now() + interval '30 seconds'
         """,
     )
-    assert "being tried by one call" in why(store, job_id).sentence
+    assert "one call is testing breaker" in why(store, job_id).sentence
     sql(
         database,
         """

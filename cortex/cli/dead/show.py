@@ -16,8 +16,8 @@ from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 from cortex.view.cells import pad
-from cortex.view.dead_letters import error_told, on_retry, state_cell, when
-from cortex.view.jobs import OUTCOMES, retry_told
+from cortex.view.dead_letters import error_text, on_retry, state_cell, when
+from cortex.view.jobs import OUTCOMES, retry_text
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
@@ -85,7 +85,7 @@ def _facts(letter: dict[str, Any], terminal: Terminal) -> dict[str, str]:
     return {
         "id": str(letter["job_id"]),
         "error": letter["error_message"],
-        "cause": error_told(letter),
+        "cause": error_text(letter),
         "alike": f"cortex dead ls --each --fingerprint {letter['fingerprint']}",
         "failed": _failed(letter, terminal),
         "last step": _last_step(letter, terminal),
@@ -141,7 +141,7 @@ def _is_unresolved(letter: dict[str, Any]) -> bool:
 
 def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    told = [why, attempt["error"], retry_told(attempt)]
+    told = [why, attempt["error"], retry_text(attempt)]
     line = " · ".join(each for each in told if each)
     at = at_instant(attempt["ended_at"], is_tty=terminal.is_tty)
     return safe(f"    {at}  attempt {attempt['attempt']}: {line}")

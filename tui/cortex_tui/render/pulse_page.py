@@ -17,8 +17,8 @@ from cortex.store.pods import DEAD
 from cortex.store.pulse import TROUBLES_MAX, Bucket, Recent, Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.effects import held_told
-from cortex.view.pods import pause_told, queue_shown
+from cortex.view.effects import held_text
+from cortex.view.pods import pause_text, queue_shown
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.queue_lines import queue_lines
 from cortex_tui.render.sparks import digits, spark
@@ -258,7 +258,7 @@ def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""
     return Cell(
-        safe(f"queue {queue_shown(first.queue)} is {pause_told(first, now)}{others}"), "warn"
+        safe(f"queue {queue_shown(first.queue)} is {pause_text(first, now)}{others}"), "warn"
     )
 
 
@@ -269,7 +269,7 @@ def _breaker(trouble: Trouble, now: datetime) -> Cell:
             "forced_reason": trouble.held_for,
             "open_until": trouble.held_until,
         }
-        return Cell(safe(f"breaker {trouble.name} {held_told(row, now)}"), "fail")
+        return Cell(safe(f"breaker {trouble.name} {held_text(row, now)}"), "fail")
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
     word = trouble.word.replace("_", " ").lower()
     return Cell(safe(f"breaker {trouble.name} is {word}{since}"), "fail")
