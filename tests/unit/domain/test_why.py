@@ -174,7 +174,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(), Cause.RUNNING, "on pod-1, attempt 1, before its first step", None),
     (running(step="3 fetch"), Cause.RUNNING, "after step 3 fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
-    (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other one is there", None),
+    (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other pod is running", None),
     (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", 360 - 96),
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
     (running(owner=QUICK, heartbeat_at=at(-12)), Cause.ORPHANED, "has been silent", 30 - 12),
