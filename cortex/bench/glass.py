@@ -105,9 +105,7 @@ class Glass:
         self.press(keys)
         if not self._seen.wait(BOUND_S):
             shown = self.text.partition("\n")[0].strip()
-            raise TimedOutError(
-                f"never appeared on the screen: {what}; the screen shows: {shown}"
-            )
+            raise TimedOutError(f"never appeared on the screen: {what}; the screen shows: {shown}")
         return self._seen_at
 
     def timed(self, keys: str, probe: Probe, *, what: str) -> float:
