@@ -1,7 +1,7 @@
 """`cortex dead show`: why a job failed, and what would come of a retry."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -10,14 +10,15 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.dead_letter import LetterDetail
+from cortex.domain.dead_letter import DeadLetterDetail
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
+from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
-from cortex.view.dead_letters import error_told, on_retry, state_cell, when
-from cortex.view.jobs import OUTCOMES, retry_told
+from cortex.view.dead_letters import error_text, on_retry, state_cell, when
+from cortex.view.jobs import OUTCOMES, retry_text
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
@@ -53,7 +54,7 @@ def show(options: Options, *, name: str) -> None:
 
 
 def _page(
-    letter: LetterDetail, attempts: Sequence[dict[str, Any]], terminal: Terminal
+    letter: DeadLetterDetail, attempts: Sequence[EndedAttempt], terminal: Terminal
 ) -> Iterator[str]:
     agent = f" · {letter.agent} v{letter.agent_version}" if letter.agent else ""
     state = state_cell(letter.state)
@@ -81,11 +82,11 @@ def _raw(text: str) -> Iterator[str]:
         yield f"    … {len(text) - RAW_CHARS_MAX:,} more characters: --json has them all"
 
 
-def _facts(letter: LetterDetail, terminal: Terminal) -> dict[str, str]:
+def _facts(letter: DeadLetterDetail, terminal: Terminal) -> dict[str, str]:
     return {
         "id": str(letter.job_id),
         "error": letter.error_message,
-        "cause": error_told(letter),
+        "cause": error_text(letter),
         "alike": f"cortex dead ls --each --fingerprint {letter.fingerprint}",
         "failed": _failed(letter, terminal),
         "last step": _last_step(letter, terminal),
@@ -99,7 +100,7 @@ def _facts(letter: LetterDetail, terminal: Terminal) -> dict[str, str]:
     }
 
 
-def _failed(letter: LetterDetail, terminal: Terminal) -> str:
+def _failed(letter: DeadLetterDetail, terminal: Terminal) -> str:
     told = [
         f"{when(letter, letter.finished_at, is_tty=terminal.is_tty)} in attempt {letter.attempt}"
     ]
@@ -113,20 +114,20 @@ def _failed(letter: LetterDetail, terminal: Terminal) -> str:
     return " · ".join(told)
 
 
-def _last_step(letter: LetterDetail, terminal: Terminal) -> str:
+def _last_step(letter: DeadLetterDetail, terminal: Terminal) -> str:
     if letter.step is None:
         return "none was committed"
     return f"{letter.step} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
 
 
-def _origin(letter: LetterDetail) -> str:
+def _origin(letter: DeadLetterDetail) -> str:
     if letter.origin_id is None:
         return ""
     first = "" if letter.origin_id == letter.lineage_id else f", first {letter.lineage_id}"
     return f"went on from {letter.origin_id}{first}"
 
 
-def _settled(letter: LetterDetail, terminal: Terminal) -> str:
+def _settled(letter: DeadLetterDetail, terminal: Terminal) -> str:
     reason = letter.reason or ""
     if _is_unresolved(letter):
         return reason
@@ -137,13 +138,13 @@ def _settled(letter: LetterDetail, terminal: Terminal) -> str:
     return f"{told} · {letter.retried_as} is {letter.retried_status}"
 
 
-def _is_unresolved(letter: LetterDetail) -> bool:
+def _is_unresolved(letter: DeadLetterDetail) -> bool:
     return letter.state.is_unresolved
 
 
-def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
-    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    told = [why, attempt["error"], retry_told(attempt)]
+def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
+    why = OUTCOMES.get(attempt.outcome, attempt.outcome)
+    told = [why, attempt.error, retry_text(attempt)]
     line = " · ".join(each for each in told if each)
-    at = at_instant(attempt["ended_at"], is_tty=terminal.is_tty)
-    return safe(f"    {at}  attempt {attempt['attempt']}: {line}")
+    at = at_instant(attempt.ended_at, is_tty=terminal.is_tty)
+    return safe(f"    {at}  attempt {attempt.attempt}: {line}")
