@@ -27,6 +27,7 @@ from cortex.domain.waiting import (
 )
 from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
 from cortex.view.pods import queue_shown
+from cortex.view.steps import last_step
 
 TAKEN_OVER_LOOKS: Final = 4
 """The survivors take a dead pod's jobs over after two looks at it; twice that leaves room."""
@@ -148,7 +149,7 @@ def _cancelling(f: WhyFacts) -> _Found | None:
 def _running(f: WhyFacts) -> _Found | None:
     if not _is_taken(f) or f.owner is None:
         return None
-    after = f", after step {f.step}" if f.step else ", before its first step"
+    after = f", after step {last_step(f.step)}" if f.step else ", before its first step"
     return _Found(
         f"it is running on {f.owner.name}, attempt {f.attempt}{after}",
         since=f.started_at,

@@ -18,6 +18,7 @@ from cortex.store import dead_letters, jobs
 from cortex.view.cells import pad
 from cortex.view.dead_letters import error_told, on_retry, state_cell, when
 from cortex.view.jobs import OUTCOMES, retry_told
+from cortex.view.steps import last_step
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
@@ -116,7 +117,7 @@ def _failed(letter: DeadLetterDetail, terminal: Terminal) -> str:
 def _last_step(letter: DeadLetterDetail, terminal: Terminal) -> str:
     if letter.step is None:
         return "none was committed"
-    return f"{letter.step} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
+    return f"{last_step(letter.step)} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
 
 
 def _origin(letter: DeadLetterDetail) -> str:

@@ -8,11 +8,16 @@ from cortex.domain.phrases import NOTHING, age, money, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
 from cortex.view.jobs import remark, state_cell, status_of, took_s
+from cortex.view.steps import numbered_step
 
 
 def _step_cell(row: Row) -> Cell:
     head = row["checkpoint"]
-    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
+    return (
+        Cell(safe(numbered_step(head["seq"], head["key"])))
+        if head.get("seq")
+        else Cell(NOTHING, "dim")
+    )
 
 
 def _cost_usd(row: Row) -> float | None:

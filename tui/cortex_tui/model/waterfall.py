@@ -16,19 +16,13 @@ from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.model import Usage
 from cortex.view.cells import Cell
 from cortex.view.jobs import ended_sign
+from cortex.view.waterfall import STYLES
 from cortex_tui.model.step_list import StepRow
 
 Look: TypeAlias = Mapping[str, Any]
 """A job as `cortex.store.job_view.look` gives it."""
 
 RUNNING_KEY: Final = ("running", "")
-STYLES: Final = {
-    StepKind.MODEL: "run",
-    StepKind.TOOL: "accent",
-    StepKind.STEP: "done",
-    StepKind.EFFECT: "accent",
-    StepKind.APPROVAL: "appr",
-}
 ENDINGS: Final = {
     "failed": "failed",
     "retry": "failed",

@@ -16,6 +16,7 @@ from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait, awaited_of
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
+from cortex.view.steps import numbered_step
 from cortex_tui.model.waterfall import Look
 from cortex_tui.render.job_rows import status_of, why
 from cortex_tui.render.words import countdown
@@ -152,7 +153,9 @@ def _retry(row: Look, now: datetime) -> str:
 def _under_way(row: Look) -> str:
     head = row["checkpoint"]
     return (
-        f"last step {head['seq']}: {head['key']}" if head.get("seq") else "no step is committed yet"
+        f"last step {numbered_step(head['seq'], head['key'])}"
+        if head.get("seq")
+        else "no step is committed yet"
     )
 
 
