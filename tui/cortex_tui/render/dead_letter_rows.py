@@ -15,7 +15,7 @@ from cortex.domain.dead_letter import (
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex.view.steps import last_step
+from cortex.view.steps import last_step, step_label
 from cortex_tui.render.table import Column
 
 BRIEF_CHARS: Final = 80
@@ -78,7 +78,7 @@ def state_cell(state: str | None) -> Cell:
 
 
 def _step(row: DeadLetter, _: datetime) -> Cell:
-    return Cell(safe(last_step(row.step))) if row.step else Cell(NOTHING, "dim")
+    return Cell(safe(step_label(row.step.partition(" ")[2]))) if row.step else Cell(NOTHING, "dim")
 
 
 def _message(row: DeadLetterHead, _: datetime) -> Cell:
@@ -110,7 +110,7 @@ LETTER_COLUMNS: Final[Sequence[Column[DeadLetter]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.job_id), "bold")),
     Column(title="state", width=8, cell=lambda row, _: state_cell(row.state)),
     Column(title="agent", width=14, cell=_what),
-    Column(title="last step", width=26, cell=_step, spare=2),
+    Column(title="last step", width=14, cell=_step, spare=2),
     Column(title="error", width=16, cell=_message, grows=True),
     _PROSPECT,
     Column(title="age", width=4, cell=lambda row, now: _age(row.created_at, now), is_right=True),

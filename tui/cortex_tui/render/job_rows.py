@@ -21,7 +21,7 @@ from cortex.domain.waiting import (
 )
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
-from cortex.view.steps import numbered_step
+from cortex.view.steps import step_label
 from cortex.view.why import needs_person
 from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
@@ -164,7 +164,7 @@ def _state(row: JobRow, _: datetime) -> Cell:
 
 def _step(row: JobRow, _: datetime) -> Cell:
     head = row["checkpoint"]
-    return Cell(safe(numbered_step(head["seq"], head["key"]))) if head.get("seq") else NONE
+    return Cell(safe(step_label(head["key"]))) if head.get("seq") else NONE
 
 
 def _attempt(row: JobRow, _: datetime) -> Cell:
@@ -205,7 +205,7 @@ COLUMNS: Final[Sequence[Column[JobRow]]] = (
     Column(title="id", width=7, cell=_id, is_fixed=True),
     Column(title="agent", width=16, cell=_what, is_fixed=True),
     Column(title="state", width=8, cell=_state, is_fixed=True),
-    Column(title="step", width=26, cell=_step, spare=2, is_fixed=True),
+    Column(title="step", width=18, cell=_step, spare=2, is_fixed=True),
     Column(title="att", width=3, cell=_attempt, is_right=True, spare=4, is_fixed=True),
     Column(title="retry", width=5, cell=_retries, is_right=True, spare=1, is_fixed=True),
     Column(title="cost", width=8, cell=_cost, is_right=True, spare=3, is_fixed=True),
