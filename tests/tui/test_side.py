@@ -115,7 +115,7 @@ async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     dead = cluster.dead
-    dead.add(1, "f1", error_message="no such page " * 9 + "at all", step="7 · crawl")
+    dead.add(1, "f1", error_message="no such page " * 9 + "at all", step="7 crawl")
     dead.add(2, "f2")
     dead.add_act(which="--fingerprint f1 --limit 100", done_count=40)
     dead.add_act(which="--fingerprint f2 --limit 100", state="PAUSED", changed_by="li")
@@ -135,7 +135,7 @@ async def test_letters_are_read_once_the_cursor_rests(
 ) -> None:
     for number in range(1, 6):
         cluster.dead.add(number, f"f{number}", step=f"{number} plan")
-    cluster.dead.add(99, "f1", step="9 · send", created_at=instant(cluster.clock))
+    cluster.dead.add(99, "f1", step="9 send", created_at=instant(cluster.clock))
     async with sit(first="dead", size=(120, 40)) as seat:
         await seat.pass_time(3)
         before = cluster.asked.count("letters")
@@ -234,7 +234,7 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
         added = [*row["steps"], a_step(3, "3 send")]
         cluster.change(working, steps=added, checkpoint={"seq": 3, "key": "3 send"})
         await seat.pass_time(4)
-        assert "3 send" in beside(seat)
+        assert "turn 3 · send" in beside(seat)
         await seat.press("z")
         assert "▏" not in seat.text
 
