@@ -54,7 +54,7 @@ class Clock(trio.abc.Clock):
         return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Jump: trio asks for this only when no task can go on."""
+        """Jump: trio requests for this only when no task can go on."""
         if deadline == float("inf"):
             self._silences += 1
             if self._silences == SILENCES_MAX:

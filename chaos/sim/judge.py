@@ -55,7 +55,7 @@ def _evidence(world: World) -> Evidence:
         events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),
         applications=tuple(world.ledger.applied),
         model_calls=tuple(world.model.calls),
-        asks=tuple(world.ledger.asks),
+        requests=tuple(world.ledger.requests),
         logs={name: "\n".join(lines) for name, lines in world.logs.items()},
         **record,
     )

@@ -10,7 +10,7 @@ import httpx2
 from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
-from chaos.evidence import Application, Ask, ModelCall
+from chaos.evidence import Application, LedgerRequest, ModelCall
 from chaos.sim.host import Scene
 from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
@@ -43,7 +43,7 @@ class Ledger(httpx2.AsyncBaseTransport):
         self._dice = random.Random(f"ledger {world.seed}")
         self._accounts: dict[str, _Account] = {}
         self.applied: list[Application] = []
-        self.asks: list[Ask] = []
+        self.requests: list[LedgerRequest] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Take one request; what travels may be lost on its way there or back."""
@@ -76,7 +76,7 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _take(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
-        self.asks.append(Ask(key=key, attempt=attempt))
+        self.requests.append(LedgerRequest(key=key, attempt=attempt))
         highest = book.highest.get(key, 0)
         book.highest[key] = max(highest, attempt)
         if terms.is_fenced and attempt < highest:
@@ -93,8 +93,8 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _look_up(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
-        self.asks.append(Ask(key=key, attempt=attempt))
-        if not terms.can_be_asked:
+        self.requests.append(LedgerRequest(key=key, attempt=attempt))
+        if not terms.is_queryable:
             return 404, {"error": "there is no such question"}
         book.highest[key] = max(book.highest.get(key, 0), attempt)
         result = book.results.get(key)

@@ -58,7 +58,7 @@ class Pace:
         is_under_way: Callable[[], bool],
         is_leaving: Callable[[], bool],
     ) -> None:
-        """`look` asks the database, for which no time passes.
+        """`look` requests the database, for which no time passes.
 
         `is_under_way`: something travels between machines, and is not to be late. `is_leaving`: a
         pod was told to end and has not ended.

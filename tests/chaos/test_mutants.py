@@ -136,7 +136,7 @@ def _mutants(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_a_name_that_nobody_has_is_wrong_usage() -> None:
     told = _mutants("--only", "no-such")
     assert told.returncode == 2
-    assert told.stderr.startswith("error: no mutant is called 'no-such'; known: no-fence, ")
+    assert told.stderr.startswith("error: there is no mutant 'no-such'; known: no-fence, ")
 
 
 @pytest.mark.timeout(WITHIN_S + 20)

@@ -119,7 +119,7 @@ def test_a_run_that_is_cut_short_leaves_nothing_behind(how: signal.Signals, tmp_
 @pytest.mark.parametrize(
     "text,told",
     [
-        (APP, "no pod knows job type 'digest'; known: "),
+        (APP, "no pod has job type 'digest'; known: "),
         ("import nosuch", "no pod starts: "),
     ],
 )
@@ -148,10 +148,10 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asked,told",
     [
-        (["--faults", "flood"], "no fault is called 'flood'; known: kill,"),
+        (["--faults", "flood"], "there is no fault 'flood'; known: kill,"),
         (["--app", "mine.py"], "--app and --job belong together"),
         (["--app", "nosuch.py", "--job", "greet"], "app 'nosuch.py' does not exist"),
-        (["--payload", "[]"], "--payload is no JSON object"),
+        (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], told: str) -> None:
