@@ -131,7 +131,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     yield _tried("recovery", lambda: _of_blocked(call, zombie_s))
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     rows = call(breakers.page)
-    yield doctor.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
+    yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
     yield doctor.of_letters(
         waiting=figures.letters[DeadLetterState.OPEN],
         escalated=figures.letters[DeadLetterState.ESCALATED],
@@ -144,7 +144,7 @@ def _of_blocked(call: Session, zombie_s: float) -> Finding:
     holder = found[0].holder if found else None
     return doctor.of_blocked(
         len(found),
-        pid=None if holder is None else holder["pid"],
+        pid=None if holder is None else holder.pid,
         holder=found[0].held_by if found else "",
     )
 

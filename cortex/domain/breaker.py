@@ -4,11 +4,11 @@ Pure functions from a breaker and what happened to the next breaker. One that ch
 returns the very breaker that it got: so callers know what need not be written down.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -341,47 +341,74 @@ ERRORS_MAX: Final = 3
 UNKNOWN: Final = "·"
 _HEIGHTS: Final = {BreakerState.CLOSED: "▁", BreakerState.HALF_OPEN: "▄", BreakerState.OPEN: "▇"}
 
-Past = Mapping[str, Any]
-"""A breaker's `state` now, its `turns` of the last hour, the oldest first, each with `at`, `before`
-and `after`, and `known_since`: turns before that instant are not known; None: all are."""
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """A change of a breaker's state."""
+
+    at: datetime
+    before: str
+    after: str
 
 
-def strip(past: Past, now: datetime) -> str:
+@attrs.frozen(kw_only=True)
+class CountedError:
+    """An error that counts for a breaker."""
+
+    at: datetime
+    code: str
+    message: str
+
+
+@attrs.frozen(kw_only=True)
+class Past:
+    """What happened to a breaker in the last hour."""
+
+    turns: tuple[Turn, ...] = ()
+    """The oldest first."""
+    known_since: datetime | None = None
+    """Turns before that instant are not known; None: all are."""
+    errors: tuple[CountedError, ...] = ()
+    """The newest first."""
+
+
+def strip(state: str, past: Past, now: datetime) -> str:
     """Return a bar for each `BAR_S` seconds, the newest last: the worst state that it saw.
 
-    Bars begin at round times, so that they stand still. One that is not wholly known is `·`.
+    `state`: as it is now. Bars begin at round times, so that they stand still. One that is not
+    wholly known is `·`.
     """
     passed_s = now.timestamp() % BAR_S
     last = now - timedelta(seconds=passed_s)
     begins = [last - timedelta(seconds=BAR_S * ago) for ago in range(BARS - 1, -1, -1)]
     ends = [*begins[1:], None]
-    turns: Sequence[Mapping[str, Any]] = past["turns"]
-    states = [turns[0]["before"] if turns else past["state"], *(turn["after"] for turn in turns)]
-    instants = [None, *(turn["at"] for turn in turns), None]
+    turns = past.turns
+    states = [turns[0].before if turns else state, *(turn.after for turn in turns)]
+    instants = [None, *(turn.at for turn in turns), None]
     spans = list(zip(pairwise(instants), states, strict=True))
-    known = past["known_since"]
+    known = past.known_since
     bars = []
     for begin, end in zip(begins, ends, strict=True):
         seen = [
-            state
-            for (since, until), state in spans
+            each
+            for (since, until), each in spans
             if (until is None or until > begin) and (end is None or since is None or since < end)
         ]
         if end is None:
-            seen.append(past["state"])  # it may have been read after the turns
+            seen.append(state)  # it may have been read after the turns
         bars.append(UNKNOWN if known is not None and begin < known else _worst(seen))
     return "".join(bars)
 
 
 def openings(past: Past) -> int:
     """Return how many outages began, as far as is known: a probe that failed is none."""
-    turned = ((turn["before"], turn["after"]) for turn in past["turns"])
+    turned = ((turn.before, turn.after) for turn in past.turns)
     return sum(turn == (BreakerState.CLOSED, BreakerState.OPEN) for turn in turned)
 
 
-def is_calm(past: Past) -> bool:
+def is_calm(state: str, past: Past) -> bool:
     """It was closed all the hour, as far as is known."""
-    return past["state"] == BreakerState.CLOSED and not past["turns"]
+    return state == BreakerState.CLOSED and not past.turns
 
 
 def _worst(seen: Sequence[str]) -> str:

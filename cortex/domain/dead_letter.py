@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -54,6 +56,82 @@ _UNREADABLE: Final = "payload"
 
 
 @attrs.frozen(kw_only=True)
+class DeadLetterHead:
+    """What a letter has, and a group of them by its newest one."""
+
+    job_id: UUID
+    fingerprint: str
+    type: str
+    error_code: str | None
+    error_class: str | None
+    error_source: str | None
+    """What failed, by the name of its breaker; None: the job's own code."""
+    error_message: str
+    breaker: str | None
+    """State of that breaker; None: it never opened."""
+    agent: str | None
+    step: str | None
+    """The last one that was committed."""
+    asks_again_after: int | None
+    """So many steps stand before the model response that failed it; None: that was not why."""
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterGroup(DeadLetterHead):
+    """Letters with the same error."""
+
+    count: int
+    escalated_count: int
+    first_at: datetime
+    last_at: datetime
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetter(DeadLetterHead):
+    """A failed job."""
+
+    lineage_id: UUID
+    tenant: str
+    state: DeadLetterState = attrs.field(converter=DeadLetterState)
+    created_at: datetime
+    triaged_at: datetime | None
+    resolved_at: datetime | None
+    resolved_by: str | None
+    reason: str | None
+    retried_as: UUID | None
+    is_automatic: bool
+    """It was retried by itself."""
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterDetail(DeadLetter):
+    """All that is known of a failed job."""
+
+    payload: Any
+    attempt: int
+    worker_attempts: int
+    retry_count: int
+    max_retries: int
+    timeout_s: int | None
+    agent_version: int | None
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    waited_s: float
+    origin_id: UUID | None
+    pod: str | None
+    step_at: datetime | None
+    spent_usd: Decimal | None
+    stack: str | None
+    raw: str | None
+    trace_id: str | None
+    retried_status: str | None
+
+
+@attrs.frozen(kw_only=True)
 class FailureCause:
     """Why a job failed, and how that stands now."""
 
@@ -70,15 +148,15 @@ class FailureCause:
     """So many steps stand before the model response that failed it; None: that was not why."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "FailureCause":
-        """Return the cause of a letter, or of a group of them, as the store tells it."""
+    def of(cls, row: "DeadLetterHead") -> "FailureCause":
+        """Return the cause of a letter, or of a group of them."""
         return cls(
-            code=row["error_code"],
-            message=row["error_message"],
-            error_class=row["error_class"],
-            source=row["error_source"],
-            breaker=row["breaker"],
-            asks_again_after=row["asks_again_after"],
+            code=row.error_code,
+            message=row.error_message,
+            error_class=row.error_class,
+            source=row.error_source,
+            breaker=row.breaker,
+            asks_again_after=row.asks_again_after,
         )
 
     @property
@@ -181,7 +259,7 @@ class DryRun:
         return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
 
 
-def why_no_retry(row: Mapping[str, Any], *, from_start: bool = False) -> str:
+def why_no_retry(row: DeadLetterHead, *, from_start: bool = False) -> str:
     """Return in a word why another try could only fail; "": it may succeed.
 
     `from_start`: it would be given no steps.
@@ -192,11 +270,9 @@ def why_no_retry(row: Mapping[str, Any], *, from_start: bool = False) -> str:
     return DIVERGED if cause.code == DIVERGED and not from_start else ""
 
 
-def retries_of(
-    rows: Sequence[Mapping[str, Any]], *, has_more: bool, from_start: bool = False
-) -> DryRun:
+def retries_of(rows: Sequence[DeadLetter], *, has_more: bool, from_start: bool = False) -> DryRun:
     """Return which of these letters a retry may help."""
-    whys = [(row["job_id"], why_no_retry(row, from_start=from_start)) for row in rows]
+    whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
     return DryRun(
         job_ids=tuple(job_id for job_id, why in whys if not why),
         left_out=Counter(why for _, why in whys if why),

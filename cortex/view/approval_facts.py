@@ -1,17 +1,16 @@
-"""All that a person must see of a request before deciding on it: the same on every surface.
+"""Everything a person must see of a request before deciding on it, identical on every surface.
 
-Takes a request as `store.approvals.show` gives it. All text in the facts is harmless to show, and
-nothing of the arguments is left out.
+Takes a request as `store.approvals.show` returns it. All text in the facts is safe to display, and
+no argument is left out.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
 from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
@@ -25,7 +24,7 @@ from cortex.view.approvals import (
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
 
 LAST_DIGITS: Final = 4
-"""Of the id: typed by whoever agrees to something dangerous."""
+"""Characters of the id that a person types to approve something dangerous."""
 DENY_REASONS: Final = (
     "wrong amount or recipient",
     "not needed any more",
@@ -33,7 +32,7 @@ DENY_REASONS: Final = (
     "the arguments look wrong or forged",
     "ask me before you try this again",
 )
-"""Canned ones, for who has no time for words."""
+"""Ready-made reasons for denying a request."""
 
 RISK_WORDS: Final = {
     Risk.LOW: "low risk",
@@ -45,7 +44,7 @@ RISK_WORDS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """One person who agreed."""
+    """One person's approval."""
 
     person: str
     at: datetime
@@ -53,24 +52,24 @@ class Vote:
     reason: str
     was_edited: bool
     counts: bool
-    """It is for the arguments as they stand."""
+    """Whether the vote is for the arguments as they stand now."""
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What decides about a request."""
+    """The facts that a decision is based on."""
 
     id: UUID
     status: ApprovalStatus
-    """EXPIRED from the instant on that nobody can decide it any more."""
+    """EXPIRED as soon as the request can no longer be decided."""
     title: str
     call: str
-    """With its arguments on one line, as far as there is room: amounts and recipients first."""
+    """The call with its arguments on one line, shortened to fit: amounts and recipients first."""
     is_call: bool
-    """Of a tool; else it is a gate in the job's own code."""
+    """True for a tool call; false for a gate in the job's own code."""
     risk: Risk
     effect: str
-    """What happens outside; empty if nobody said."""
+    """The external effect; empty if the tool declares none."""
     undo: str
     agent: str
     """With its version; empty for a job without an agent."""
@@ -80,23 +79,23 @@ class Facts:
     step: str
     submitted_by: str
     so_far: str
-    """What its job has done and cost."""
+    """Progress and cost of the job so far."""
     policy: str
     said: str
-    """By the model, lines kept: nobody is to decide by it."""
+    """The model's text, line breaks kept. It is not a basis for the decision."""
     rows: tuple[ArgumentRow, ...]
     canonical: str
-    """The arguments in one piece, as they run."""
+    """The exact arguments as canonical JSON."""
     digest: str
     version: int
     changes: tuple[ArgumentChange, ...]
-    """From what was asked to what stands."""
+    """Differences between the requested and the current arguments."""
     edited_by: str
     is_editable: bool
     needs_last_digits: bool
-    """Who agrees types the end of the id."""
+    """Whether an approver must type the end of the id."""
     needs_sign_in: bool
-    """A link alone does not tell well enough who decides, or that two are not one."""
+    """Whether an approver must sign in: a link does not prove who decides."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -109,22 +108,20 @@ class Facts:
 
     @property
     def is_open(self) -> bool:
-        """It can still be decided."""
         return self.status is ApprovalStatus.PENDING
 
     @property
     def last_digits(self) -> str:
-        """The end of its id, as people type it."""
         return last_digits(self.id)
 
     @property
     def hidden_count(self) -> int:
-        """Characters in the arguments that nobody would see."""
+        """Number of invisible characters in the arguments."""
         return sum(row.hidden_count for row in self.rows)
 
     @property
     def votes_words(self) -> str:
-        """Who still has to agree; empty where one person is enough."""
+        """Describe how many approvals are missing; empty where one person is enough."""
         if self.people == 1:
             return ""
         missing = self.people - self.agreed
@@ -137,8 +134,8 @@ class Facts:
         return any(vote.counts and vote.person.lower() == name for vote in self.votes)
 
 
-def is_open(approval: Mapping[str, Any]) -> bool:
-    """Whether it can still be decided."""
+def is_open(approval: Approval) -> bool:
+    """Whether the request can still be decided."""
     return _status(approval) is ApprovalStatus.PENDING
 
 
@@ -147,59 +144,58 @@ def last_digits(approval_id: UUID) -> str:
     return approval_id.hex[-LAST_DIGITS:]
 
 
-def needs_last_digits(approval: Mapping[str, Any]) -> bool:
-    """Whether who agrees types the end of the id."""
-    return Risk(approval["risk"]).rank >= Risk.HIGH.rank
+def needs_last_digits(approval: Approval) -> bool:
+    """Whether an approver must type the end of the id."""
+    return Risk(approval.risk).rank >= Risk.HIGH.rank
 
 
-def needs_sign_in(approval: Mapping[str, Any]) -> bool:
-    """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
-    return Risk(approval["risk"]).needs_sign_in or approval["people"] > 1
+def needs_sign_in(approval: Approval) -> bool:
+    """Whether approval needs a sign-in: a link does not prove who decides."""
+    return Risk(approval.risk).needs_sign_in or approval.people > 1
 
 
-def facts_of(approval: Mapping[str, Any]) -> Facts:
-    """Return the facts of a request."""
+def facts_of(approval: Approval) -> Facts:
     return Facts(
-        id=approval["id"],
+        id=approval.id,
         status=_status(approval),
         title=what(approval),
-        call=call_of(approval, approval["arguments"]),
-        is_call=approval["tool"] is not None,
-        risk=Risk(approval["risk"]),
-        effect=_shown(approval["effect"]),
-        undo=REVERSIBLE[approval["reversible"]],
+        call=call_of(approval, approval.arguments),
+        is_call=approval.tool is not None,
+        risk=Risk(approval.risk),
+        effect=_shown(approval.effect),
+        undo=REVERSIBLE[approval.reversible],
         agent=_agent(approval),
-        job_id=approval["job_id"],
-        job_type=_safe(approval["job_type"]),
-        job_status=approval["job_status"] or "",
-        step=safe(approval["key"]),
-        submitted_by=_safe(approval["requested_by"]),
+        job_id=approval.job_id,
+        job_type=_safe(approval.job_type),
+        job_status=approval.job_status or "",
+        step=safe(approval.key),
+        submitted_by=_safe(approval.requested_by),
         so_far=_so_far(approval),
-        policy=_shown(approval["policy"]),
-        said=_shown(approval["said"], newline="\n"),
-        rows=tuple(argument_rows(approval["arguments"])),
-        canonical=safe(approval["arguments_text"]),
-        digest=approval["digest"].hex(),
-        version=approval["version"],
-        changes=tuple(changes(approval["asked"], approval["arguments"])),
-        edited_by=_safe(approval["edited_by"]),
-        is_editable=approval["schema"] is not None,
+        policy=_shown(approval.policy),
+        said=_shown(approval.said, newline="\n"),
+        rows=tuple(argument_rows(approval.arguments)),
+        canonical=safe(approval.arguments_text),
+        digest=approval.digest.hex(),
+        version=approval.version,
+        changes=tuple(changes(approval.asked, approval.arguments)),
+        edited_by=_safe(approval.edited_by),
+        is_editable=approval.schema is not None,
         needs_last_digits=needs_last_digits(approval),
         needs_sign_in=needs_sign_in(approval),
-        people=approval["people"],
-        agreed=approval["agreed"],
-        votes=tuple(_vote(vote, approval) for vote in approval["votes"]),
+        people=approval.people,
+        agreed=approval.agreed,
+        votes=tuple(_vote(vote, approval) for vote in approval.votes),
         if_approved=safe(if_approved(approval)),
         if_denied=safe(if_denied(approval)),
         if_expired=safe(if_expired(approval)),
-        created_at=approval["created_at"],
-        expires_at=approval["expires_at"],
+        created_at=approval.created_at,
+        expires_at=approval.expires_at,
         left_s=max(0.0, _left_s(approval)),
     )
 
 
 def countdown(seconds: float) -> str:
-    """Return how much time is left, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
+    """Return the remaining time, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
     whole = max(0, int(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -211,37 +207,37 @@ def countdown(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def _status(approval: Mapping[str, Any]) -> ApprovalStatus:
-    status = ApprovalStatus(approval["status"])
+def _status(approval: Approval) -> ApprovalStatus:
+    status = ApprovalStatus(approval.status)
     is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
     return ApprovalStatus.EXPIRED if is_over else status
 
 
-def _left_s(approval: Mapping[str, Any]) -> float:
-    return float((approval["expires_at"] - approval["now"]).total_seconds())
+def _left_s(approval: Approval) -> float:
+    return float((approval.expires_at - approval.now).total_seconds())
 
 
-def _agent(approval: Mapping[str, Any]) -> str:
-    return safe(f"{approval['agent']} v{approval['agent_version']}") if approval["agent"] else ""
+def _agent(approval: Approval) -> str:
+    return safe(f"{approval.agent} v{approval.agent_version}") if approval.agent else ""
 
 
-def _so_far(approval: Mapping[str, Any]) -> str:
-    head = approval["job_head"] or {}
+def _so_far(approval: Approval) -> str:
+    head = approval.job_head or {}
     steps = head.get("seq", 0)
     usd = float(head.get("cost_usd", 0))
-    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
+    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- smaller sums are shown to a hundredth of a cent
     cost = f", ${usd:,.{digits}f}" if usd else ""
     return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
 
 
-def _vote(vote: Mapping[str, Any], approval: Mapping[str, Any]) -> Vote:
+def _vote(vote: ApprovalVote, approval: Approval) -> Vote:
     return Vote(
-        person=safe(vote["person"]),
-        at=datetime.fromisoformat(vote["at"]),
-        channel=safe(vote["channel"]),
-        reason=_shown(vote["reason"]),
-        was_edited=vote["edited"],
-        counts=vote["digest"] == approval["digest"].hex(),
+        person=safe(vote.person),
+        at=vote.at,
+        channel=safe(vote.channel),
+        reason=_shown(vote.reason),
+        was_edited=vote.edited,
+        counts=vote.digest == approval.digest.hex(),
     )
 
 
@@ -254,5 +250,5 @@ def _safe(text: str | None) -> str:
 
 
 def _shown(text: str | None, *, newline: str = " ") -> str:
-    """Return text that somebody wrote: its blanks push nothing out of sight."""
+    """Return untrusted text with runs of blanks marked, so that they push nothing out of sight."""
     return safe(with_marked_blanks(text or ""), newline=newline)

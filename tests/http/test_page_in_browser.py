@@ -88,7 +88,7 @@ def test_without_scripts_a_link_leads_to_a_decision(
     with page.loading():
         page.click("button.deny")
     assert "Denied by Bo Li (unverified)" in page.text
-    assert row_of(askers.call, request)["reason"] == "looks wrong"
+    assert row_of(askers.call, request).reason == "looks wrong"
 
 
 def test_without_scripts_an_edit_is_seen_and_then_approved(
@@ -106,7 +106,7 @@ def test_without_scripts_an_edit_is_seen_and_then_approved(
     with page.loading():
         page.click("button.approve")
     assert "Approved by ana" in page.text
-    assert row_of(askers.call, request)["arguments"]["amount"] == 9
+    assert row_of(askers.call, request).arguments["amount"] == 9
 
 
 def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
@@ -234,7 +234,7 @@ def test_nothing_is_focused_and_the_way_by_key_ends_with_deny_and_approve(
 # --- time
 
 
-def test_the_time_left_ticks_and_is_told_each_minute(
+def test_the_time_left_ticks_and_is_documented_each_minute(
     browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked(expires_s=63.0)

@@ -11,23 +11,22 @@ while True:
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, assert_never
-
-import attrs
+from typing import Final, assert_never
 
 from cortex.cli.jobs.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import exact, money, since_s, span, tokens
 from cortex.domain.safe import safe
+from cortex.store.jobs import FollowedJob
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
     ended_sign,
-    move_told,
+    move_text,
     progress,
     remark,
-    retry_told,
+    retry_text,
     state_of,
     state_shown,
 )
@@ -54,21 +53,22 @@ class FactPrinter:
             self._terminal.write(self.line(fact))
         self._terminal.flush()
 
-    def print_ending(self, job: dict[str, Any]) -> None:
+    def print_ending(self, job: FollowedJob) -> None:
         """Print how a job ended: in place of its last fact, with what it took and gave."""
         state = state_of(job)
-        took_s = (job["finished_at"] - (job["started_at"] or job["created_at"])).total_seconds()
-        gave = remark(job) if job["result"] is None else exact(job["result"])
-        told = safe(" · ".join(filter(None, (span(took_s), progress(job["checkpoint"]), gave))))
+        ended_at = job.finished_at or job.now
+        took_s = (ended_at - (job.started_at or job.created_at)).total_seconds()
+        gave = remark(job) if job.result is None else exact(job.result)
+        told = safe(" · ".join(filter(None, (span(took_s), progress(job.checkpoint), gave))))
         if self._terminal.is_tty:
             told = fit(told, self._terminal.width - LEAD_CELLS)
-        self._terminal.write(self._line(job["finished_at"], str(state), state.style, told))
+        self._terminal.write(self._line(ended_at, str(state), state.style, told))
         self._terminal.flush()
 
-    def print_why(self, job: dict[str, Any], brief: str) -> None:
+    def print_why(self, job: FollowedJob, brief: str) -> None:
         """Print what keeps a job from running, where no line tells it that is rewritten."""
         state = state_of(job)
-        self._terminal.write(self._line(job["now"], str(state), state.style, safe(brief)))
+        self._terminal.write(self._line(job.now, str(state), state.style, safe(brief)))
         self._terminal.flush()
 
     def line(self, fact: Fact) -> str:
@@ -84,23 +84,23 @@ class FactPrinter:
         match fact:
             case Moved():
                 state = state_shown(fact.new, fact.metadata.get("waiting_on"))
-                return str(state), state.style, safe(self._move_told(fact))
+                return str(state), state.style, safe(self._move_text(fact))
             case Claimed():
                 told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{told} goes on")
             case StepCommitted():
-                return f"+ step {fact.seq}", "", self._step_told(fact)
+                return f"+ step {fact.seq}", "", self._step_text(fact)
             case AttemptEnded():
-                sign = ended_sign(attrs.asdict(fact))
-                return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
+                sign = ended_sign(fact)
+                return f"{sign.text} attempt", sign.style, safe(_ending_text(fact))
             case _:
                 assert_never(fact)
 
-    def _move_told(self, fact: Moved) -> str:
+    def _move_text(self, fact: Moved) -> str:
         told = []
         if fact.new is JobStatus.RUNNING:
             told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-        if waits := move_told(fact.metadata, self._terminal.clock):
+        if waits := move_text(fact.metadata, self._terminal.clock):
             told.append(waits)
         if fact.new is JobStatus.FAILED:
             told.append(str(fact.metadata.get("error")))
@@ -109,7 +109,7 @@ class FactPrinter:
             told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
         return " · ".join(told)
 
-    def _step_told(self, fact: StepCommitted) -> str:
+    def _step_text(self, fact: StepCommitted) -> str:
         cells = self._name_cells()
         name = pad(fit(safe(fact.key), cells), cells)
         figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
@@ -127,30 +127,22 @@ class FactPrinter:
         return max(NAME_CELLS_MIN, min(NAME_CELLS, self._terminal.width - taken))
 
 
-def status_line(job: dict[str, Any], terminal: Terminal) -> str:
+def status_line(job: FollowedJob, terminal: Terminal) -> str:
     """Return what the job does now, in one line that fits the terminal."""
     state = state_of(job)
-    since = job["started_at"] or job["created_at"]
-    told = [span(since_s(job, since)), progress(job["checkpoint"])]
-    if job["pod"]:
-        told.append(f"attempt {job['attempt']} on {job['pod']}")
+    since = job.started_at or job.created_at
+    told = [span(since_s(job, since)), progress(job.checkpoint)]
+    if job.pod:
+        told.append(f"attempt {job.attempt} on {job.pod}")
     told.append(remark(job))
     text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
     return f"{terminal.paint(str(state), state.style)} {text}"
 
 
-def _ending_told(fact: AttemptEnded) -> str:
+def _ending_text(fact: AttemptEnded) -> str:
     told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
     told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:
         told += f": {fact.error}"
-    again = retry_told(
-        {
-            "outcome": fact.outcome,
-            "error_source": fact.error_source,
-            "ended_at": fact.at,
-            "due_at": fact.due_at,
-            "retry_count": fact.retry_count,
-        }
-    )
+    again = retry_text(fact)
     return f"{told} · {again}" if again else told

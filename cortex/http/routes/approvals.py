@@ -60,7 +60,7 @@ async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) 
         rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
     else:
         rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
-    shown = [record(ApprovalRow, row, digest=row["digest"].hex()) for row in rows[: query.limit]]
+    shown = [record(ApprovalRow, row, digest=row.digest.hex()) for row in rows[: query.limit]]
     more = len(rows) > query.limit
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
@@ -71,10 +71,10 @@ async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response
     shown = record(
         Approval,
         row,
-        digest=row["digest"].hex(),
+        digest=row.digest.hex(),
         # As they stand in the record: a number keeps its digits, whatever reads it.
-        arguments=orjson.Fragment(row["arguments_text"]),
-        asked=orjson.Fragment(row["asked_text"]),
+        arguments=orjson.Fragment(row.arguments_text),
+        asked=orjson.Fragment(row.asked_text),
         if_approved=if_approved(row),
         if_denied=if_denied(row),
         if_expired=if_expired(row),
@@ -131,9 +131,9 @@ async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Resp
             deciding.verdict(
                 each,
                 Wish(
-                    approval_id=each["id"],
+                    approval_id=each.id,
                     is_approved=is_approved,
-                    seen=seen[each["id"]],
+                    seen=seen[each.id],
                     reason=body.reason,
                 ),
                 person,
@@ -168,7 +168,7 @@ async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response
         path=path,
         url=base_url(asked.request) + path,
         needs_sign_in=needs_sign_in(row),
-        expires_at=row["expires_at"],
+        expires_at=row.expires_at,
     )
     return answer(made, status=201)
 

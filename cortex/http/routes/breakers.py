@@ -1,6 +1,6 @@
 """`/v1/breakers`: what failed lately, and what people let be called."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from cortex.domain.breaker import (
     HOLD_MIN_S,
     NAME_MAX,
     BreakerState,
+    Past,
     policy_of,
 )
 from cortex.domain.errors import UsageError
@@ -145,12 +146,14 @@ async def _told(api: Api, **which: Any) -> BreakerList:
     return BreakerList(breakers=[_row(row) for row in rows])
 
 
-def _row(row: Mapping[str, Any]) -> BreakerRow:
+def _row(row: store.BreakerRow) -> BreakerRow:
+    past = row.past or Past()
     return record(
         BreakerRow,
         row,
-        turns=[record(BreakerTurn, turn) for turn in row["turns"]],
-        errors=[record(BreakerError, error) for error in row["errors"]],
+        turns=[record(BreakerTurn, turn) for turn in past.turns],
+        known_since=past.known_since,
+        errors=[record(BreakerError, error) for error in past.errors],
     )
 
 

@@ -10,32 +10,30 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
+from cortex.domain.approval import Approval
+from cortex.domain.breaker import Past
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import InboxRow, Vote, VoteResult
+from cortex.store.breakers import BreakerRow, FreezeState
+from cortex.store.dead_letters import NewestLetters
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
+from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
-from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
-from cortex_tui.model.inbox import InboxRow
 
-JobRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
-LetterRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.bulk_operations.page` without its `now`."""
-EffectRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
-BreakerRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
+"""A row of `cortex.store.bulk_operations`, of `page` without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -111,20 +109,18 @@ class Listening(Protocol):
 class JobBackend(Protocol):
     """One job."""
 
-    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
         """Return a job, and as its `steps` those after a number, or the newest; see `job_view`.
 
         Its `head` is the head of the screen.
         """
         ...
 
-    async def steps_before(
-        self, job_id: UUID, *, before: int, limit: int
-    ) -> Sequence[Mapping[str, Any]]:
+    async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         """Return the steps just before a number, in order."""
         ...
 
-    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+    async def detail(self, job_id: UUID, key: str) -> StepDetail:
         """Return a step in full, by its key; see `job_view`."""
         ...
 
@@ -167,7 +163,7 @@ class ApprovalsBackend(Protocol):
         """
         ...
 
-    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         """Read requests in full, in no order."""
         ...
 
@@ -219,7 +215,7 @@ class BreakersBackend(Protocol):
         """Read them, those that are not closed first."""
         ...
 
-    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    async def past(self, names: Sequence[str]) -> Mapping[str, Past]:
         """Read what happened to some lately, by name; see `cortex.store.breakers`."""
         ...
 
@@ -246,7 +242,7 @@ class EffectsBackend(Protocol):
         """Read the newest of the others."""
         ...
 
-    async def show(self, effect_id: UUID) -> EffectRow:
+    async def show(self, effect_id: UUID) -> EffectDetail:
         """Return one effect in full."""
         ...
 
@@ -257,7 +253,7 @@ class EffectsBackend(Protocol):
         """
         ...
 
-    async def frozen(self) -> Mapping[str, Any]:
+    async def frozen(self) -> FreezeState:
         """Return whether effects are frozen, by whom, and how many jobs wait for that."""
         ...
 
@@ -285,11 +281,11 @@ class EffectsBackend(Protocol):
 class DeadLettersBackend(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
-    async def errors(self) -> Sequence[LetterRow]:
+    async def errors(self) -> Sequence[DeadLetterGroup]:
         """Read the errors of the newest ones, the one that came last first."""
         ...
 
-    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
+    async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         """Read the newest ones of an error, so many at most."""
         ...
 
@@ -297,7 +293,7 @@ class DeadLettersBackend(Protocol):
         """Return the jobs of an error's letters, the oldest first."""
         ...
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[LetterRow]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         """Read the letters of jobs."""
         ...
 
@@ -322,7 +318,7 @@ class DeadLettersBackend(Protocol):
         """Read the acts, those under way first, then the newest."""
         ...
 
-    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+    async def failures(self, act_id: int) -> Sequence[ActRow]:
         """Read the letters that an act could not settle."""
         ...
 
@@ -342,8 +338,8 @@ class PulseBackend(Protocol):
         """Read the last quarter of an hour: dearer than the others."""
         ...
 
-    async def troubles(self) -> Sequence[Trouble]:
-        """Read what somebody should know of."""
+    async def attention(self) -> Attention:
+        """Read what needs somebody, and what fails."""
         ...
 
 
