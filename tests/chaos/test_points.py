@@ -177,7 +177,7 @@ def test_a_job_that_does_not_survive_is_told_where_and_why(
     broken = {each.point for each in survival.outcomes if each.wrong}
     assert broken == {"after_step", "before_finish"}, "where its step is in the record"
     text = "\n".join(own_job.lines(survival))
-    assert "killed at after_step:1: its replay asked for something else than before" in text
+    assert "killed at after_step:1: its replay diverged" in text
     times = len(survival.outcomes)  # also at claims that found nothing to take
     assert text.endswith(f"drawing, 1 steps, killed {times} times: does not survive")
     with pytest.raises(own_job.UndisturbedError, match="has no job type 'no_such'"):
