@@ -1,7 +1,7 @@
-"""All that a person must see of a request before deciding on it: the same on every surface.
+"""Everything a person must see of a request before deciding on it, identical on every surface.
 
-Takes a request as `store.approvals.show` gives it. All text in the facts is harmless to show, and
-nothing of the arguments is left out.
+Takes a request as `store.approvals.show` returns it. All text in the facts is safe to display, and
+no argument is left out.
 """
 
 from datetime import datetime
@@ -24,6 +24,7 @@ from cortex.view.approvals import (
     what,
 )
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
+from cortex.view.steps import step_label
 
 DENY_REASONS: Final = (
     "wrong amount or recipient",
@@ -32,7 +33,7 @@ DENY_REASONS: Final = (
     "the arguments look wrong or forged",
     "ask me before you try this again",
 )
-"""Canned ones, for who has no time for words."""
+"""Ready-made reasons for denying a request."""
 
 RISK_WORDS: Final = {
     Risk.LOW: "low risk",
@@ -44,7 +45,7 @@ RISK_WORDS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """One person who agreed."""
+    """One person's approval."""
 
     person: str
     at: datetime
@@ -52,24 +53,24 @@ class Vote:
     reason: str
     was_edited: bool
     counts: bool
-    """It is for the arguments as they stand."""
+    """Whether the vote is for the arguments as they stand now."""
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What decides about a request."""
+    """The facts that a decision is based on."""
 
     id: UUID
     status: ApprovalStatus
-    """EXPIRED from the instant on that nobody can decide it any more."""
+    """EXPIRED as soon as the request can no longer be decided."""
     title: str
     call: str
-    """With its arguments on one line, as far as there is room: amounts and recipients first."""
+    """The call with its arguments on one line, shortened to fit: amounts and recipients first."""
     is_call: bool
-    """Of a tool; else it is a gate in the job's own code."""
+    """True for a tool call; false for a gate in the job's own code."""
     risk: Risk
     effect: str
-    """What happens outside; empty if nobody said."""
+    """The external effect; empty if the tool declares none."""
     undo: str
     agent: str
     """With its version; empty for a job without an agent."""
@@ -79,23 +80,23 @@ class Facts:
     step: str
     submitted_by: str
     so_far: str
-    """What its job has done and cost."""
+    """Progress and cost of the job so far."""
     policy: str
     said: str
-    """By the model, lines kept: nobody is to decide by it."""
+    """The model's text, line breaks kept. It is not a basis for the decision."""
     rows: tuple[ArgumentRow, ...]
     canonical: str
-    """The arguments in one piece, as they run."""
+    """The exact arguments as canonical JSON."""
     digest: str
     version: int
     changes: tuple[ArgumentChange, ...]
-    """From what was asked to what stands."""
+    """Differences between the requested and the current arguments."""
     edited_by: str
     is_editable: bool
     needs_last_digits: bool
-    """Who agrees types the end of the id."""
+    """Whether an approver must type the end of the id."""
     why_sign_in: str | None
-    """Why a link alone does not show well enough who decides; None: it does."""
+    """Why an approver must sign in: a link does not prove who decides; None: it is enough."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -108,22 +109,20 @@ class Facts:
 
     @property
     def is_open(self) -> bool:
-        """It can still be decided."""
         return self.status is ApprovalStatus.PENDING
 
     @property
     def last_digits(self) -> str:
-        """The end of its id, as people type it."""
         return last_digits(self.id)
 
     @property
     def hidden_count(self) -> int:
-        """Characters in the arguments that nobody would see."""
+        """Number of invisible characters in the arguments."""
         return sum(row.hidden_count for row in self.rows)
 
     @property
     def votes_words(self) -> str:
-        """Who still has to agree; empty where one person is enough."""
+        """Describe how many approvals are missing; empty where one person is enough."""
         if self.people == 1:
             return ""
         missing = self.people - self.agreed
@@ -137,7 +136,6 @@ class Facts:
 
 
 def facts_of(approval: Approval) -> Facts:
-    """Return the facts of a request."""
     return Facts(
         id=approval.id,
         status=approval.status_at(approval.now),
@@ -151,7 +149,7 @@ def facts_of(approval: Approval) -> Facts:
         job_id=approval.job_id,
         job_type=_safe(approval.job_type),
         job_status=approval.job_status or "",
-        step=safe(approval.key),
+        step=safe(step_label(approval.key)),
         submitted_by=_safe(approval.requested_by),
         so_far=_so_far(approval),
         policy=_shown(approval.policy),
@@ -178,7 +176,7 @@ def facts_of(approval: Approval) -> Facts:
 
 
 def countdown(seconds: float) -> str:
-    """Return how much time is left, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
+    """Return the remaining time, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
     whole = max(0, int(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -198,7 +196,7 @@ def _so_far(approval: Approval) -> str:
     head = approval.job_head or {}
     steps = head.get("seq", 0)
     usd = float(head.get("cost_usd", 0))
-    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
+    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- smaller sums are shown to a hundredth of a cent
     cost = f", ${usd:,.{digits}f}" if usd else ""
     return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
 
@@ -223,5 +221,5 @@ def _safe(text: str | None) -> str:
 
 
 def _shown(text: str | None, *, newline: str = " ") -> str:
-    """Return text that somebody wrote: its blanks push nothing out of sight."""
+    """Return untrusted text with runs of blanks marked, so that they push nothing out of sight."""
     return safe(with_marked_blanks(text or ""), newline=newline)

@@ -1,4 +1,4 @@
-"""The steps of a job on a time axis: one line a step, with what it took and cost, not painted."""
+"""The steps of a job on a time axis: one unpainted line per step, with its duration and cost."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -13,6 +13,7 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import OUTCOMES, ended_sign
+from cortex.view.steps import step_label
 
 DECIDER_MAX: Final = 20
 WAITS: Final = "waits for people"
@@ -24,25 +25,26 @@ _TICKS_S: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
 )
-_STYLES: Final = {
-    "model": "run",
-    "tool": "retry",
-    "step": "done",
-    "effect": "retry",
-    "approval": "appr",
+STYLES: Final = {
+    StepKind.MODEL: "run",
+    StepKind.TOOL: "accent",
+    StepKind.STEP: "done",
+    StepKind.EFFECT: "accent",
+    StepKind.APPROVAL: "appr",
 }
+"""The colour of a bar, here and in the terminal UI."""
 
 
 @attrs.frozen
 class Axis:
-    """Seconds since `start` on so many cells."""
+    """A time axis that starts at `start` and is `cells` wide."""
 
     start: datetime
     length_s: float
     cells: int
 
     def at(self, instant: datetime) -> float:
-        """Return the place of an instant in cells, from 0 to `cells`."""
+        """Return the position of an instant in cells, from 0 to `cells`."""
         share = (instant - self.start).total_seconds() / self.length_s
         return min(max(share, 0.0), 1.0) * self.cells
 
@@ -72,7 +74,7 @@ class Axis:
 
 @attrs.frozen
 class StepLine:
-    """One line: what stands left of its bar, the bar, and what stands right of it."""
+    """One line: the text left of the bar, the bar, and the text right of it."""
 
     number: str
     name: str
@@ -82,7 +84,7 @@ class StepLine:
 
 
 class StepLines:
-    """What the waterfall shows, before it is known how wide."""
+    """The content of the waterfall, independent of its width."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class StepLines:
         attempts: Sequence[EndedAttempt],
         approvals: Sequence[ApprovalRow],
     ) -> None:
-        """Of a job that has started."""
+        """Requires a job that has started."""
         self._job = job
         self._steps = steps
         self._asked = {each.key: each for each in approvals}
@@ -105,21 +107,21 @@ class StepLines:
 
     @property
     def names(self) -> list[str]:
-        """What stands at the left of the bars."""
+        """Return the texts left of the bars."""
         return [
-            *(safe(step.key) for step in self._steps),
+            *(safe(step_label(step.key)) for step in self._steps),
             *(f"attempt {each.attempt} ended" for each in self._attempts),
-            *(safe(each.key) for each in self._open),
+            *(safe(step_label(each.key)) for each in self._open),
         ]
 
     @property
     def figures(self) -> list[tuple[str, str, str]]:
-        """What stands at the right of the bars, with the heads."""
+        """Return the texts right of the bars, with their headings."""
         waits = [("", WAITS, "")] if self._open else []
         return [("took", "tokens", "cost"), *waits, *(self._figures(step) for step in self._steps)]
 
     def drawn(self, axis: Axis) -> Iterator[StepLine]:
-        """Yield steps and the ends of attempts in the order of time, then what runs now."""
+        """Yield steps and ends of attempts in order of time, then what runs now."""
         events = [
             *((step.finished_at, self._step(step, axis)) for step in self._steps),
             *((each.ended_at, _ended(each, axis)) for each in self._attempts),
@@ -132,37 +134,38 @@ class StepLines:
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
             yield StepLine("", "running", bar, "run", (took, "", ""))
-        for asked in self._open:
+        for request in self._open:
             now = self._job.now
-            bar = axis.bar(asked.created_at, now).replace("█", "░")
-            took = span((now - asked.created_at).total_seconds())
-            yield StepLine("", safe(asked.key), bar, "appr", (took, WAITS, ""))
+            bar = axis.bar(request.created_at, now).replace("█", "░")
+            took = span((now - request.created_at).total_seconds())
+            yield StepLine("", safe(step_label(request.key)), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: StepRow, axis: Axis) -> StepLine:
         bar = axis.bar(step.started_at, step.finished_at)
-        style = _STYLES.get(step.kind, "")
+        style = STYLES[StepKind(step.kind)]
         if decided := self._decided(step):
             bar = axis.bar(decided[0].created_at, decided[1]).replace("█", "░")
-        return StepLine(str(step.seq), safe(step.key), bar, style, self._figures(step))
+        name = safe(step_label(step.key))
+        return StepLine(str(step.seq), name, bar, style, self._figures(step))
 
     def _decided(self, step: StepRow) -> tuple[ApprovalRow, datetime] | None:
         """Return the decision that a step is, and when it was made."""
-        asked = self._asked.get(step.key) if step.kind == StepKind.APPROVAL else None
-        if asked is None or asked.decided_at is None:
+        request = self._asked.get(step.key) if step.kind == StepKind.APPROVAL else None
+        if request is None or request.decided_at is None:
             return None
-        return asked, asked.decided_at
+        return request, request.decided_at
 
     def _figures(self, step: StepRow) -> tuple[str, str, str]:
-        """Return what a step took; of a decision how long it was waited for, and who made it."""
+        """Return duration and cost of a step; for a decision, how long it took and who made it."""
         decided = self._decided(step)
         if decided is None:
             return _figures(step)
-        asked, at = decided
-        waited_s = (at - asked.created_at).total_seconds()
+        request, at = decided
+        waited_s = (at - request.created_at).total_seconds()
         words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
-        said = words.get(asked.status, asked.status.lower())
-        told = f"{said} by {asked.decided_by}" if asked.decided_by else said
-        return span(waited_s), fit(safe(told), DECIDER_MAX), ""
+        answer = words.get(request.status, request.status.lower())
+        text = f"{answer} by {request.decided_by}" if request.decided_by else answer
+        return span(waited_s), fit(safe(text), DECIDER_MAX), ""
 
 
 def _ended(attempt: EndedAttempt, axis: Axis) -> StepLine:

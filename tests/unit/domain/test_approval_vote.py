@@ -103,14 +103,15 @@ def test_the_end_of_the_id_is_typed_for_what_is_dangerous(risk: str) -> None:
             counted(row, confirm=typed)
         assert caught.value.field == "confirm"
     for typed in ("ab12", " AB12 ", "…ab12", last_digits(ID)):
-        assert counted(row, confirm=typed)
-    assert counted(row, is_approved=False, reason="no"), "a denial is never dangerous"
+        assert counted(row, confirm=typed).is_approved
+    denial = counted(row, is_approved=False, reason="no")
+    assert not denial.is_approved, "a denial is never dangerous"
 
 
 @pytest.mark.parametrize("risk", ["LOW", "MED"])
 def test_a_wrong_end_of_the_id_is_refused_for_any_risk(risk: str) -> None:
     row = a_row(risk=Risk(risk))
-    assert counted(row)
+    assert counted(row).is_approved
     with pytest.raises(VoteError, match="is not the end"):
         counted(row, confirm="0000")
 
@@ -142,7 +143,7 @@ def test_a_vote_counts_for_what_was_seen_only(seen: dict[str, Any], *, is_approv
     row = a_row(risk=Risk.HIGH)
     with pytest.raises(ConflictError, match="have changed since they were shown"):
         counted(row, is_approved=is_approved, reason="x", **seen)
-    assert counted(row, version=row.version, confirm="ab12")
+    assert counted(row, version=row.version, confirm="ab12").is_approved
 
 
 def test_an_edit_is_checked_and_made_canonical() -> None:

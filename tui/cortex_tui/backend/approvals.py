@@ -17,7 +17,7 @@ CHANNEL: Final = "tui"
 
 
 class StoreApprovals:
-    """The inbox, on a database."""
+    """The inbox, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -76,7 +76,7 @@ def _over_briefly(row: ApprovalHead, now: datetime) -> str | None:
 
 
 def ended_briefly(row: ApprovalHead) -> str:
-    """Return how it was decided, by whom, when and where: `denied by li, 12:29:51Z, page`."""
+    """Return how, by whom, when and where it was decided: `denied by li, 12:29:51Z, page`."""
     parts = [
         f"{row.status.lower()} by {row.decided_by}",
         "" if row.decided_at is None else day_time(row.decided_at),
