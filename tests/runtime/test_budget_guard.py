@@ -157,7 +157,7 @@ async def test_a_model_without_a_price_is_refused_where_money_counts(bench: Benc
     await limit(bench, DAY, "100")
     with pytest.raises(RejectedError, match="the price of model 'scripted' is not known") as found:
         await reserve(purse, claim, None)
-    assert "give the price of 'scripted'" in str(found.value.hint)
+    assert "set the price of 'scripted'" in str(found.value.hint)
 
 
 async def test_a_stale_attempt_makes_no_call(bench: Bench) -> None:

@@ -152,8 +152,8 @@ async def test_an_outage_later_on_is_waited_out(newsroom: Newsroom) -> None:
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
         newsroom.port.is_down = True
-        looks = newsroom.looks
-        await eventually_async(lambda: newsroom.looks > looks, what="it tries")
+        looks = newsroom.poller
+        await eventually_async(lambda: newsroom.poller > looks, what="it tries")
         await newsroom.finish(claim)
         newsroom.port.is_down = False
         assert names(await until_over(feed)) == ["PENDING", "RUNNING", "COMPLETED"]
@@ -186,19 +186,19 @@ async def test_many_followers_share_few_statements(newsroom: Newsroom) -> None:
         assert len(claims) == CROWD
         for feed in feeds:
             assert names(await until(feed, count=2)) == ["PENDING", "RUNNING"]
-    assert newsroom.looks < 5 * (trio.current_time() - began) + 2
-    looks = newsroom.looks
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
+    assert newsroom.poller < 5 * (trio.current_time() - began) + 2
+    looks = newsroom.poller
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
     for _ in range(50):
         await newsroom.bench.port(jobs.counts, [])
-    assert newsroom.looks == looks, "nobody follows"
+    assert newsroom.poller == looks, "nobody follows"
 
 
 async def test_more_places_than_fit_into_one_statement_take_turns(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.ASKED_MAX", 2)
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
     claims = await newsroom.bench.claimed(7)
     async with AsyncExitStack() as stack:
         follow = newsroom.feeds.follow
@@ -214,15 +214,15 @@ async def test_who_does_not_take_its_events_gets_no_more_until_it_does(
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.EVENTS_MAX", 5)
     monkeypatch.setattr("cortex.store.feed.ROWS_OF_JOB_MAX", 10)
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
     (claim,) = await newsroom.bench.claimed()
     (other,) = await newsroom.bench.submit()
     for seq in range(1, 31):
         await newsroom.step(claim, seq)
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
-        looks = newsroom.looks
+        looks = newsroom.poller
         async with newsroom.feeds.follow(other):
-            await eventually_async(lambda: newsroom.looks > looks + 3, what="others are served")
+            await eventually_async(lambda: newsroom.poller > looks + 3, what="others are served")
             assert len(feed._events) == 12
         await newsroom.finish(claim)
         assert len(await until_over(feed)) == 33
@@ -264,7 +264,7 @@ async def test_text_that_nobody_takes_is_dropped_and_leaves_a_gap(
 
 
 async def test_a_hint_of_a_pod_brings_the_next_look_nearer(newsroom: Newsroom) -> None:
-    newsroom.feeds.looks.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
+    newsroom.feeds.poller.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
         await until(feed, count=2)
