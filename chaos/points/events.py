@@ -26,7 +26,7 @@ CANCELLED_BY: Final = "points"
 CLAIMING: Final = "points"
 """What the transaction of a claim is kept as."""
 CLAIM_FAILED: Final = '"claim failed"'
-ORPHANS_FOUND: Final = '"released what does not run here"'
+ORPHANS_FOUND: Final = '"orphans released"'
 """In a pod's log."""
 
 _NO_ROOM: Final = """

@@ -151,7 +151,7 @@ class Services:
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts
-    desk: EffectGateway
+    gateway: EffectGateway
     workspaces: Path
     """Folder that holds one folder for each job's files."""
     rng: random.Random

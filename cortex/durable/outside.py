@@ -33,7 +33,7 @@ class Outside:
         self._attempt = attempt
         self._lease = attempt.claim.lease
         self._journal = attempt.journal
-        self._desk = attempt.services.desk
+        self._gateway = attempt.services.gateway
 
     async def make(self, own: OwnEffect) -> StepOutcome:
         """Call a function of the job's once; raises its error when it was certainly not applied."""
@@ -55,12 +55,12 @@ class Outside:
         if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         count = partial(self._attempt.services.meter.effect_ended, effect.tool)
-        new_id = self._desk.new_id
+        new_id = self._gateway.new_id
         await self._journal.settled(effect.key)
         await self._attempt.limits()  # what is certain after the call must not be lost by an outage
-        await self._desk.until_it_may_begin(effect.limit_s)
+        await self._gateway.until_it_may_begin(effect.limit_s)
         try:
-            ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
+            ended = await perform(effect, lease=self._lease, ledger=self._gateway, new_id=new_id)
         except Suspended as wish:
             if wish.unknown:
                 count("unknown")
@@ -70,7 +70,7 @@ class Outside:
         return ended
 
     async def _when_sure(self, effect: EffectCall, invocation: Invocation) -> Any:
-        await self._desk.until_it_may_begin(effect.limit_s)
+        await self._gateway.until_it_may_begin(effect.limit_s)
         return await effect.invoke(invocation)
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
@@ -128,7 +128,7 @@ class Outside:
             why=_why(ended.error),
             result=None if raw is None else encode(clean_text(raw), what="what came back"),
         )
-        await self._desk.record(told)
+        await self._gateway.record(told)
 
     async def ask(
         self,
@@ -148,7 +148,7 @@ class Outside:
 
         async def found() -> StepOutcome:
             request = ApprovalRequest(
-                id=self._desk.new_id(),
+                id=self._gateway.new_id(),
                 key=key,
                 tool=tool,
                 arguments=text,
@@ -156,7 +156,7 @@ class Outside:
                 said=None if not said else clean_text(said, limit=SAID_CHARS_MAX),
                 **attrs.asdict(gate, recurse=False),
             )
-            earlier = await self._desk.decision(self._attempt.lineage_id, key)
+            earlier = await self._gateway.decision(self._attempt.lineage_id, key)
             if earlier is not None and earlier.waited_s is not None:
                 meter = self._attempt.services.meter
                 meter.approval_decided(earlier.status, waited_s=earlier.waited_s)

@@ -109,12 +109,12 @@ async def run_pod(
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
     opens_port: OpensPort = open_port,
-    forge: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
     name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
-    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `forge`
+    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `fork_server`
     makes the processes of jobs that run in their own: without it every job runs in this one.
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
@@ -132,7 +132,7 @@ async def run_pod(
                 shutdown=shutdown,
                 log=log,
                 name=name,
-                forge=forge,
+                fork_server=fork_server,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -153,10 +153,10 @@ class _Pod:
         shutdown: Shutdown,
         log: ShutdownLog,
         name: str,
-        forge: ForkServer | None,
+        fork_server: ForkServer | None,
     ) -> None:
         rng = chance.rng
-        self._forge = forge
+        self._fork_server = fork_server
         self._isolation: Isolation | None = None
         self._settings = settings
         self._port = port
@@ -167,7 +167,7 @@ class _Pod:
         self._log = log
         self._record = self._introduction(name)
         self._running = RunningJobs(slots=settings.slots)
-        self._standing = _standing(settings)
+        self._self_fence = _self_fence(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
             on_failure=self._metrics.database_failed,
@@ -189,7 +189,7 @@ class _Pod:
             port,
             pod=self._record,
             running=self._running,
-            standing=self._standing,
+            self_fence=self._self_fence,
             vitals=self._vitals,
             interval_s=settings.heartbeat_s,
             rng=rng,
@@ -329,7 +329,7 @@ class _Pod:
             chance=self._chance,
             pod=PodView(
                 name=self._record.name,
-                is_sure=lambda: self._standing.is_sure,
+                is_sure=lambda: self._self_fence.is_sure,
                 is_claiming=lambda: (
                     self._dispatcher is not None
                     and self._dispatcher.may_claim
@@ -383,7 +383,7 @@ class _Pod:
             models=ModelCalls(
                 client=self._parts.client,
                 breakers=self._breakers,
-                purse=StoreBudgetGuard(
+                budget_guard=StoreBudgetGuard(
                     self._port,
                     pod_id=self._record.id,
                     new_id=self._chance.new_id,
@@ -399,10 +399,10 @@ class _Pod:
             policies=policies,
             breakers=self._breakers,
             facts=facts,
-            desk=StoreEffectGateway(
+            gateway=StoreEffectGateway(
                 port=self._port,
                 committer=self._committer,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 new_id=self._chance.new_id,
                 rng=self._rng,
             ),
@@ -433,7 +433,7 @@ class _Pod:
             tools=self._parts.tools.names,
             actors=actors,
             jobs_nursery=level.nursery,
-            standing=self._standing,
+            self_fence=self._self_fence,
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
@@ -443,7 +443,7 @@ class _Pod:
             TakeOver(
                 port,
                 pod_id=pod_id,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 look_s=settings.look_s,
                 settle_s=settings.settle_s,
                 deaths_max=settings.deaths_max,
@@ -455,7 +455,7 @@ class _Pod:
             Sweeper(
                 port,
                 pod_id=pod_id,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 zombie_s=settings.zombie_s,
                 sweep_s=settings.sweep_s,
                 batch_max=settings.sweep_max,
@@ -470,17 +470,17 @@ class _Pod:
         self._dispatcher = dispatcher
 
     async def _isolate(self, level: Supervisor) -> Isolation | None:
-        """Begin to run jobs in processes of their own, if there is a forge for them."""
-        if self._forge is None:
+        """Begin to run jobs in processes of their own, if there is a fork server for them."""
+        if self._fork_server is None:
             return None
         isolation = Isolation(
-            self._forge,
+            self._fork_server,
             slots=self._settings.isolated_slots,
             memory_mb=self._settings.isolated_mb,
             committer=self._committer,
             running=self._running,
         )
-        await level.start(self._forge)
+        await level.start(self._fork_server)
         await level.start(isolation)
         return isolation
 
@@ -506,7 +506,7 @@ class _Pod:
         while the database does not answer, it asks for as long as it has.
         """
         self.drain.enter(DrainPhase.SIGN_OFF)
-        is_answered = self._standing.is_sure or self._watch.seen is None
+        is_answered = self._self_fence.is_sure or self._watch.seen is None
         may_owe = self._running.lost_count > 0
         if is_answered or may_owe or not self._shutdown.has_started:
             with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
@@ -542,7 +542,7 @@ class _Pod:
         )
 
 
-def _standing(settings: Settings) -> SelfFence:
+def _self_fence(settings: Settings) -> SelfFence:
     return SelfFence(
         fence_s=settings.fence_s,
         settle_s=settings.settle_s,

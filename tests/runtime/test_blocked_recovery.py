@@ -25,11 +25,11 @@ ZOMBIE_S = 300.0
 
 
 def a_sweeper(bench: Bench, metrics: Metrics | None = None) -> Sweeper:
-    bench.standing._steady_since -= 1000
+    bench.self_fence._steady_since -= 1000
     return Sweeper(
         bench.port,
         pod_id=bench.pod.id,
-        standing=bench.standing,
+        self_fence=bench.self_fence,
         zombie_s=ZOMBIE_S,
         sweep_s=0.0,
         batch_max=10,
@@ -104,7 +104,7 @@ async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
     """A pod that began a moment ago, or that has trouble of its own now and then."""
     held, free = await two_silent_jobs(bench, database)
     sweeper = a_sweeper(bench)
-    bench.standing._steady_since = trio.current_time()
+    bench.self_fence._steady_since = trio.current_time()
     with holding_task(database, held):
         await sweeper.tick()
     (line,) = [each for each in log_lines if "out of reach" in each["event"]]

@@ -27,7 +27,7 @@ class StoreEffectGateway:
 
     port: Port
     committer: Committer
-    standing: SelfFence
+    self_fence: SelfFence
     new_id: Callable[[], UUID]
     rng: random.Random
 
@@ -36,7 +36,7 @@ class StoreEffectGateway:
 
         Cancelled with the job if the pod loses it.
         """
-        await self.standing.until_it_may_begin(call_s)
+        await self.self_fence.until_it_may_begin(call_s)
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for permission to call. Raises `LeaseLost`."""

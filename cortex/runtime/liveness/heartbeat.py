@@ -48,7 +48,7 @@ class Heartbeat:
         *,
         pod: Pod,
         running: RunningJobs,
-        standing: SelfFence,
+        self_fence: SelfFence,
         vitals: Callable[[], Vitals],
         interval_s: float,
         rng: random.Random,
@@ -56,7 +56,7 @@ class Heartbeat:
         self._port = port
         self._pod = pod
         self._running = running
-        self._standing = standing
+        self._self_fence = self_fence
         self._vitals = vitals
         self._interval_s = interval_s
         self._rng = rng
@@ -69,7 +69,7 @@ class Heartbeat:
         self._pacer.wake()
 
     def _on_lost(self) -> None:
-        self._standing.lost()
+        self._self_fence.lost()
         self._pacer.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -87,14 +87,14 @@ class Heartbeat:
                     await self._pacer.wait(self._interval_s)
                     await self._beat_or_log()
         finally:
-            self._standing.lost()
+            self._self_fence.lost()
             with trio.move_on_after(2.0, shield=True):
                 await self._port.close(self._session)
 
     async def tick(self) -> None:
         """Beat once; stop the jobs that are not ours any more."""
-        if not (self._session.is_open and self._standing.is_locked):
-            self._standing.lost()
+        if not (self._session.is_open and self._self_fence.is_locked):
+            self._self_fence.lost()
             await self._lock()
         leases = self._running.leases
         sent_at = trio.current_time()
@@ -105,15 +105,15 @@ class Heartbeat:
         crash_point("after_beat")
         for lease in self._running.keep_only(leases, owned):
             _log.warning("lease lost", job=str(lease.job_id), attempt=lease.attempt)
-        self._standing.beaten(sent_at)  # last: who waits to be sure goes on from here
+        self._self_fence.beaten(sent_at)  # last: who waits to be sure goes on from here
 
     async def _beat_or_log(self) -> None:
         try:
             await self.tick()
         except CortexError as error:
-            self._standing.missed()
+            self._self_fence.missed()
             pause_s = self._backoff.failed(_log, "heartbeat failed", error)
-            longest_s = self._interval_s if self._standing.is_locked else RECONNECT_MAX_S
+            longest_s = self._interval_s if self._self_fence.is_locked else RECONNECT_MAX_S
             await trio.sleep(min(pause_s, longest_s))
             self._pacer.wake()
         else:
@@ -123,20 +123,20 @@ class Heartbeat:
         """Connect and take the lock; the server may need a while to see the old one gone."""
         await self._port.open(self._session)
         if self._port.is_pooled:
-            self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
+            self._self_fence.locked()  # there is no lock to hold: heartbeats alone tell that it lives
             return
         tries = 0
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
             tries += 1
             await trio.sleep(LOCK_BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
-        self._standing.locked()
+        self._self_fence.locked()
 
     async def _fence(self) -> None:
         """Stop all jobs when no heartbeat has succeeded for too long; told once each time."""
         is_told = False
         while True:
-            await trio.sleep(max(0.05, self._standing.fence_in_s + 0.01))
-            if not self._standing.is_fenced:
+            await trio.sleep(max(0.05, self._self_fence.fence_in_s + 0.01))
+            if not self._self_fence.is_fenced:
                 is_told = False
             elif count := len(self._running):
                 if not is_told:

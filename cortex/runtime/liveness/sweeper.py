@@ -55,7 +55,7 @@ class Sweeper(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: SelfFence,
+        self_fence: SelfFence,
         zombie_s: float,
         sweep_s: float,
         batch_max: int,
@@ -69,7 +69,7 @@ class Sweeper(Runner):
         self._port = port
         self._pod_id = pod_id
         self._metrics = metrics or Metrics()
-        self._standing = standing
+        self._self_fence = self_fence
         self._zombie_s = zombie_s
         self._batch_max = batch_max
         self._rng = rng
@@ -78,13 +78,13 @@ class Sweeper(Runner):
 
     async def tick(self) -> None:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
-        is_steady = self._standing.is_steady_for(self._zombie_s)
+        is_steady = self._self_fence.is_steady_for(self._zombie_s)
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
         try:
             if is_steady and trio.current_time() >= self._not_before:
                 await self._sweep()
-            if self._standing.is_sure:
+            if self._self_fence.is_sure:
                 await self._report_blocked()
         except UnavailableError as error:
             if not error.is_locked:

@@ -51,7 +51,7 @@ class TakeOver(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: SelfFence,
+        self_fence: SelfFence,
         look_s: float,
         settle_s: float,
         deaths_max: int,
@@ -62,7 +62,7 @@ class TakeOver(Runner):
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id
-        self._standing = standing
+        self._self_fence = self_fence
         self._settle_s = settle_s
         self._deaths_max = deaths_max
         self._suspected_since: dict[Suspect, float] = {}
@@ -78,7 +78,7 @@ class TakeOver(Runner):
             raise
 
     async def _look(self) -> None:
-        if not self._standing.may_judge:
+        if not self._self_fence.may_judge:
             self._suspected_since.clear()
             return
         suspects = await self._port(
@@ -92,7 +92,7 @@ class TakeOver(Runner):
             for ended in await self._port(pods.ended_owners, looking=self._pod_id):
                 await self._take(ended, is_news=False)
         self._looks += 1
-        apart_s = LOOKS_APART_S if self._standing.is_settled else NEW_APART_S
+        apart_s = LOOKS_APART_S if self._self_fence.is_settled else NEW_APART_S
         for suspect in suspects:
             if now - self._suspected_since[suspect] >= apart_s:
                 await self._take(suspect)
