@@ -34,9 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[RUN_DIR] = str(run_dir)
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Half as many again as there are cores, since tests wait a third of their time."""
-    return min((os.cpu_count() or 1) * 3 // 2, WORKERS_MAX)
+    only_computes = all("tests/unit" in each for each in config.args)
+    return min((os.cpu_count() or 1) * (2 if only_computes else 3) // 2, WORKERS_MAX)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

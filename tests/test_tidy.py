@@ -8,7 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -223,6 +223,7 @@ def query_names() -> list[str]:
     ]
 
 
+@cache
 def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
     """Return the names defined, the names used anywhere in cortex, and those used in the store."""
     used, used_in_store = Counter[str](), Counter[str]()

@@ -17,12 +17,14 @@ import asyncpg
 from chaos.cluster.ledger import Ledger
 from chaos.cluster.postgres import Postgres
 from chaos.history import History
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
 from cortex.store.approvals import Vote
+from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0
@@ -91,7 +93,7 @@ class Approver:
 
     # --- approvals
 
-    async def _decide(self, db: Database, approval: dict[str, Any]) -> None:
+    async def _decide(self, db: Database, approval: ApprovalRow) -> None:
         said = self._drawn(approval)
         match said:
             case Decision.APPROVE | Decision.DENY:
@@ -105,63 +107,63 @@ class Approver:
                     # Too late, if only just: the pods have not looked at it yet.
                     await self._say(db, approval, "bob", is_approved=True)
 
-    def _drawn(self, approval: dict[str, Any]) -> Decision:
-        whose = approval["arguments_text"]
+    def _drawn(self, approval: ApprovalRow) -> Decision:
+        whose = approval.arguments_text
         dice = random.Random(f"decision on {whose} of {self._seed}")
         return dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
 
     async def _say(
-        self, db: Database, approval: dict[str, Any], by: str, *, is_approved: bool
+        self, db: Database, approval: ApprovalRow, by: str, *, is_approved: bool
     ) -> None:
         verdict = Vote(
-            approval_id=approval["id"],
+            approval_id=approval.id,
             is_approved=is_approved,
             by=by,
             credential=f"token:{by}",
-            seen=approval["digest"],
+            seen=approval.digest,
             channel="cli",
         )
 
         async def decide() -> str:
             ruling = await approvals.decide(db, verdict)
             if not ruling.is_taken:
-                raise approvals.refusal(approval, ruling)
+                raise approvals.refusal(await approvals.show(db, approval.id), ruling)
             return ruling.outcome
 
-        told = {"approval": str(approval["id"]), "by": by, "approve": is_approved}
+        told = {"approval": str(approval.id), "by": by, "approve": is_approved}
         await self._operation("decide", told, decide)
 
-    async def _let_expire(self, approval: dict[str, Any]) -> bool:
+    async def _let_expire(self, approval: ApprovalRow) -> bool:
         """Bring the instant nearer that nobody waits for here: the shortest one is a minute.
 
         Whether it has come just now.
         """
-        if approval["id"] in self._expired:
+        if approval.id in self._expired:
             return False
         query = """
             UPDATE cortex.approval SET expires_at = greatest(cortex.now(), created_at)
             WHERE id = $1 AND status = 'PENDING'
         """
         try:
-            await self._postgres.sql(query, approval["id"])
+            await self._postgres.sql(query, approval.id)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             return False
-        self._expired.add(approval["id"])
-        self._history.add("approver", "expire", approval=str(approval["id"]))
+        self._expired.add(approval.id)
+        self._history.add("approver", "expire", approval=str(approval.id))
         return True
 
     # --- unknown effects
 
-    async def _resolve(self, db: Database, effect: dict[str, Any]) -> None:
+    async def _resolve(self, db: Database, effect: EffectRow) -> None:
         """Look at the ledger, and say what is there."""
-        applied = [a for a in self._ledger.applied() if a.key == str(effect["id"])]
+        applied = [a for a in self._ledger.applied() if a.key == str(effect.id)]
         said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
         result = str(applied[0].result) if applied else None
 
         async def resolve() -> str:
             await effects.resolve(
                 db,
-                effect["id"],
+                effect.id,
                 said,
                 by="ann",
                 reason="the ledger says so",
@@ -170,7 +172,7 @@ class Approver:
             return said.value
 
         await self._operation(
-            "resolve", {"effect": str(effect["id"]), "by": "ann", "said": said.value}, resolve
+            "resolve", {"effect": str(effect.id), "by": "ann", "said": said.value}, resolve
         )
 
     async def _operation(

@@ -5,14 +5,16 @@ Goes the way of the command line, through the store.
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import Final
 
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
 from cortex.store.approvals import Vote
+from cortex.store.effects import EffectRow
 
 LOOK_S: Final = 0.1
 NAME: Final = "ann"
@@ -42,23 +44,23 @@ async def _look(trial: Trial, program: Program) -> None:
             await _tell(trial, effect)
 
 
-async def _agree(trial: Trial, request: dict[str, Any]) -> None:
+async def _agree(trial: Trial, request: ApprovalRow) -> None:
     verdict = Vote(
-        approval_id=request["id"],
+        approval_id=request.id,
         is_approved=True,
         by=NAME,
         credential=f"token:{NAME}",
-        seen=request["digest"],
+        seen=request.digest,
         channel="cli",
     )
     await approvals.decide(trial.db, verdict)
 
 
-async def _tell(trial: Trial, effect: dict[str, Any]) -> None:
-    applied = [each for each in trial.bench.ledger.applied() if each.key == str(effect["id"])]
+async def _tell(trial: Trial, effect: EffectRow) -> None:
+    applied = [each for each in trial.bench.ledger.applied() if each.key == str(effect.id)]
     await effects.resolve(
         trial.db,
-        effect["id"],
+        effect.id,
         Resolution.APPLIED if applied else Resolution.NOT_APPLIED,
         by=NAME,
         reason="the ledger says so",

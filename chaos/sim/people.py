@@ -14,6 +14,7 @@ from chaos.sim.host import Scene
 from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
 from chaos.workloads.program import Program
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.idempotency import request_digest
@@ -23,6 +24,7 @@ from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
 from cortex.store.approvals import Vote
+from cortex.store.effects import EffectRow
 
 PAUSE_S: Final = (0.2, 2.0)
 AGAIN_SHARE: Final = 0.2
@@ -110,14 +112,14 @@ class People:
                 except CortexError:
                     continue  # the next look will find it
                 for approval in waiting:
-                    if approval["id"] not in handled:
-                        handled.add(approval["id"])
+                    if approval.id not in handled:
+                        handled.add(approval.id)
                         nursery.start_soon(self._decide, approval)
                 for effect in unknown:
                     nursery.start_soon(self._resolve, effect)
 
-    async def _decide(self, approval: dict[str, Any]) -> None:
-        dice = random.Random(f"decision {approval['arguments_text']} {self._world.seed}")
+    async def _decide(self, approval: ApprovalRow) -> None:
+        dice = random.Random(f"decision {approval.arguments_text} {self._world.seed}")
         said = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         await self._world.sleep(dice.uniform(*THINKS_S))
         match said:
@@ -130,42 +132,42 @@ class People:
             case Decision.EXPIRE:
                 pass  # its hour passes
 
-    async def _approve(self, approval: dict[str, Any], by: str) -> None:
+    async def _approve(self, approval: ApprovalRow, by: str) -> None:
         await self._say(approval, by, is_approved=True)
 
-    async def _deny(self, approval: dict[str, Any], by: str) -> None:
+    async def _deny(self, approval: ApprovalRow, by: str) -> None:
         await self._say(approval, by, is_approved=False)
 
-    async def _say(self, approval: dict[str, Any], by: str, *, is_approved: bool) -> None:
+    async def _say(self, approval: ApprovalRow, by: str, *, is_approved: bool) -> None:
         verdict = Vote(
-            approval_id=approval["id"],
+            approval_id=approval.id,
             is_approved=is_approved,
             by=by,
             credential=f"token:{by}",
-            seen=approval["digest"],
+            seen=approval.digest,
             channel="cli",
         )
 
         async def decide() -> dict[str, Any]:
             ruling = await self._port(approvals.decide, verdict)
             if not ruling.is_taken:
-                raise approvals.refusal(approval, ruling)
+                raise approvals.refusal(await self._port(approvals.show, approval.id), ruling)
             return {"outcome": ruling.outcome}
 
-        told = {"approval": str(approval["id"]), "by": by, "approve": is_approved}
+        told = {"approval": str(approval.id), "by": by, "approve": is_approved}
         who = f"approver-{by}"
         while isinstance(await self._operation(who, "decide", told, decide), UnavailableError):
             await self._world.sleep(self._dice.uniform(*PAUSE_S))
 
-    async def _resolve(self, effect: dict[str, Any]) -> None:
+    async def _resolve(self, effect: EffectRow) -> None:
         """Look at the ledger, and say what is there."""
-        applied = [a for a in self._ledger.applied if a.key == str(effect["id"])]
+        applied = [a for a in self._ledger.applied if a.key == str(effect.id)]
         said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
 
         async def resolve() -> dict[str, Any]:
             await self._port(
                 effects.resolve,
-                effect["id"],
+                effect.id,
                 said,
                 by="ann",
                 reason="the ledger says so",
@@ -173,7 +175,7 @@ class People:
             )
             return {"outcome": said.value}
 
-        told = {"effect": str(effect["id"]), "by": "ann", "said": said.value}
+        told = {"effect": str(effect.id), "by": "ann", "said": said.value}
         await self._operation("approver-ann", "resolve", told, resolve)
 
     async def _operation(

@@ -70,11 +70,11 @@ async def _asked(port: Port, job_id: UUID) -> Vote:
         while True:
             for request in await port(approvals.of_job, job_id):
                 return Vote(
-                    approval_id=request["id"],
+                    approval_id=request.id,
                     is_approved=True,
                     by="bench",
                     credential="os:0@bench",
-                    seen=request["digest"],
+                    seen=request.digest,
                     channel="cli",
                 )
             await trio.sleep(LOOK_S)

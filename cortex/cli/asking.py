@@ -10,10 +10,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from cortex.cli.options import Options, Text
-from cortex.domain.credential import of_token, of_user
 from cortex.domain.errors import UsageError
 from cortex.domain.redaction import storable
-from cortex.domain.token import Role, digest_of_token, may
+from cortex.domain.token import Role, digest_of_token, may, of_token, of_user
 from cortex.postgres.session import Session
 from cortex.store import tokens
 

@@ -131,7 +131,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     yield _tried("recovery", lambda: _of_blocked(call, zombie_s))
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     rows = call(breakers.page)
-    yield doctor.of_breakers([r["name"] for r in rows if r["state"] != BreakerState.CLOSED])
+    yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
     yield doctor.of_letters(
         waiting=figures.letters[DeadLetterState.OPEN],
         escalated=figures.letters[DeadLetterState.ESCALATED],

@@ -6,9 +6,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import attrs
 import click
 
 from cortex.domain.errors import CortexError
@@ -44,25 +43,29 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - _END_KEPT]}…{text[-_END_KEPT:]}"
 
 
-def _told(text: str) -> str:
-    """Return it as one line that a person can read."""
+def _one_line(text: str) -> str:
+    """One line that a person can read: long words and texts are cut."""
     words = _LONG_WORD.sub(lambda found: _cut(found[0], WORD_MAX), text)
     return _LINE_BREAK.sub(" ", _cut(words, TEXT_MAX))
 
 
-@attrs.frozen(kw_only=True)
-class Failure:
-    """What went wrong, for the one who called: lines of a length that people read."""
+class Failure(NamedTuple):
+    """A failed command, as its caller sees it."""
 
     code: str
-    message: str = attrs.field(converter=_told)
-    hint: str | None = attrs.field(converter=attrs.converters.optional(_told))
+    message: str
+    hint: str | None
     exit_code: int
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Say what an error means to the one who called."""
-    error = _leading(error)
+    """What a command reports for an error, in lines that a person can read."""
+    failure = _failure_of(_leading(error))
+    hint = None if failure.hint is None else _one_line(failure.hint)
+    return failure._replace(message=_one_line(failure.message), hint=hint)
+
+
+def _failure_of(error: BaseException) -> Failure:
     if isinstance(error, CortexError):
         return Failure(
             code=error.code, message=error.message, hint=error.hint, exit_code=error.exit_code
@@ -98,7 +101,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         # Not orjson: an error in one's typing should not wait for an import.
         import json
 
-        shown = attrs.asdict(failure, filter=lambda field, _: field.name != "exit_code")
+        shown = {"code": failure.code, "message": failure.message, "hint": failure.hint}
         print(json.dumps({"error": shown}), file=sys.stderr)
     elif failure.exit_code != INTERRUPTED:
         _tell("error:", failure.message, arguments)

@@ -1,14 +1,15 @@
 """`cortex freeze`: holds back every new effect of all pods, and lets them begin again."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Command, Group, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
@@ -17,6 +18,7 @@ from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import breakers as store
+from cortex.store.breakers import FreezeState
 
 freeze = Group(
     "freeze",
@@ -111,24 +113,28 @@ def _output(options: Options) -> Output:
 def _show(call: Session, output: Output) -> None:
     seen = call(store.frozen)
     output.record(
-        {name: seen[name] for name in _FIELDS},
-        name="frozen" if seen["is_frozen"] else "open",
+        document_of(seen, _FIELDS),
+        name="frozen" if seen.is_frozen else "open",
         page=lambda: _page(seen, output.terminal),
     )
 
 
-def _page(seen: dict[str, Any], terminal: Terminal) -> Iterator[str]:
-    count = seen["waiting_jobs"]
+def _page(seen: FreezeState, terminal: Terminal) -> Iterator[str]:
+    count = seen.waiting_jobs
     more = "+" if count >= store.COUNT_MAX else ""
     jobs = "1 job waits" if count == 1 else f"{count:,}{more} jobs wait"
-    if not seen["is_frozen"]:
+    if not seen.is_frozen:
         yield f"{terminal.paint('● effects may begin', 'done')}" + (
             f" · {jobs} to be let go" if count else ""
         )
         return
-    since = rfc3339(seen["frozen_at"])
-    if terminal.is_tty:
-        since = f"for {span(since_s(seen, seen['frozen_at']))}"
-    told = f"frozen by {seen['by']} {since}: {seen['reason']}"
+    since = "" if seen.frozen_at is None else f" {_since(seen, seen.frozen_at, terminal)}"
+    told = f"frozen by {seen.by}{since}: {seen.reason}"
     yield f"{terminal.paint('✗ effects are frozen', 'fail')} · {jobs}"
     yield f"  {safe(told)}"
+
+
+def _since(seen: FreezeState, frozen_at: datetime, terminal: Terminal) -> str:
+    if not terminal.is_tty:
+        return rfc3339(frozen_at)
+    return f"for {span(since_s(seen, frozen_at))}"

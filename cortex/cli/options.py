@@ -4,14 +4,12 @@ import importlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
-import attrs
 import click
 
 from cortex.cli.synonyms import aliases_of, suggestions, verb_of
 from cortex.domain.errors import UsageError
-from cortex.domain.timeouts import parse_span
 
 META_KEY: Final = "cortex.options"
 
@@ -28,9 +26,8 @@ class Format(StrEnum):
     NAME = "name"
 
 
-@attrs.frozen(kw_only=True)
-class Options:
-    """What was asked for on the command line; None was not given."""
+class Options(NamedTuple):
+    """The common options as given on the command line; None: not given."""
 
     dsn: str | None = None
     data: Path | None = None
@@ -156,6 +153,8 @@ class Span(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        from cortex.domain.timeouts import parse_span
+
         try:
             return parse_span(str(value))
         except UsageError as error:

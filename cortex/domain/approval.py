@@ -1,6 +1,6 @@
 """Approvals: what is asked of people before something dangerous runs, and what they decide."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -8,6 +8,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.errors import UsageError
 from cortex.domain.phrases import utc_time
 
 APPROVAL: Final = "approval:"
@@ -106,19 +107,168 @@ class Decided:
     """Seconds from the request to its end; None while it waits."""
 
 
-def ended(approval: Mapping[str, Any]) -> str:
+@attrs.frozen(kw_only=True)
+class ApprovalHead:
+    """What every list of requests has of one."""
+
+    id: UUID
+    job_id: UUID
+    key: str
+    """The step that waits for it."""
+    tool: str | None
+    """None for a gate in the job's own code."""
+    digest: bytes
+    """SHA-256 of its arguments."""
+    version: int
+    """Raised by each edit."""
+    risk: Risk = attrs.field(converter=Risk)
+    effect: str | None
+    policy: str | None
+    people: int
+    """So many different people must agree."""
+    agreed: int
+    """So many have."""
+    status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
+    created_at: datetime
+    expires_at: datetime
+    edited_by: str | None
+    decided_at: datetime | None
+    decided_by: str | None
+    channel: str | None
+    reason: str | None
+    agent: str | None
+    job_type: str | None
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalRow(ApprovalHead):
+    """A request with its arguments."""
+
+    arguments: dict[str, Any]
+    arguments_text: str
+    """Canonical JSON, as they will run."""
+    schema: Mapping[str, Any] | None
+    """By which edits are checked; None: not to be edited."""
+    reversible: bool | None
+    """None: nobody said."""
+    requested_by: str | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalVote:
+    """One person who agreed."""
+
+    person: str
+    credential: str | None
+    at: datetime
+    channel: str
+    reason: str | None
+    digest: str
+    """Of the arguments that were agreed to, hexadecimal: others do not count."""
+    edited: bool
+
+
+@attrs.frozen(kw_only=True)
+class Approval(ApprovalRow):
+    """A request in full."""
+
+    seq: int
+    lineage_id: UUID
+    attempt: int
+    tenant: str
+    agent_id: UUID | None
+    agent_version: int | None
+    asked: dict[str, Any]
+    """What the job asked for, before anybody edited it."""
+    asked_text: str
+    asked_digest: bytes
+    said: str | None
+    """By the model: nobody is to decide by it."""
+    on_deny: str
+    on_expiry: str
+    requested_with: str | None
+    decided_with: str | None
+    address: str | None
+    client: str | None
+    has_link: bool
+    token_by: str | None
+    """Who made its link."""
+    job_status: str | None
+    job_head: Mapping[str, Any] | None
+    """What its job has done and cost."""
+    is_job_due: bool
+    effect_id: UUID | None
+    """What it let through."""
+    effect_status: str | None
+    votes: tuple[ApprovalVote, ...]
+
+
+def ended(approval: Approval) -> str:
     """Return how it was decided, by whom, how and why; empty while it waits."""
-    status = ApprovalStatus(approval["status"])
-    if status is ApprovalStatus.PENDING:
+    status = approval.status
+    if status is ApprovalStatus.PENDING or approval.decided_at is None:
         return ""
-    at = utc_time(approval["decided_at"])
-    why = f": {approval['reason']}" if approval["reason"] else ""
+    at = utc_time(approval.decided_at)
+    why = f": {approval.reason}" if approval.reason else ""
     match status:
         case ApprovalStatus.EXPIRED:
             return f"expired at {at}: nobody decided, nothing was executed"
         case ApprovalStatus.CANCELLED:
             return f"void since {at}{why}"
         case _:
-            how = f" on {approval['channel']}" if approval["channel"] else ""
-            where = f" from {approval['address']}" if approval["address"] else ""
-            return f"{status.lower()} by {approval['decided_by']} at {at}{how}{where}{why}"
+            how = f" on {approval.channel}" if approval.channel else ""
+            where = f" from {approval.address}" if approval.address else ""
+            return f"{status.lower()} by {approval.decided_by} at {at}{how}{where}{why}"
+
+
+BATCH_MAX: Final = 50
+RISK_MAX: Final = Risk.MED
+ALONE: Final = "decide them one by one"
+
+
+def check_batch(approvals: Sequence[Approval]) -> None:
+    """Raise `UsageError` that names the first difference unless they may be decided together.
+
+    One may always. Takes requests as `store.approvals.show` gives them.
+    """
+    if len(approvals) == 1:
+        return
+    if len(approvals) > BATCH_MAX:
+        raise UsageError(
+            f"{len(approvals)} approvals are more than the {BATCH_MAX} that are decided at once"
+        )
+    for each in approvals:
+        if Risk(each.risk).rank > RISK_MAX.rank:
+            raise UsageError(f"approval {each.id} is {each.risk}: it stands alone", hint=ALONE)
+    first = approvals[0]
+    for noun, of in _SHAPE.items():
+        for other in approvals[1:]:
+            if of(other) != of(first):
+                raise UsageError(
+                    f"approvals {first.id} and {other.id} are of different {noun}: "
+                    f"{_told(of(first))} and {_told(of(other))}",
+                    hint=ALONE,
+                )
+
+
+def varying(approvals: Sequence[Approval]) -> list[str]:
+    """Return the names of the arguments in which requests of one shape differ."""
+    names = list(approvals[0].arguments)
+    texts = {
+        name: {repr(each.arguments[name]) for each in approvals}  # 1 and 1.0 differ
+        for name in names
+    }
+    return [name for name in names if len(texts[name]) > 1]
+
+
+_SHAPE: Final[dict[str, Callable[[Approval], Any]]] = {
+    "tools": lambda each: each.tool or f"{each.job_type}, {each.key}",
+    "argument names": lambda each: sorted(each.arguments),
+    "policies": lambda each: (each.risk, each.effect, each.policy),
+}
+
+
+def _told(shape: Any) -> str:
+    texts = shape if isinstance(shape, list | tuple) else (shape,)
+    return ", ".join(str(text) for text in texts) or "none"

@@ -14,8 +14,9 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.canonical import Path, field_of
-from cortex.domain.redaction import LONE_SURROGATE
+from cortex.domain.canonical import Path, canonical, field_of, parse
+from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.redaction import LONE_SURROGATE, secret_in
 from cortex.domain.safe import safe
 
 SHOWN_CHARS_MAX: Final = 80
@@ -168,3 +169,34 @@ _FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
     "date": ("a date such as 2026-01-31", date.fromisoformat),
     "date-time": ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
 }
+
+
+EDITED_BYTES_MAX: Final = 1_048_576
+WHAT: Final = "edited arguments"
+
+
+def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
+    """Return edited arguments as canonical JSON; the types of values stay as they are written.
+
+    `schema` is the one that was stored with the request. Raises `RejectedError` where there is
+    none, `InvalidValueError` that names every argument that does not fit.
+    """
+    if schema is None:
+        raise RejectedError(
+            "its arguments cannot be edited: nothing says how they must look",
+            hint="approve or deny them as they are",
+        )
+    size = len(text.encode(errors="replace"))
+    if size > EDITED_BYTES_MAX:
+        raise InvalidValueError(f"{WHAT} have {size:,} bytes, more than {EDITED_BYTES_MAX:,}")
+    value = parse(text, what="the edit")
+    if not isinstance(value, dict):
+        raise InvalidValueError(f"{WHAT} must be an object by their names")
+    wrong = misfits(schema, value)
+    if wrong:
+        told = "; ".join(f"{each.field} {each.reason}" for each in wrong)
+        raise InvalidValueError(f"{WHAT} do not fit: {told}")
+    edited = canonical(value, what=WHAT)
+    if secret := secret_in(edited):
+        raise InvalidValueError(f"{WHAT} hold secret {secret}, which no record may hold")
+    return edited

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cortex.domain.errors import CortexError, TimedOutError
-from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.failure_codes import (
+from cortex.domain.failure import (
     API_DETAILS,
     API_TYPES,
     CANCELLED,
@@ -27,6 +26,9 @@ from cortex.domain.failure_codes import (
     STATUSES,
     UNKNOWN,
     WRAPPERS,
+    CallFailure,
+    Failure,
+    FailureClass,
 )
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import retry_after_of

@@ -1,8 +1,12 @@
 """Dead letters: what the triage decides of a failed job, and what a retry of it would come to."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
@@ -52,6 +56,82 @@ _UNREADABLE: Final = "payload"
 
 
 @attrs.frozen(kw_only=True)
+class LetterHead:
+    """What a letter has, and a group of them by its newest one."""
+
+    job_id: UUID
+    fingerprint: str
+    type: str
+    error_code: str | None
+    error_class: str | None
+    error_source: str | None
+    """What failed, by the name of its breaker; None: the job's own code."""
+    error_message: str
+    breaker: str | None
+    """State of that breaker; None: it never opened."""
+    agent: str | None
+    step: str | None
+    """The last one that was committed."""
+    asks_again_after: int | None
+    """So many steps stand before the model response that failed it; None: that was not why."""
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class LetterGroup(LetterHead):
+    """Letters with the same error."""
+
+    count: int
+    escalated_count: int
+    first_at: datetime
+    last_at: datetime
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
+
+
+@attrs.frozen(kw_only=True)
+class Letter(LetterHead):
+    """A failed job."""
+
+    lineage_id: UUID
+    tenant: str
+    state: DeadLetterState = attrs.field(converter=DeadLetterState)
+    created_at: datetime
+    triaged_at: datetime | None
+    resolved_at: datetime | None
+    resolved_by: str | None
+    reason: str | None
+    retried_as: UUID | None
+    is_automatic: bool
+    """It was retried by itself."""
+
+
+@attrs.frozen(kw_only=True)
+class LetterDetail(Letter):
+    """All that is known of a failed job."""
+
+    payload: Any
+    attempt: int
+    worker_attempts: int
+    retry_count: int
+    max_retries: int
+    timeout_s: int | None
+    agent_version: int | None
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    waited_s: float
+    origin_id: UUID | None
+    pod: str | None
+    step_at: datetime | None
+    spent_usd: Decimal | None
+    stack: str | None
+    raw: str | None
+    trace_id: str | None
+    retried_status: str | None
+
+
+@attrs.frozen(kw_only=True)
 class FailureCause:
     """Why a job failed, and how that stands now."""
 
@@ -68,15 +148,15 @@ class FailureCause:
     """So many steps stand before the model response that failed it; None: that was not why."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "FailureCause":
-        """Return the cause of a letter, or of a group of them, as the store tells it."""
+    def of(cls, row: "LetterHead") -> "FailureCause":
+        """Return the cause of a letter, or of a group of them."""
         return cls(
-            code=row["error_code"],
-            message=row["error_message"],
-            error_class=row["error_class"],
-            source=row["error_source"],
-            breaker=row["breaker"],
-            asks_again_after=row["asks_again_after"],
+            code=row.error_code,
+            message=row.error_message,
+            error_class=row.error_class,
+            source=row.error_source,
+            breaker=row.breaker,
+            asks_again_after=row.asks_again_after,
         )
 
     @property
@@ -141,3 +221,60 @@ def _remedy(cause: FailureCause) -> str | None:
         return REMEDIES[cause.code]
     is_same = cause.error_class == FailureClass.PERMANENT and cause.asks_again_after is None
     return "its code or agent changes" if is_same else None
+
+
+MANY: Final = 100
+"""More than that and the number has to be typed."""
+DIVERGED: Final = "diverged"
+UNREADABLE: Final = "undecodable"
+
+
+@attrs.frozen(kw_only=True)
+class DryRun:
+    """The letters that will be acted on, and how many will not, and why."""
+
+    job_ids: tuple[UUID, ...]
+    left_out: Mapping[str, int]
+    has_more: bool = False
+    """More letters fit than one act takes; these are the oldest."""
+
+    @property
+    def looked_count(self) -> int:
+        """How many were looked at."""
+        return len(self.job_ids) + sum(self.left_out.values())
+
+    @property
+    def wanted(self) -> str:
+        """What has to be typed to agree."""
+        return str(len(self.job_ids)) if len(self.job_ids) > MANY else "y"
+
+    def words(self, verb: str, *, how: str) -> str:
+        """Say it in one line; `how` stands after the number."""
+        more = " of more, the oldest first," if self.has_more else ""
+        return f"{verb} {len(self.job_ids):,}{more}{how}{self.left_out_words}"
+
+    @property
+    def left_out_words(self) -> str:
+        """Say how many will not be acted on, and why: `, 3 not (undecodable)`."""
+        return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
+
+
+def why_no_retry(row: LetterHead, *, from_start: bool = False) -> str:
+    """Return in a word why another try could only fail; "": it may succeed.
+
+    `from_start`: it would be given no steps.
+    """
+    cause = FailureCause.of(row)
+    if cause.is_unreadable:
+        return UNREADABLE
+    return DIVERGED if cause.code == DIVERGED and not from_start else ""
+
+
+def retries_of(rows: Sequence[Letter], *, has_more: bool, from_start: bool = False) -> DryRun:
+    """Return which of these letters a retry may help."""
+    whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
+    return DryRun(
+        job_ids=tuple(job_id for job_id, why in whys if not why),
+        left_out=Counter(why for _, why in whys if why),
+        has_more=has_more,
+    )

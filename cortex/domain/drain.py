@@ -5,6 +5,8 @@ from typing import Final, Self
 
 import attrs
 
+from cortex.domain.errors import Trouble
+
 
 class DrainPhase(StrEnum):
     """Where a leaving pod stands, in this order."""
@@ -85,33 +87,6 @@ class Liveness(StrEnum):
     def of(cls, *, is_pooled: bool) -> Self:
         """Return that of a pod with a pooler between it and Postgres, or without."""
         return cls("heartbeat" if is_pooled else "lock")
-
-
-# --- What may be wrong with the database, as a pod sees it by its own calls.
-
-
-class Trouble(StrEnum):
-    """Why the database does not serve a call that it served before, or would any other day."""
-
-    UNREACHABLE = "unreachable"
-    """Nobody answers there, or connections were cut: it restarts, or it has gone."""
-    SILENT = "silent"
-    """Connections stand, but no answer comes in time."""
-    READ_ONLY = "read_only"
-    """It takes no writes: a standby, or one that was the primary."""
-    DISK_FULL = "disk_full"
-    OUT_OF_MEMORY = "out_of_memory"
-    """Or of another resource of its machine, such as open files."""
-    NO_CONNECTIONS = "no_connections"
-    """All that it may have are taken."""
-
-    @property
-    def is_shortage(self) -> bool:
-        """It answers, but it lacks something: asking again and again would make that worse."""
-        return self in _SHORTAGES
-
-
-_SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble.NO_CONNECTIONS})
 
 
 @attrs.frozen

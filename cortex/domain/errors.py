@@ -11,9 +11,31 @@ Four families, told apart by what the caller should do next:
 that a job's `except Exception` cannot swallow them.
 """
 
-from typing import ClassVar
+from enum import StrEnum
+from typing import ClassVar, Final
 
-from cortex.domain.drain import Trouble
+
+class Trouble(StrEnum):
+    """Why Postgres does not serve a call."""
+
+    UNREACHABLE = "unreachable"
+    """Connections are refused or cut: the server restarts, or has gone."""
+    SILENT = "silent"
+    """Connections are open, but no answer comes in time."""
+    READ_ONLY = "read_only"
+    """The server takes no writes: a standby, or a former primary."""
+    DISK_FULL = "disk_full"
+    OUT_OF_MEMORY = "out_of_memory"
+    """Or out of another resource of its machine, such as open files."""
+    NO_CONNECTIONS = "no_connections"
+
+    @property
+    def is_shortage(self) -> bool:
+        """The server answers but lacks a resource: frequent calls would make that worse."""
+        return self in _SHORTAGES
+
+
+_SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble.NO_CONNECTIONS})
 
 
 class CortexError(Exception):

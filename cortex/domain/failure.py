@@ -1,10 +1,23 @@
 """What went wrong, as one value: its class decides what happens next."""
 
+import errno
 from enum import StrEnum
 from typing import Any, Final
 
 from attrs import field, frozen
 
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    ForbiddenError,
+    InvalidOutputError,
+    NotFoundError,
+    RejectedError,
+    TimedOutError,
+    TransientError,
+    UnavailableError,
+    UsageError,
+)
 from cortex.domain.model import Usage
 from cortex.domain.redaction import clean_text
 
@@ -101,3 +114,267 @@ class CallFailure:
         status = "" if self.status in (None, 200) else f"{self.status} "
         request = f" (request {self.request_id})" if self.request_id else ""
         return f"model {self.model!r} at {self.host}: {status}{self.type}: {told}{request}"
+
+
+_INFRA: Final = FailureClass.TRANSIENT_INFRA
+_APP: Final = FailureClass.TRANSIENT_APP
+_PERMANENT: Final = FailureClass.PERMANENT
+_BUDGET: Final = FailureClass.BUDGET
+_INVALID: Final = FailureClass.INVALID_OUTPUT
+
+UNKNOWN: Final = "job_failed"
+CANCELLED: Final = "cancelled"
+FINAL: Final = "final"
+
+SEVERITY: Final = (FailureClass.VALID, _INFRA, _APP, _INVALID, _BUDGET, _PERMANENT)
+"""Of the members of an exception group the worst decides: the one that stands last here."""
+
+
+@frozen
+class Meaning:
+    """What a code stands for. `scope` names the limit that fired, for time-outs."""
+
+    cls: FailureClass
+    told: str
+    scope: str | None = None
+    is_escalated: bool = False
+
+
+CODES: Final[dict[str, Meaning]] = {
+    # HTTP statuses, and the errors of a model's API
+    "rate_limit": Meaning(_APP, "asked too often (429)"),
+    "overloaded": Meaning(_APP, "the model's servers are overloaded (529)"),
+    "service_unavailable": Meaning(_APP, "the service is closed for the moment (503)"),
+    "request_timeout": Meaning(_APP, "the server waited too long for the request (408)"),
+    "api_error": Meaning(_INFRA, "the server failed (500)"),
+    "bad_gateway": Meaning(_INFRA, "a proxy got no good answer (502)"),
+    "gateway_timeout": Meaning(_INFRA, "a proxy got no answer in time (504)"),
+    "server_error": Meaning(_INFRA, "any other status from 500 to 599"),
+    "billing": Meaning(
+        _BUDGET, "the account has no credit left, or spent its limit (402)", is_escalated=True
+    ),
+    "authentication": Meaning(_PERMANENT, "no valid credentials (401)", is_escalated=True),
+    "permission": Meaning(_PERMANENT, "credentials without this right (403)", is_escalated=True),
+    "account_suspended": Meaning(_PERMANENT, "the account is on hold", is_escalated=True),
+    "invalid_request": Meaning(_PERMANENT, "the request makes no sense (400, 422)"),
+    "not_found": Meaning(_PERMANENT, "there is no such thing (404)"),
+    "conflict": Meaning(_PERMANENT, "the state of things does not allow it (409)"),
+    "request_too_large": Meaning(_PERMANENT, "the request is too long (413)"),
+    "too_early": Meaning(_PERMANENT, "the server does not take it before the handshake ends (425)"),
+    "refused": Meaning(_PERMANENT, "any other status from 400 to 499"),
+    "unexpected_status": Meaning(_PERMANENT, "a status from 100 to 199 or from 300 to 399"),
+    # a model's answer
+    "ended_early": Meaning(_INFRA, "the answer ended before its end"),
+    "malformed_answer": Meaning(_INFRA, "the answer is not what the protocol says"),
+    "not_a_stream": Meaning(_INFRA, "something else answered: a web page, a proxy"),
+    "unknown_stop_reason": Meaning(_PERMANENT, "this version does not know why the model stopped"),
+    # time-outs
+    "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),
+    "total_timeout": Meaning(_APP, "no complete answer in time", scope="call"),
+    "idle_timeout": Meaning(_APP, "an answer that went silent", scope="idle"),
+    "read_timeout": Meaning(_APP, "nothing to read in time", scope="idle"),
+    "write_timeout": Meaning(_APP, "the request was not taken in time", scope="call"),
+    "timed_out": Meaning(_APP, "any other time-out"),
+    # network and operating system
+    "connection_refused": Meaning(_INFRA, "nobody listens there"),
+    "connection_reset": Meaning(_INFRA, "the other side cut the connection"),
+    "connection_aborted": Meaning(_INFRA, "this side's system cut the connection"),
+    "broken_pipe": Meaning(_INFRA, "the other side reads no more"),
+    "connection_timed_out": Meaning(_INFRA, "the other side's system does not answer"),
+    "network_unreachable": Meaning(_INFRA, "no way to that network"),
+    "host_unreachable": Meaning(_INFRA, "no way to that host"),
+    "connection_failed": Meaning(_INFRA, "no connection for another reason"),
+    "connection_lost": Meaning(_INFRA, "the connection broke in use"),
+    "tls_failed": Meaning(_INFRA, "no agreement on encryption, or a bad certificate"),
+    "host_lookup_failed": Meaning(_INFRA, "the name service does not answer"),
+    "host_unknown": Meaning(_PERMANENT, "there is no host of that name"),
+    "permission_denied": Meaning(_PERMANENT, "the system does not permit it"),
+    "file_not_found": Meaning(_PERMANENT, "no such file"),
+    # Postgres
+    "database_lost": Meaning(_INFRA, "the connection to Postgres broke, or it shut down"),
+    "database_busy": Meaning(_INFRA, "serialisation failure, deadlock, lock or statement time-out"),
+    "database_full": Meaning(_INFRA, "out of connections, memory or disk"),
+    "database_refused": Meaning(_PERMANENT, "constraint, value or statement refused by Postgres"),
+    "database_forbidden": Meaning(
+        _PERMANENT, "wrong password or missing grant in Postgres", is_escalated=True
+    ),
+    # trio
+    "resource_busy": Meaning(_INFRA, "two tasks used one connection at once"),
+    "resource_closed": Meaning(_INFRA, "a connection was used after it was closed here"),
+    # job code
+    "asyncio_called": Meaning(_PERMANENT, "an asyncio call: jobs run on trio"),
+    FINAL: Meaning(_PERMANENT, "an exception that the job type names in `final`"),
+    CANCELLED: Meaning(_INFRA, "cancelled from outside; the limit that did it says more"),
+    UNKNOWN: Meaning(_INFRA, "anything else that a job's code raises"),
+}
+"""What each code means. Errors of our own keep their own codes, judged by `FAMILIES`."""
+
+FAMILIES: Final[tuple[tuple[type[CortexError], Meaning], ...]] = (
+    (UnavailableError, Meaning(_INFRA, "a dependency does not answer")),
+    (TransientError, Meaning(_APP, "it failed for a reason that passes")),
+    (TimedOutError, Meaning(_APP, "a limit fired; TRANSIENT_INFRA when its scope is connect")),
+    (InvalidOutputError, Meaning(_INVALID, "not of the declared type")),
+    (ForbiddenError, Meaning(_PERMANENT, "not allowed", is_escalated=True)),
+    (RejectedError, Meaning(_PERMANENT, "it can never succeed")),
+    (UsageError, Meaning(_PERMANENT, "the call is wrong")),
+    (NotFoundError, Meaning(_PERMANENT, "it does not exist")),
+    (ConflictError, Meaning(_PERMANENT, "somebody else was first")),
+    (CortexError, Meaning(_INFRA, "any other")),
+)
+"""Our own errors: the first family that fits."""
+
+STATUSES: Final[dict[int, str]] = {
+    400: "invalid_request",
+    401: "authentication",
+    402: "billing",
+    403: "permission",
+    404: "not_found",
+    408: "request_timeout",
+    409: "conflict",
+    413: "request_too_large",
+    422: "invalid_request",
+    425: "too_early",
+    429: "rate_limit",
+    500: "api_error",
+    502: "bad_gateway",
+    503: "service_unavailable",
+    504: "gateway_timeout",
+    529: "overloaded",
+}
+STATUS_FAMILIES: Final[dict[int, str]] = {
+    1: "unexpected_status",
+    3: "unexpected_status",
+    4: "refused",
+    5: "server_error",
+}
+"""By the first digit, for statuses without a row of their own. 2xx is no failure."""
+
+API_TYPES: Final[dict[str, str]] = {
+    "invalid_request_error": "invalid_request",
+    "authentication_error": "authentication",
+    "billing_error": "billing",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "conflict_error": "conflict",
+    "request_too_large": "request_too_large",
+    "rate_limit_error": "rate_limit",
+    "api_error": "api_error",
+    "timeout_error": "gateway_timeout",
+    "overloaded_error": "overloaded",
+}
+"""The Messages API's error types: what decides when the error comes inside a stream."""
+
+API_DETAILS: Final[dict[str, str]] = {
+    "contract_spend_limit_reached": "billing",
+    "enforced_spend_limit_reached": "billing",
+    "linked_organization_billing_unavailable": "billing",
+    "linked_organization_spend_limit_reached": "billing",
+    "organization_on_hold": "account_suspended",
+}
+"""Causes that the Messages API names and that say more than its status: a spent limit is a 429."""
+
+ERRNOS: Final[dict[int, str]] = {
+    errno.ECONNREFUSED: "connection_refused",
+    errno.ECONNRESET: "connection_reset",
+    errno.ECONNABORTED: "connection_aborted",
+    errno.EPIPE: "broken_pipe",
+    errno.ETIMEDOUT: "connection_timed_out",
+    errno.ENETUNREACH: "network_unreachable",
+    errno.ENETDOWN: "network_unreachable",
+    errno.EHOSTUNREACH: "host_unreachable",
+    errno.EHOSTDOWN: "host_unreachable",
+    errno.EACCES: "permission_denied",
+    errno.EPERM: "permission_denied",
+    errno.ENOENT: "file_not_found",
+}
+
+LOOKUPS: Final[dict[int, str]] = {
+    -2: "host_unknown",  # EAI_NONAME with Linux's C libraries
+    -5: "host_unknown",  # EAI_NODATA
+    7: "host_unknown",  # EAI_NODATA of macOS and the BSDs
+    8: "host_unknown",  # EAI_NONAME
+}
+"""Errors of getaddrinfo; all others, EAI_AGAIN first, are "host_lookup_failed"."""
+
+SQLSTATES: Final[dict[str, str]] = {
+    "08": "database_lost",
+    "40": "database_busy",
+    "53": "database_full",
+    "57": "database_lost",
+    "57014": "database_busy",  # query_canceled: statement_timeout
+    "55P03": "database_busy",  # lock_not_available
+    "0A": "database_refused",
+    "21": "database_refused",
+    "22": "database_refused",
+    "23": "database_refused",
+    "28": "database_forbidden",
+    "3D": "database_refused",
+    "3F": "database_refused",
+    "42": "database_refused",
+    "42501": "database_forbidden",  # insufficient_privilege
+    "44": "database_refused",
+    "54": "database_refused",
+    "P0": "database_refused",
+}
+"""A whole SQLSTATE, or the class that its first two characters name."""
+
+_HTTP: Final[dict[str, str]] = {
+    "ConnectTimeout": "connect_timeout",
+    "PoolTimeout": "connect_timeout",
+    "ReadTimeout": "read_timeout",
+    "WriteTimeout": "write_timeout",
+    "TimeoutException": "timed_out",
+    "ConnectError": "connection_failed",
+    "ProxyError": "connection_failed",
+    "NetworkError": "connection_lost",
+    "RemoteProtocolError": "connection_lost",
+    "LocalProtocolError": "invalid_request",
+    "UnsupportedProtocol": "invalid_request",
+    "InvalidURL": "invalid_request",
+    "TooManyRedirects": "unexpected_status",
+    "DecodingError": "malformed_answer",
+    "SSEError": "malformed_answer",
+}
+HTTP_CLIENTS: Final = ("httpx2", "httpcore2", "httpx", "httpcore")
+
+KINDS: Final[dict[str, str]] = {
+    **{f"{client}.{kind}": code for client in HTTP_CLIENTS for kind, code in _HTTP.items()},
+    "anthropic.APITimeoutError": "timed_out",
+    "anthropic.APIConnectionError": "connection_failed",
+    "anthropic.APIResponseValidationError": "malformed_answer",
+    "anthropic.CredentialsError": "authentication",
+    "asyncpg.DataError": "database_refused",
+    "asyncpg.ClientConfigurationError": "database_refused",
+    "asyncpg.UnsupportedClientFeatureError": "database_refused",
+    "asyncpg.UnsupportedServerFeatureError": "database_refused",
+    "asyncpg.InterfaceError": "database_lost",
+    "asyncpg.InternalClientError": "database_lost",
+    "trio.TooSlowError": "timed_out",
+    "trio.BrokenResourceError": "connection_lost",
+    "trio.EndOfChannel": "connection_lost",
+    "trio.ClosedResourceError": "resource_closed",
+    "trio.BusyResourceError": "resource_busy",
+    "trio.Cancelled": CANCELLED,
+    "asyncio.CancelledError": CANCELLED,
+    "ssl.SSLError": "tls_failed",
+    "socket.gaierror": "host_lookup_failed",
+    "builtins.TimeoutError": "timed_out",
+    "builtins.ConnectionRefusedError": "connection_refused",
+    "builtins.ConnectionResetError": "connection_reset",
+    "builtins.ConnectionAbortedError": "connection_aborted",
+    "builtins.BrokenPipeError": "broken_pipe",
+    "builtins.ConnectionError": "connection_lost",
+    "builtins.PermissionError": "permission_denied",
+    "builtins.FileNotFoundError": "file_not_found",
+}
+"""By package and name of the class, or of the nearest one above it that has a row."""
+
+WRAPPERS: Final = frozenset(
+    {
+        "anthropic.APIConnectionError",
+        "anthropic.APITimeoutError",
+        "builtins.OSError",
+        *(f"{client}.ConnectError" for client in HTTP_CLIENTS),
+    }
+)
+"""Classes that say little by themselves: where their cause says something, it decides."""

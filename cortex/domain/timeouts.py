@@ -7,11 +7,15 @@ tool.
 
 import math
 import re
+from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 from attrs import frozen
 
 from cortex.domain.errors import UsageError
+from cortex.domain.job import Lease
+from cortex.domain.redaction import redact
 
 
 @frozen(kw_only=True)
@@ -70,3 +74,173 @@ def parse_span(text: str) -> float:
     if seconds is None or seconds > SPAN_MAX_S:
         raise UsageError(f"{text[:80]!r} is not a time such as 90s, 15m, 2h or 3d")
     return float(seconds)
+
+
+PARTIAL_TEXT_MAX_BYTES: Final = 65_536
+DIFF_MAX_BYTES: Final = 65_536
+LISTED_MAX: Final = 200
+"""Files named in a receipt, the newest first."""
+
+
+class Scope(StrEnum):
+    """Whose limit fired."""
+
+    JOB = "job"
+    STEP = "step"
+    CALL = "call"
+    CONNECT = "connect"
+    IDLE = "idle"
+
+
+class Phase(StrEnum):
+    """What was going on: a model's answer, a tool, a step of the job's own, or between them."""
+
+    MODEL = "model"
+    TOOL = "tool"
+    STEP = "step"
+    HANDLER = "handler"
+
+
+class FinalAction(StrEnum):
+    """What the runtime did about it."""
+
+    RETRIED_CALL = "retried_call"
+    RETRY = "retry"
+    RELEASED = "released"
+    FAILED = "failed"
+    TOLD_MODEL = "told_model"
+
+    @property
+    def ended_attempt(self) -> bool:
+        """The attempt ended by it; otherwise the job went on."""
+        return self not in (FinalAction.RETRIED_CALL, FinalAction.TOLD_MODEL)
+
+
+class Choice(StrEnum):
+    """How a failed job goes on."""
+
+    RETRY_STEP = "retry_step"
+    DISCARD_AND_RETRY = "discard_and_retry"
+    ESCALATE = "escalate"
+
+
+@frozen(kw_only=True)
+class Interruption:
+    """What the runtime itself knows of a time-out. Times are in seconds."""
+
+    lease: Lease
+    scope: Scope
+    limit_s: float
+    elapsed_s: float
+    """Since that scope began."""
+    phase: Phase
+    step_key: str | None
+    """The step that was interrupted; None between steps."""
+    step_elapsed_s: float
+    """Since that step began, or since the last checkpoint."""
+    checkpoint_seq: int
+    """The last committed step; 0: none."""
+    checkpoint_key: str | None
+    retry_count: int
+    final_action: FinalAction
+    nth: int = 1
+    """Which of this attempt's time-outs with that step and scope: a call is tried several times."""
+    partial_text: str | None = None
+    """What the model had said so far."""
+    unsettled_s: float | None = None
+    """Since the step began or, if that is later, since the last checkpoint: no step committed
+    since then, so what changed is this step's. Not recorded: the receipt's instant tells it."""
+
+
+@frozen(kw_only=True)
+class Artefact:
+    """A file that the interrupted step wrote."""
+
+    path: str
+    """Relative to the workspace."""
+    size_bytes: int
+    changed_at: datetime
+    """When its inode changed, by the pod's clock: programs can set the other times to anything."""
+    is_new: bool = False
+    """It was made since, for certain: no committed step can have written it."""
+
+
+@frozen(kw_only=True)
+class FileChange:
+    """An uncommitted or untracked file of a work tree."""
+
+    path: str
+    """Relative to the root of the work tree."""
+    state: str
+    """Two letters as `git status` has them: index and work tree, `??` for untracked."""
+    size_bytes: int | None
+    """None when it is gone."""
+    changed_at: datetime | None
+    """As with artefacts; of a file that is gone, the change of its folder. None: not known."""
+
+
+@frozen(kw_only=True)
+class WorkTree:
+    """A git work tree as the time-out left it."""
+
+    root: str
+    folder: str
+    """The part of it that the job had: all that is told is of this folder."""
+    branch: str | None = None
+    """None when no branch is checked out."""
+    head: str | None = None
+    """Commit; None before the first."""
+    changes: tuple[FileChange, ...] = ()
+    """The newest first."""
+    change_count: int = 0
+    diff: str = ""
+    """Tracked files against the head; of a long one the middle is left out."""
+    problem: str | None = None
+    """Why it is not known, or not wholly, what has changed."""
+
+
+@frozen(kw_only=True)
+class TimeoutReceipt:
+    """A time-out with all that it left."""
+
+    interruption: Interruption
+    step_started_at: datetime
+    """Or its last checkpoint, if later; by the pod's clock: files' times compare with it."""
+    artefacts: tuple[Artefact, ...] = ()
+    """Files of the workspace that changed since, the newest first, without those of work trees."""
+    work_trees: tuple[WorkTree, ...] = ()
+    problem: str | None = None
+    """Why it is not known, or not wholly, what the step has left."""
+
+    @property
+    def is_clean(self) -> bool:
+        """The interrupted step left nothing, for certain: it can simply run again."""
+        return (
+            not self.artefacts
+            and self.problem is None
+            and all(not tree.change_count and tree.problem is None for tree in self.work_trees)
+        )
+
+
+def recommended_choice(receipt: TimeoutReceipt) -> Choice:
+    """Advise how to go on: away with files that the interrupted step left half done, if any.
+
+    Uncommitted work in a work tree may be a person's or a committed step's: it stays.
+    """
+    if any(tree.change_count or tree.problem is not None for tree in receipt.work_trees):
+        return Choice.RETRY_STEP
+    if receipt.problem is not None or any(each.is_new for each in receipt.artefacts):
+        return Choice.DISCARD_AND_RETRY
+    return Choice.RETRY_STEP
+
+
+def clipped(text: str, max_bytes: int) -> str:
+    """Return the beginning of a text, at most so many bytes of UTF-8, with `…` where it is cut.
+
+    What Postgres cannot hold (NUL, lone surrogates) is replaced; no secret is cut in half.
+    """
+    encoded = redact(text).replace("\0", "\ufffd").encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    mark = "…"
+    return encoded[: max_bytes - len(mark.encode())].decode(errors="ignore") + mark

@@ -9,6 +9,7 @@ import re
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- by which scanners for leaked secrets know it
 SECRET_BYTES: Final = 32
@@ -61,3 +62,20 @@ IMPLIED: Final[dict[Role, frozenset[Role]]] = {
 def may(held: AbstractSet[Role], needed: Role) -> bool:
     """Tell whether one of these roles brings the right that is needed."""
     return any(needed in IMPLIED[role] for role in held)
+
+
+ANOTHER: Final = (
+    "another person has to agree, by a credential of their own: as another operating-system user, "
+    "with CORTEX_TOKEN=TOKEN (from cortex tokens create), or on the approval page"
+)
+"""How a second person, or one person with a second key, agrees."""
+
+
+def of_user(uid: int, host: str) -> str:
+    """Return the credential of an operating-system user."""
+    return f"os:{uid}@{host}"
+
+
+def of_token(token_id: UUID) -> str:
+    """Return the credential of who holds a token."""
+    return f"token:{token_id}"

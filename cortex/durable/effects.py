@@ -29,7 +29,7 @@ from cortex.domain.effect import (
     changed_nothing,
 )
 from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
-from cortex.domain.failure_codes import UNKNOWN
+from cortex.domain.failure import UNKNOWN
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS

@@ -4,13 +4,13 @@ What counts is settled in the database, once; what is checked here is what a per
 done: read the arguments as they stand, and typed the end of the id where it is dangerous.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.approval import Approval
+from cortex.domain.argument_check import edited_arguments
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.postgres.database import Database
 from cortex.store import approvals
@@ -79,7 +79,7 @@ async def decide(db: Database, wish: Wish, person: Person) -> VoteResult:
     return ruling
 
 
-def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Vote:
+def verdict(approval: Approval, wish: Wish, person: Person) -> Vote:
     """Return what the database is to decide by. Raises as `decide` does."""
     edited = None
     if is_open(approval):  # else the answer is who was first
@@ -102,29 +102,29 @@ def verdict(approval: Mapping[str, Any], wish: Wish, person: Person) -> Vote:
     )
 
 
-def check_unchanged(approval: Mapping[str, Any], wish: Wish) -> None:
+def check_unchanged(approval: Approval, wish: Wish) -> None:
     """Raise `ConflictError` where something else stands than was shown."""
-    is_same = wish.version is None or wish.version == approval["version"]
-    if not is_same or wish.seen != approval["digest"]:
+    is_same = wish.version is None or wish.version == approval.version
+    if not is_same or wish.seen != approval.digest:
         raise refusal(approval, VoteResult(outcome="changed", agreed_count=0))
 
 
-def checked_edit(approval: Mapping[str, Any], text: str) -> str:
+def checked_edit(approval: Approval, text: str) -> str:
     """Return edited arguments as they would run. Raises `FieldError`."""
     try:
-        return edited_arguments(text, schema=approval["schema"])
+        return edited_arguments(text, schema=approval.schema)
     except RejectedError as error:
         raise FieldError("arguments", error.message, hint=error.hint) from error
 
 
-def check_confirmed(approval: Mapping[str, Any], confirm: str | None) -> None:
+def check_confirmed(approval: Approval, confirm: str | None) -> None:
     """Raise `FieldError` unless the end of the id was typed where it must be."""
     typed = (confirm or "").strip().lstrip("…").lower()
-    if needs_last_digits(approval) and typed != last_digits(approval["id"]):
+    if needs_last_digits(approval) and typed != last_digits(approval.id):
         told = "is missing" if not typed else "is not the end of its id"
         raise FieldError(
             "confirm",
-            f"confirm {told}: approval {approval['id']} is {approval['risk']}",
+            f"confirm {told}: approval {approval.id} is {approval.risk}",
             hint=f"give the last {LAST_DIGITS} characters of its id",
         )
 

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.drain import DrainPhase, DrainRequest, Liveness, Trouble
+from cortex.domain.drain import DrainPhase, DrainRequest, Liveness
+from cortex.domain.errors import Trouble
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.shape import told

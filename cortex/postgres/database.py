@@ -17,8 +17,7 @@ import asyncpg
 import attrs
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.postgres import connections
 from cortex.postgres.connections import set_locally
 from cortex.postgres.dsn import redact

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import CortexError, UnavailableError
+from cortex.domain.errors import CortexError, Trouble, UnavailableError
 from cortex.postgres.connections import Connection, set_locally
 from cortex.postgres.database import Profile, Record
 from cortex.postgres.errors import (

@@ -19,7 +19,6 @@ import ssl
 
 import asyncpg
 
-from cortex.domain.drain import Trouble
 from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
@@ -28,6 +27,7 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     RejectedError,
     SchemaError,
+    Trouble,
     UnavailableError,
     UsageError,
 )

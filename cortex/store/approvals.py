@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,16 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.approval import ApprovalStatus, Decided, Risk, ended
+from cortex.domain.approval import (
+    Approval,
+    ApprovalHead,
+    ApprovalRow,
+    ApprovalStatus,
+    ApprovalVote,
+    Decided,
+    Risk,
+    ended,
+)
 from cortex.domain.approval_policy import (
     ApprovalTerms,
     GatedCall,
@@ -20,14 +29,14 @@ from cortex.domain.approval_policy import (
     rules_from_json,
 )
 from cortex.domain.canonical import parse
-from cortex.domain.credential import ANOTHER
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.phrases import utc_time
+from cortex.domain.token import ANOTHER
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
-from cortex.store.jobs import plain
 from cortex.store.references import by_name
+from cortex.store.rows import from_json, row_of, rows_of
 
 EXPIRE_BATCH: Final = 200
 AGAIN: Final = "again"
@@ -43,7 +52,7 @@ class Vote:
     is_approved: bool
     by: str
     credential: str | None
-    """What shows who it is, see `domain.credential`; None: nobody signed in."""
+    """What shows who it is, see `domain.token`; None: nobody signed in."""
     seen: bytes
     """SHA-256 of the arguments that this person saw: others are not decided by it."""
     reason: str | None = None
@@ -68,6 +77,49 @@ class VoteResult:
     def is_taken(self) -> bool:
         """It counts."""
         return self.outcome in ("approved", "agreed", "denied")
+
+
+@attrs.frozen(kw_only=True)
+class ApprovalEvent:
+    """What happened to a request."""
+
+    at: datetime
+    event: str
+    """asked · agreed (more people were needed) · how it was decided, in lower case."""
+    id: UUID
+    person: str | None
+    reason: str | None
+    job_id: UUID
+    tool: str | None
+    key: str
+    risk: Risk = attrs.field(converter=Risk)
+    people: int
+    agreed: int
+    arguments: dict[str, Any]
+    channel: str | None
+    expires_at: datetime
+    agent: str | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class InboxCount:
+    """How many requests wait, and when the first of them expires."""
+
+    count: int
+    """Up to a limit of each risk."""
+    expires_at: datetime | None
+    now: datetime
+
+
+@attrs.frozen(kw_only=True)
+class InboxRow(ApprovalHead):
+    """A request as one person's inbox lists it."""
+
+    is_own: bool
+    """It is critical, and this person asked for it."""
+    has_agreed: bool
+    """This person did, to these arguments."""
 
 
 async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
@@ -127,12 +179,14 @@ async def _refuse_beyond(db: Database, verdict: Vote) -> None:
     if verdict.edited is None or not verdict.is_approved:
         return
     approval = await show(db, verdict.approval_id)
-    agent_id, tool = approval["agent_id"], approval["tool"]
-    if agent_id is None or tool is None or approval["status"] != ApprovalStatus.PENDING:
+    agent_id, version, tool = approval.agent_id, approval.agent_version, approval.tool
+    if agent_id is None or version is None or tool is None:
         return
-    spec = await agents.spec(db, agent_id, approval["agent_version"])
-    asked = GatedCall(tool=tool, arguments=approval["asked"], is_effect=True, mark=ToolMark())
-    under = ApprovalTerms(Risk(approval["risk"]), approval["people"])
+    if approval.status is not ApprovalStatus.PENDING:
+        return
+    spec = await agents.spec(db, agent_id, version)
+    asked = GatedCall(tool=tool, arguments=approval.asked, is_effect=True, mark=ToolMark())
+    under = ApprovalTerms(approval.risk, approval.people)
     rules = rules_from_json(spec.get("approvals", ()))
     needed = beyond(asked, orjson.loads(verdict.edited), under=under, rules=rules)
     if needed is not None:
@@ -163,22 +217,22 @@ async def _taken(connection: Connection, verdict: Vote) -> VoteResult:
     return ruling
 
 
-def refusal(approval: Mapping[str, Any], ruling: VoteResult) -> ConflictError:
+def refusal(approval: Approval, ruling: VoteResult) -> ConflictError:
     """Return the error that tells a person why their decision does not count."""
-    name = f"approval {approval['id']}"
+    name = f"approval {approval.id}"
     if ruling.outcome in ("already", "expired"):
         return _too_late(approval, name)
     told, hint = _REFUSALS[ruling.outcome]
     return ConflictError(told.format(name=name), hint=hint)
 
 
-def _too_late(approval: Mapping[str, Any], name: str) -> ConflictError:
-    if approval["status"] == ApprovalStatus.CANCELLED:
-        return ConflictError(f"{name} is void: {approval['reason']}")
-    if approval["decided_by"] is not None:
+def _too_late(approval: Approval, name: str) -> ConflictError:
+    if approval.status == ApprovalStatus.CANCELLED:
+        return ConflictError(f"{name} is void: {approval.reason}")
+    if approval.decided_by is not None:
         return ConflictError(f"{name} was already {ended(approval)}")
     return ExpiredError(
-        f"{name} expired at {utc_time(approval['expires_at'])}: nothing was executed",
+        f"{name} expired at {utc_time(approval.expires_at)}: nothing was executed",
         hint="where its job failed by that, retry the job to be asked anew",
     )
 
@@ -235,30 +289,26 @@ async def find(db: Database, name: str) -> UUID:
     return await by_name(db, name, kind="approval", query="approvals.ids_by_suffix")
 
 
-async def show(db: Database, approval_id: UUID) -> dict[str, Any]:
-    """Return one request in full. Raises `NotFoundError`. Its digests are bytes.
-
-    `arguments`, `asked`: decoded; `arguments_text`, `asked_text`: canonical, as they will run.
-    Of its link only `has_link`, whether it has one, and who made it.
-    """
+async def show(db: Database, approval_id: UUID) -> Approval:
+    """Return one request in full. Raises `NotFoundError`."""
     row = await db.fetch_one("approvals.show", [approval_id])
     if row is None:
         raise NotFoundError(
             f"approval {approval_id} does not exist", hint="list them: cortex approvals ls"
         )
-    return _shown(row)
+    return _approval(row)
 
 
-async def show_all(db: Database, ids: Sequence[UUID]) -> list[dict[str, Any]]:
+async def show_all(db: Database, ids: Sequence[UUID]) -> list[Approval]:
     """Return those requests that exist, in full as `show` does, in no order."""
-    return [_shown(row) for row in await db.fetch("approvals.show", list(ids))]
+    return [_approval(row) for row in await db.fetch("approvals.show", list(ids))]
 
 
 async def pending(
     db: Database, *, after: UUID | None = None, limit: int = 100
-) -> list[dict[str, Any]]:
+) -> list[ApprovalRow]:
     """Return requests that wait: the most dangerous first, of those the first to expire."""
-    return [_shown(row) for row in await db.fetch("approvals.pending", after, limit)]
+    return [_row(row) for row in await db.fetch("approvals.pending", after, limit)]
 
 
 async def page(
@@ -267,34 +317,34 @@ async def page(
     statuses: Sequence[ApprovalStatus] = tuple(ApprovalStatus),
     before: UUID | None = None,
     limit: int = 100,
-) -> list[dict[str, Any]]:
+) -> list[ApprovalRow]:
     """Return requests, the newest first."""
     words = [status.value for status in statuses]
-    return [_shown(row) for row in await db.fetch("approvals.list", words, before, limit)]
+    return [_row(row) for row in await db.fetch("approvals.list", words, before, limit)]
 
 
 async def changes(
     db: Database, *, since: datetime | None, limit: int = 1000
-) -> list[dict[str, Any]]:
+) -> list[ApprovalEvent]:
     """Return what happened to requests since an instant, in order; None: from now on.
 
-    `event`: asked, agreed (more people were needed), or how it was decided, in lower case.
     What a transaction did that is still under way comes later, with an instant that has passed.
     """
-    return [_shown(row) for row in await db.fetch("approvals.changes", since, limit)]
+    rows = await db.fetch("approvals.changes", since, limit)
+    return [row_of(ApprovalEvent, row, arguments=parse(row["arguments"])) for row in rows]
 
 
-async def inbox(db: Database, *, limit: int = 1000) -> dict[str, Any]:
+async def inbox(db: Database, *, limit: int = 1000) -> InboxCount:
     """Return how many wait, counted up to a limit of each risk, and when the first expires."""
     row = await db.fetch_one("approvals.inbox", limit)
     if row is None:
         raise AssertionError("approvals.inbox always answers")
-    return plain(row)
+    return row_of(InboxCount, row)
 
 
-async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[dict[str, Any]]:
+async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[ApprovalRow]:
     """Return a job's requests, the oldest first."""
-    return [_shown(row) for row in await db.fetch("approvals.of_job", job_id, limit)]
+    return [_row(row) for row in await db.fetch("approvals.of_job", job_id, limit)]
 
 
 class _VoteRefused(Exception):
@@ -333,16 +383,31 @@ def _ruling(row: Record | None, verdict: Vote) -> VoteResult:
     return VoteResult(outcome=row["outcome"], agreed_count=row["votes"])
 
 
-def _shown(row: Record) -> dict[str, Any]:
-    shown = plain(row)
-    for name in ("arguments", "asked"):
-        if name in shown:
-            shown[f"{name}_text"] = row[name]
-            shown[name] = parse(row[name])
-    for name in ("schema", "votes", "job_head"):
-        if shown.get(name) is not None:
-            shown[name] = orjson.loads(row[name])
-    return shown
+def _row(row: Record) -> ApprovalRow:
+    return row_of(ApprovalRow, row, **_decoded(row))
+
+
+def _approval(row: Record) -> Approval:
+    votes = from_json(row["votes"])
+    return row_of(
+        Approval,
+        row,
+        **_decoded(row),
+        asked=parse(row["asked"]),
+        asked_text=row["asked"],
+        job_head=from_json(row["job_head"]),
+        votes=tuple(
+            ApprovalVote(**vote | {"at": datetime.fromisoformat(vote["at"])}) for vote in votes
+        ),
+    )
+
+
+def _decoded(row: Record) -> dict[str, Any]:
+    return {
+        "arguments": parse(row["arguments"]),
+        "arguments_text": row["arguments"],
+        "schema": from_json(row["schema"]),
+    }
 
 
 # --- The approvals inbox: what waits for people, looked at again and again.
@@ -350,19 +415,15 @@ def _shown(row: Record) -> dict[str, Any]:
 
 async def waiting(
     db: Database, *, by: str, credential: str, also: Sequence[UUID], limit: int
-) -> list[dict[str, Any]]:
-    """Return requests that wait, the most urgent ones, and some by their ids; in no order.
-
-    `is_own`: it is critical and `by`, or this credential, asked for it. `has_agreed`: this
-    credential did, to these arguments.
-    """
+) -> list[InboxRow]:
+    """Return requests that wait, the most urgent ones, and some by their ids; in no order."""
     rows = await db.fetch("inbox.waiting", limit, by, list(also), credential)
-    return [plain(row) for row in rows]
+    return rows_of(InboxRow, rows)
 
 
-async def decided(db: Database, *, limit: int) -> list[dict[str, Any]]:
+async def decided(db: Database, *, limit: int) -> list[InboxRow]:
     """Return requests that wait no more, the last one first."""
-    return [plain(row) for row in await db.fetch("inbox.decided", limit)]
+    return rows_of(InboxRow, await db.fetch("inbox.decided", limit))
 
 
 async def arguments(

@@ -3,7 +3,7 @@
 The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -12,14 +12,24 @@ import attrs
 import orjson
 
 from cortex.domain import breaker as rules
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, Breaker, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX, PAST_S
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    PAST_S,
+    Breaker,
+    BreakerState,
+    CountedError,
+    Past,
+    Turn,
+    policy_of,
+)
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
-from cortex.store.jobs import plain
+from cortex.store.rows import row_of
 
 COUNT_MAX: Final = 1_000
 """Jobs that wait for one breaker, or for the freeze, are counted so far, as on the screens."""
@@ -37,6 +47,48 @@ class BreakerReading:
     now: datetime
     changes: tuple[str, ...] = ()
     """What this very call changed, in the words of facts."""
+
+
+@attrs.frozen(kw_only=True)
+class BreakerRow:
+    """A breaker, and the jobs that wait for it."""
+
+    name: str
+    state: BreakerState = attrs.field(converter=BreakerState)
+    failures: int
+    """In a row."""
+    requests: int
+    """Since it last closed."""
+    opened_at: datetime | None
+    open_until: datetime | None
+    probe_by: UUID | None
+    probe_pod: str | None
+    """Name of the pod that tries it now."""
+    forced_by: str | None
+    """Who holds it open."""
+    forced_reason: str | None
+    forced_at: datetime | None
+    last_error: str | None
+    escalated_at: datetime | None
+    updated_at: datetime
+    waiting: int
+    """Jobs that wait for it, up to `COUNT_MAX`."""
+    past: Past | None = None
+    """See `with_past`."""
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class FreezeState:
+    """Whether effects are frozen, by whom, why and since when."""
+
+    is_frozen: bool
+    by: str | None
+    reason: str | None
+    frozen_at: datetime | None
+    waiting_jobs: int
+    """Up to `COUNT_MAX`."""
+    now: datetime = attrs.field(eq=False)
 
 
 async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
@@ -132,20 +184,17 @@ async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
 
 async def unfreeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
-    if not (await frozen(db))["is_frozen"]:
+    if not (await frozen(db)).is_frozen:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
     return await _change(db, FREEZE, lambda b, _: rules.closed(b), person=(by, reason))
 
 
-async def frozen(db: Database) -> dict[str, Any]:
-    """Return whether effects are frozen (`is_frozen`), by whom, why and since when.
-
-    And how many jobs wait for that (`waiting_jobs`), up to `COUNT_MAX`.
-    """
+async def frozen(db: Database) -> FreezeState:
+    """Return whether effects are frozen, and how many jobs wait for that."""
     row = await db.fetch_one("breakers.freeze", COUNT_MAX)
     if row is None:
         raise AssertionError("breakers.freeze always returns one row")
-    return plain(row)
+    return row_of(FreezeState, row)
 
 
 async def forget(db: Database, *, idle_s: float, limit: int) -> int:
@@ -153,16 +202,17 @@ async def forget(db: Database, *, idle_s: float, limit: int) -> int:
     return len(await db.fetch("breakers.forget", idle_s, limit))
 
 
-async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("breakers.list", name, limit, COUNT_MAX)]
+async def page(db: Database, *, name: str | None = None, limit: int = 200) -> list[BreakerRow]:
+    """Return breakers, those that are not closed first."""
+    rows = await db.fetch("breakers.list", name, limit, COUNT_MAX)
+    return [row_of(BreakerRow, row, past=None) for row in rows]
 
 
 async def _known(db: Database, name: str) -> None:
     policy_of(name)
     if await page(db, name=name, limit=1):
         return
-    known = ", ".join(row["name"] for row in await page(db, limit=10))
+    known = ", ".join(row.name for row in await page(db, limit=10))
     raise NotFoundError(
         f"there is no circuit breaker {name!r}",
         hint=f"there are: {known}" if known else "none has ever opened or counted a failure",
@@ -248,31 +298,26 @@ CHANGES_EACH_MAX: Final = 500
 """Of one, the newest: it is tried every half minute, which changes it twice."""
 
 
-async def past(db: Database, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return by name the `turns` of the last hour, `known_since` and the last `errors`.
-
-    Of `turns`, the oldest first, and `known_since` see `cortex.domain.breaker_past`. Errors have
-    `at`, `code` and `message`, the newest first; those that say nothing of what was called are not
-    among them.
-    """
+async def past(db: Database, names: Sequence[str]) -> dict[str, Past]:
+    """Return by name what happened in the last hour, and the last errors that count."""
     if not names:
         return {}
     changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
     rows = await db.fetch("breakers.past", list(names), PAST_S, changes, ERRORS_MAX)
     return {
-        row["name"]: {
-            "turns": _timed(row["turns"]),
-            "known_since": row["known_since"],
-            "errors": _timed(row["errors"]),
-        }
+        row["name"]: Past(
+            turns=tuple(Turn(**each) for each in _timed(row["turns"])),
+            known_since=row["known_since"],
+            errors=tuple(CountedError(**each) for each in _timed(row["errors"])),
+        )
         for row in rows
     }
 
 
-async def with_past(db: Database, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def with_past(db: Database, rows: Sequence[BreakerRow]) -> list[BreakerRow]:
     """Return breakers with what happened to them lately."""
-    known = await past(db, [row["name"] for row in rows])
-    return [{**row, **known[row["name"]]} for row in rows]
+    known = await past(db, [row.name for row in rows])
+    return [attrs.evolve(row, past=known[row.name]) for row in rows]
 
 
 def _timed(document: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, Letter, LetterDetail, LetterGroup
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -25,7 +25,8 @@ from cortex.domain.idempotency import error_document
 from cortex.domain.phrases import utc_time
 from cortex.postgres.database import Database, Record, asked_again
 from cortex.postgres.errors import is_overdue, of_statement
-from cortex.store.jobs import plain
+from cortex.store.jobs import payload_of
+from cortex.store.rows import row_of, rows_of
 
 RESUBMIT_BATCH: Final = 20
 """Letters retried in one statement, which copies all their steps within its time."""
@@ -81,6 +82,15 @@ class KnownValues:
     """What letters have of one kind."""
 
     names: list[str]
+    is_all: bool
+    """There are no others; else these are of those that were looked at."""
+
+
+@attrs.frozen
+class NewestLetters:
+    """Letters of one error, the newest first."""
+
+    letters: list[Letter]
     is_all: bool
     """There are no others; else these are of those that were looked at."""
 
@@ -185,37 +195,36 @@ def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[dict[str, Any]]:
+async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[LetterGroup]:
     """Return errors, the one that came last first, each with its count and its newest letter.
 
     Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
     """
     rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
-    return [plain(row) for row in rows]
+    return rows_of(LetterGroup, rows)
 
 
 async def page(
     db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
-) -> list[dict[str, Any]]:
+) -> list[Letter]:
     """Return letters, the newest first, older than that of the job `before`."""
-    rows = await db.fetch("dead_letters.page", *which.arguments, before, limit)
-    return [plain(row) for row in rows]
+    return rows_of(Letter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
 
 
-async def newest(db: Database, *, looked_max: int, limit: int) -> list[dict[str, Any]]:
+async def newest(db: Database, *, looked_max: int, limit: int) -> list[LetterGroup]:
     """Return errors of the newest letters that wait for a decision, as `groups` does.
 
     So many letters are looked at, however many there are; `is_all`: these were all of them.
     """
-    return [plain(row) for row in await db.fetch("dead_letters.newest", looked_max, limit)]
+    return rows_of(LetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
 
 
 async def newest_of(
     db: Database, fingerprint: str, *, looked_max: int, limit: int
-) -> list[dict[str, Any]]:
+) -> NewestLetters:
     """Return the letters of one error among those that `newest` looks at, the newest first."""
     rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
-    return [plain(row) for row in rows]
+    return NewestLetters(rows_of(Letter, rows), is_all=all(row["is_all"] for row in rows))
 
 
 async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
@@ -224,7 +233,7 @@ async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[U
     return [row["job_id"] for row in rows]
 
 
-async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[Letter]:
     """Return the letters of these jobs in their order, in any state.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -233,10 +242,10 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[dict[str, Any]]
     missing = [each for each in job_ids if each not in rows]
     if missing:
         raise await refusal(db, missing[0])
-    return [plain(rows[each]) for each in job_ids]
+    return rows_of(Letter, [rows[each] for each in job_ids])
 
 
-async def show(db: Database, job_id: UUID) -> dict[str, Any]:
+async def show(db: Database, job_id: UUID) -> LetterDetail:
     """Return a letter with what its job tells of it.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -244,7 +253,7 @@ async def show(db: Database, job_id: UUID) -> dict[str, Any]:
     row = await db.fetch_one("dead_letters.show", job_id)
     if row is None:
         raise await refusal(db, job_id)
-    return plain(row)
+    return row_of(LetterDetail, row, payload=payload_of(row["payload"]))
 
 
 async def refusal(db: Database, job_id: UUID) -> CortexError:

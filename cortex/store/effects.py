@@ -1,16 +1,84 @@
 """Effects: the ledger of calls with an outside result, and what people say of unknown ones."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import attrs
 
 from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.job import EffectIntent, EffectReport, IntentReply, OpenEffect
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, JobStatus, OpenEffect
 from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
 from cortex.store.references import by_name
+from cortex.store.rows import from_json, row_of
+
+
+@attrs.frozen(kw_only=True)
+class EffectRow:
+    """A call with an outside result."""
+
+    id: UUID
+    job_id: UUID
+    key: str
+    """The step that it is."""
+    tool: str
+    arguments: Any
+    status: EffectStatus = attrs.field(converter=EffectStatus)
+    why: str | None
+    """Why it failed, or why nobody knows."""
+    created_at: datetime
+    finished_at: datetime | None
+    calls_count: int
+    can_reconcile: bool
+    resolution: Resolution | None = attrs.field(converter=attrs.converters.optional(Resolution))
+    resolved_by: str | None
+    approval_id: UUID | None
+    agent: str | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class EffectDetail(EffectRow):
+    """All that is known of an effect."""
+
+    lineage_id: UUID
+    attempt: int
+    tenant: str
+    agent_version: int | None
+    digest: bytes
+    is_sure: bool
+    called_at: datetime
+    resolved_at: datetime | None
+    resolved_reason: str | None
+    job_status: JobStatus = attrs.field(converter=JobStatus)
+    job_type: str
+    step: int | None
+    """Number of its step, once that is on record."""
+    result: Any
+    """What it returned, as a person said."""
+    output: Any
+    """What its step returned."""
+
+    @property
+    def returned(self) -> Any:
+        """What it returned: as a person said, else as it stands in its step."""
+        return self.output if self.result is None else self.result
+
+
+@attrs.frozen(kw_only=True)
+class EffectResolved:
+    """How an effect and its job stand after a person said what became of it."""
+
+    id: UUID
+    tool: str
+    status: EffectStatus
+    job_id: UUID
+    job_status: JobStatus
+    resolution: Resolution
+    job_goes_on: bool
 
 
 async def intend(
@@ -68,12 +136,18 @@ async def find(db: Database, name: str) -> UUID:
     return await by_name(db, name, kind="effect", query="effects.ids_by_suffix")
 
 
-async def show(db: Database, effect_id: UUID) -> dict[str, Any]:
+async def show(db: Database, effect_id: UUID) -> EffectDetail:
     """Return one effect. Raises `NotFoundError`."""
     row = await db.fetch_one("effects.show", effect_id)
     if row is None:
         raise NotFoundError(f"effect {effect_id} does not exist", hint="list: cortex effects ls")
-    return _shown(row)
+    return row_of(
+        EffectDetail,
+        row,
+        arguments=parse(row["arguments"]),
+        result=from_json(row["result"]),
+        output=from_json(row["output"]),
+    )
 
 
 async def page(
@@ -84,7 +158,7 @@ async def page(
     job_id: UUID | None = None,
     before: UUID | None = None,
     limit: int = 100,
-) -> list[dict[str, Any]]:
+) -> list[EffectRow]:
     """Return effects, the newest first, older than `before`."""
     words = [status.value for status in statuses]
     if job_id is not None:
@@ -93,7 +167,7 @@ async def page(
         rows = await db.fetch("effects.list_of_tool", tool, words, before, limit)
     else:
         rows = await db.fetch("effects.list", words, before, limit)
-    return [_shown(row) for row in rows]
+    return [row_of(EffectRow, row, arguments=parse(row["arguments"])) for row in rows]
 
 
 async def resolve(
@@ -129,32 +203,30 @@ async def resolve(
 
 async def resolve_and_show(
     db: Database, effect_id: UUID, said: Resolution, *, by: str, reason: str, result: str | None
-) -> dict[str, Any]:
+) -> EffectResolved:
     """Record it as `resolve` does; return how the effect and its job stand now."""
     goes_on = await resolve(db, effect_id, said, by=by, reason=reason, result=result)
     seen = await show(db, effect_id)
-    return {
-        **{name: seen[name] for name in ("id", "tool", "status", "job_id", "job_status")},
-        "resolution": said,
-        "job_goes_on": goes_on,
-    }
+    return EffectResolved(
+        id=seen.id,
+        tool=seen.tool,
+        status=seen.status,
+        job_id=seen.job_id,
+        job_status=seen.job_status,
+        resolution=said,
+        job_goes_on=goes_on,
+    )
 
 
 async def _nothing_to_say(db: Database, effect_id: UUID) -> ConflictError:
     effect = await show(db, effect_id)
-    if effect["resolution"]:
-        told = f"{effect['resolved_by']} has said that already: {effect['resolution']}"
-        return ConflictError(f"effect {effect_id} is {effect['status']}: {told}")
+    if effect.resolution:
+        told = f"{effect.resolved_by} has said that already: {effect.resolution}"
+        return ConflictError(f"effect {effect_id} is {effect.status}: {told}")
     return ConflictError(
-        f"effect {effect_id} is {effect['status']}, not UNKNOWN",
+        f"effect {effect_id} is {effect.status}, not UNKNOWN",
         hint="a person is asked only when nothing else can tell what became of it",
     )
-
-
-def _shown(row: Record) -> dict[str, Any]:
-    shown = plain(row)
-    shown["arguments"] = parse(row["arguments"])
-    return shown
 
 
 def _intended(row: Record) -> IntentReply:

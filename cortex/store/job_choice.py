@@ -14,8 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED
-from cortex.domain.dead_letter_choice import why_no_retry
+from cortex.domain.dead_letter import Letter, why_no_retry
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -38,7 +37,7 @@ from cortex.postgres.database import Database, Record, asked_again
 from cortex.store import dead_letters, jobs, retries
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.job_pages import page
-from cortex.store.jobs import plain
+from cortex.store.rows import row_of
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
@@ -317,7 +316,7 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
     found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
-    letters = {row["job_id"]: plain(row) for row in found}
+    letters = {row["job_id"]: row_of(Letter, row) for row in found}
     return {
         job_id: JobSituation(
             status=JobStatus(row["status"]),
@@ -330,11 +329,11 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
     }
 
 
-def _letter(row: Mapping[str, Any] | None) -> DeadLetterSituation | None:
-    if row is None:
+def _letter(letter: Letter | None) -> DeadLetterSituation | None:
+    if letter is None:
         return None
     return DeadLetterSituation(
-        is_settled=row["state"] not in UNRESOLVED, is_hopeless=bool(why_no_retry(row))
+        is_settled=not letter.state.is_unresolved, is_hopeless=bool(why_no_retry(letter))
     )
 
 

@@ -234,6 +234,11 @@ _JSON_COLUMNS = frozenset(
 )
 
 
+def payload_of(text: str | None) -> Any:
+    """Return a payload; it stays text when it holds a number or a nesting that is beyond us."""
+    return None if text is None else _decoded(_FOREIGN, text)
+
+
 def plain(row: Record) -> dict[str, Any]:
     """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes.
 

@@ -1,4 +1,4 @@
-"""What operators look at all the time: the head of every screen, jobs and breakers.
+"""What operators look at all the time: the head of every screen, and jobs.
 
 One statement for each, however many jobs there are: counts end at a cap.
 """
@@ -123,8 +123,3 @@ async def jobs_seen(
     for each in seen:
         del each["head"], each["newer_count"]
     return ListReading(jobs=seen, newer_count=rows[0]["newer_count"], head=head_of(document))
-
-
-async def breakers_seen(db: Database, *, limit: int) -> list[dict[str, Any]]:
-    """Return breakers, those that are not closed first; `waiting` ends at `COUNT_MAX`."""
-    return [plain(row) for row in await db.fetch("operator.breakers", limit, COUNT_MAX)]

@@ -72,11 +72,11 @@ class Trouble:
     """State of the breaker or the pod, risk of the request."""
     at: datetime | None
     """Opened, last heard of, expires."""
-    held_by: str | None = None
+    forced_by: str | None = None
     """Who holds the breaker open; None: nobody."""
-    held_for: str | None = None
+    forced_reason: str | None = None
     """Why."""
-    held_until: datetime | None = None
+    open_until: datetime | None = None
     """When the breaker may be tried; None: once somebody closes it."""
 
 

@@ -9,7 +9,7 @@ import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.timeout_receipt import Choice
+from cortex.domain.timeouts import Choice
 from cortex.postgres.database import Connection, Database
 from cortex.store import dead_letters, facts, jobs
 from cortex.store.dead_letters import Resubmission

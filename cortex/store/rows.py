@@ -27,9 +27,9 @@ def rows_of(kind: type[T], records: Iterable[Record]) -> list[T]:
     return [kind(**{name: record[name] for name in names}) for record in records]
 
 
-def from_json(value: Any) -> Any:
-    """Convert a JSON column; None and what is decoded already stay as they are."""
-    return orjson.loads(value) if isinstance(value, str) else value
+def from_json(text: str | None) -> Any:
+    """Return what a JSON column holds; None for null."""
+    return None if text is None else orjson.loads(text)
 
 
 @cache

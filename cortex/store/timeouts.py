@@ -11,7 +11,7 @@ import orjson
 from cattrs.preconf.orjson import OrjsonConverter, make_converter
 
 from cortex.domain.job import Lease
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     Artefact,
     FinalAction,
     Interruption,

@@ -4,14 +4,13 @@ Takes a request as `store.approvals.show` gives it. All text in the facts is har
 nothing of the arguments is left out.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
 from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
@@ -137,7 +136,7 @@ class Facts:
         return any(vote.counts and vote.person.lower() == name for vote in self.votes)
 
 
-def is_open(approval: Mapping[str, Any]) -> bool:
+def is_open(approval: Approval) -> bool:
     """Whether it can still be decided."""
     return _status(approval) is ApprovalStatus.PENDING
 
@@ -147,53 +146,53 @@ def last_digits(approval_id: UUID) -> str:
     return approval_id.hex[-LAST_DIGITS:]
 
 
-def needs_last_digits(approval: Mapping[str, Any]) -> bool:
+def needs_last_digits(approval: Approval) -> bool:
     """Whether who agrees types the end of the id."""
-    return Risk(approval["risk"]).rank >= Risk.HIGH.rank
+    return Risk(approval.risk).rank >= Risk.HIGH.rank
 
 
-def needs_sign_in(approval: Mapping[str, Any]) -> bool:
+def needs_sign_in(approval: Approval) -> bool:
     """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
-    return Risk(approval["risk"]).needs_sign_in or approval["people"] > 1
+    return Risk(approval.risk).needs_sign_in or approval.people > 1
 
 
-def facts_of(approval: Mapping[str, Any]) -> Facts:
+def facts_of(approval: Approval) -> Facts:
     """Return the facts of a request."""
     return Facts(
-        id=approval["id"],
+        id=approval.id,
         status=_status(approval),
         title=what(approval),
-        call=call_of(approval, approval["arguments"]),
-        is_call=approval["tool"] is not None,
-        risk=Risk(approval["risk"]),
-        effect=_shown(approval["effect"]),
-        undo=REVERSIBLE[approval["reversible"]],
+        call=call_of(approval, approval.arguments),
+        is_call=approval.tool is not None,
+        risk=Risk(approval.risk),
+        effect=_shown(approval.effect),
+        undo=REVERSIBLE[approval.reversible],
         agent=_agent(approval),
-        job_id=approval["job_id"],
-        job_type=_safe(approval["job_type"]),
-        job_status=approval["job_status"] or "",
-        step=safe(approval["key"]),
-        submitted_by=_safe(approval["requested_by"]),
+        job_id=approval.job_id,
+        job_type=_safe(approval.job_type),
+        job_status=approval.job_status or "",
+        step=safe(approval.key),
+        submitted_by=_safe(approval.requested_by),
         so_far=_so_far(approval),
-        policy=_shown(approval["policy"]),
-        said=_shown(approval["said"], newline="\n"),
-        rows=tuple(argument_rows(approval["arguments"])),
-        canonical=safe(approval["arguments_text"]),
-        digest=approval["digest"].hex(),
-        version=approval["version"],
-        changes=tuple(changes(approval["asked"], approval["arguments"])),
-        edited_by=_safe(approval["edited_by"]),
-        is_editable=approval["schema"] is not None,
+        policy=_shown(approval.policy),
+        said=_shown(approval.said, newline="\n"),
+        rows=tuple(argument_rows(approval.arguments)),
+        canonical=safe(approval.arguments_text),
+        digest=approval.digest.hex(),
+        version=approval.version,
+        changes=tuple(changes(approval.asked, approval.arguments)),
+        edited_by=_safe(approval.edited_by),
+        is_editable=approval.schema is not None,
         needs_last_digits=needs_last_digits(approval),
         needs_sign_in=needs_sign_in(approval),
-        people=approval["people"],
-        agreed=approval["agreed"],
-        votes=tuple(_vote(vote, approval) for vote in approval["votes"]),
+        people=approval.people,
+        agreed=approval.agreed,
+        votes=tuple(_vote(vote, approval) for vote in approval.votes),
         if_approved=safe(if_approved(approval)),
         if_denied=safe(if_denied(approval)),
         if_expired=safe(if_expired(approval)),
-        created_at=approval["created_at"],
-        expires_at=approval["expires_at"],
+        created_at=approval.created_at,
+        expires_at=approval.expires_at,
         left_s=max(0.0, _left_s(approval)),
     )
 
@@ -211,22 +210,22 @@ def countdown(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def _status(approval: Mapping[str, Any]) -> ApprovalStatus:
-    status = ApprovalStatus(approval["status"])
+def _status(approval: Approval) -> ApprovalStatus:
+    status = ApprovalStatus(approval.status)
     is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
     return ApprovalStatus.EXPIRED if is_over else status
 
 
-def _left_s(approval: Mapping[str, Any]) -> float:
-    return float((approval["expires_at"] - approval["now"]).total_seconds())
+def _left_s(approval: Approval) -> float:
+    return float((approval.expires_at - approval.now).total_seconds())
 
 
-def _agent(approval: Mapping[str, Any]) -> str:
-    return safe(f"{approval['agent']} v{approval['agent_version']}") if approval["agent"] else ""
+def _agent(approval: Approval) -> str:
+    return safe(f"{approval.agent} v{approval.agent_version}") if approval.agent else ""
 
 
-def _so_far(approval: Mapping[str, Any]) -> str:
-    head = approval["job_head"] or {}
+def _so_far(approval: Approval) -> str:
+    head = approval.job_head or {}
     steps = head.get("seq", 0)
     usd = float(head.get("cost_usd", 0))
     digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
@@ -234,14 +233,14 @@ def _so_far(approval: Mapping[str, Any]) -> str:
     return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
 
 
-def _vote(vote: Mapping[str, Any], approval: Mapping[str, Any]) -> Vote:
+def _vote(vote: ApprovalVote, approval: Approval) -> Vote:
     return Vote(
-        person=safe(vote["person"]),
-        at=datetime.fromisoformat(vote["at"]),
-        channel=safe(vote["channel"]),
-        reason=_shown(vote["reason"]),
-        was_edited=vote["edited"],
-        counts=vote["digest"] == approval["digest"].hex(),
+        person=safe(vote.person),
+        at=vote.at,
+        channel=safe(vote.channel),
+        reason=_shown(vote.reason),
+        was_edited=vote.edited,
+        counts=vote.digest == approval.digest.hex(),
     )
 
 

@@ -3,12 +3,13 @@
 And acts on many of them.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from cortex.domain.bulk_operation import hold_up
-from cortex.domain.dead_letter import DeadLetterState, FailureCause, prospect
-from cortex.domain.phrases import NOTHING, age, rfc3339, short_id, since_s
+from cortex.domain.dead_letter import DeadLetterState, FailureCause, Letter, LetterHead, prospect
+from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
 
@@ -21,23 +22,22 @@ _STATES: Final = {
 }
 
 
-def state_cell(row: Row) -> Cell:
+def state_cell(state: DeadLetterState) -> Cell:
     """Return glyph and word of a letter's state."""
-    return Cell(*_STATES[DeadLetterState(row["state"])])
+    return Cell(*_STATES[state])
 
 
-def on_retry(row: Row) -> str:
+def on_retry(row: LetterHead) -> str:
     """Say what a retry would do, or what became of the letter."""
-    state = DeadLetterState(row.get("state", DeadLetterState.OPEN))
-    if state.is_unresolved:
-        return prospect(FailureCause.of(row), step=row["step"])
-    heir = f" as {short_id(row['retried_as'])}" if row["retried_as"] else ""
-    return f"was {state.value.lower()}{heir} by {row['resolved_by']}"
+    if not isinstance(row, Letter) or row.state.is_unresolved:
+        return prospect(FailureCause.of(row), step=row.step)
+    heir = f" as {short_id(row.retried_as)}" if row.retried_as else ""
+    return f"was {row.state.value.lower()}{heir} by {row.resolved_by}"
 
 
-def error_told(row: Row) -> str:
+def error_told(row: LetterHead) -> str:
     """Return class, code and source of an error, as far as they are known."""
-    told = (row["error_class"], row["error_code"], row["error_source"])
+    told = (row.error_class, row.error_code, row.error_source)
     return " · ".join(each for each in told if each)
 
 
@@ -46,11 +46,13 @@ def letters_told(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def when(row: Row, name: str, *, is_tty: bool) -> str:
+def when(row: ReadAt | Mapping[str, Any], instant: datetime | None, *, is_tty: bool) -> str:
     """Return an instant of a row: how long ago for people who watch, else exact."""
+    if instant is None:
+        return ""
     if not is_tty:
-        return rfc3339(row[name])
-    passed = age(since_s(row, row[name]))
+        return rfc3339(instant)
+    passed = age(since_s(row, instant))
     return "just now" if passed == "now" else f"{passed} ago"
 
 

@@ -1,13 +1,12 @@
 """How an effect is described to people: its state, why it stands so, what a person can do."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, Protocol
 
 from cortex.domain.effect import EffectStatus, Resolution
-from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id, time_of_day
-from cortex.view.cells import Cell, Row
+from cortex.store.effects import EffectDetail, EffectRow
+from cortex.view.cells import Cell
 
 STATES: Final = {
     EffectStatus.PENDING: Cell("● pending", "run"),
@@ -25,27 +24,27 @@ WORDS: Final = {
 """What filters take: as the record has it, and as it is shown."""
 
 
-def state_cell(row: Row) -> Cell:
+def state_cell(row: EffectRow) -> Cell:
     """Return glyph and words of an effect's state."""
-    return STATES[EffectStatus(row["status"])]
+    return STATES[row.status]
 
 
-def remark(row: Row) -> str:
+def remark(row: EffectRow) -> str:
     """Say why it stands so, or who has said it; "" when there is nothing to say."""
-    if EffectStatus(row["status"]) is EffectStatus.UNKNOWN:
-        why = f"{row['why']}; " if row["why"] else ""
-        return f"{why}see cortex effects show {short_id(row['id'])}"
-    if row["resolution"]:
-        return f"{row['resolution']}, said {row['resolved_by']}"
-    if row["calls_count"] > 1:
-        again = f"called {row['calls_count']} times under the same id"
-        return f"{again}: {row['why']}" if row["why"] else again
-    return row["why"] or ""
+    if row.status is EffectStatus.UNKNOWN:
+        why = f"{row.why}; " if row.why else ""
+        return f"{why}see cortex effects show {short_id(row.id)}"
+    if row.resolution:
+        return f"{row.resolution}, said {row.resolved_by}"
+    if row.calls_count > 1:
+        again = f"called {row.calls_count} times under the same id"
+        return f"{again}: {row.why}" if row.why else again
+    return row.why or ""
 
 
-def prospects(effect: dict[str, Any]) -> dict[Resolution, str]:
+def prospects(effect: EffectDetail) -> dict[Resolution, str]:
     """Say what would come of each thing that a person can say of an unknown effect."""
-    if not JobStatus(effect["job_status"]).is_terminal:
+    if not effect.job_status.is_terminal:
         return {
             Resolution.APPLIED: "the job goes on with its --result and does not call again",
             Resolution.NOT_APPLIED: "the job goes on and calls again, under the same id",
@@ -62,19 +61,32 @@ def prospects(effect: dict[str, Any]) -> dict[Resolution, str]:
 # --- A breaker that a person holds open, in words.
 
 
-def is_held(row: Mapping[str, Any], now: datetime) -> bool:
+class Held(Protocol):
+    """A breaker that a person may hold open."""
+
+    @property
+    def forced_by(self) -> str | None: ...
+
+    @property
+    def forced_reason(self) -> str | None: ...
+
+    @property
+    def open_until(self) -> datetime | None: ...
+
+
+def is_held(row: Held, now: datetime) -> bool:
     """Tell whether a person holds it open, and no end of that has passed."""
-    until = row["open_until"]
-    return row["forced_by"] is not None and (until is None or until > now)
+    until = row.open_until
+    return row.forced_by is not None and (until is None or until > now)
 
 
-def held_told(row: Mapping[str, Any], now: datetime) -> str:
+def held_told(row: Held, now: datetime) -> str:
     """Say who holds it open, until when and why: `held open by ana until 12:30 "deploy"`.
 
-    `row` has `forced_by`, `forced_reason` and `open_until`; text of people, to be made safe.
+    Text of people, to be made safe.
     """
-    by, until = row["forced_by"], row["open_until"]
+    by, until = row.forced_by, row.open_until
     if until is not None and until <= now:
         return f"was held open by {by} until {time_of_day(until, now)}: the next call tries it"
     when = "" if until is None else f" until {time_of_day(until, now)}"
-    return f'held open by {by}{when} "{row["forced_reason"]}"'
+    return f'held open by {by}{when} "{row.forced_reason}"'

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.job import StepKind
 from cortex.domain.phrases import money, span, tokens
 from cortex.domain.safe import safe
@@ -88,13 +88,13 @@ class StepLines:
         job: dict[str, Any],
         steps: Sequence[dict[str, Any]],
         attempts: Sequence[dict[str, Any]],
-        approvals: Sequence[dict[str, Any]],
+        approvals: Sequence[ApprovalRow],
     ) -> None:
         """Of a job that has started."""
         self._job = job
         self._steps = steps
-        self._asked = {each["key"]: each for each in approvals}
-        self._open = [each for each in approvals if each["decided_at"] is None]
+        self._asked = {each.key: each for each in approvals}
+        self._open = [each for each in approvals if each.decided_at is None]
         begins = [steps[0]["started_at"]] if steps and steps[0]["seq"] > 1 else [job["started_at"]]
         self.start: datetime = min([*begins, *(step["started_at"] for step in steps)])
         self._attempts = [each for each in attempts if each["ended_at"] >= self.start]
@@ -108,7 +108,7 @@ class StepLines:
         return [
             *(safe(step["key"]) for step in self._steps),
             *(f"attempt {each['attempt']} ended" for each in self._attempts),
-            *(safe(each["key"]) for each in self._open),
+            *(safe(each.key) for each in self._open),
         ]
 
     @property
@@ -133,31 +133,34 @@ class StepLines:
             yield StepLine("", "running", bar, "run", (took, "", ""))
         for asked in self._open:
             now = self._job["now"]
-            bar = axis.bar(asked["created_at"], now).replace("█", "░")
-            took = span((now - asked["created_at"]).total_seconds())
-            yield StepLine("", safe(asked["key"]), bar, "appr", (took, WAITS, ""))
+            bar = axis.bar(asked.created_at, now).replace("█", "░")
+            took = span((now - asked.created_at).total_seconds())
+            yield StepLine("", safe(asked.key), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: dict[str, Any], axis: Axis) -> StepLine:
         bar = axis.bar(step["started_at"], step["finished_at"])
         style = _STYLES.get(step["kind"], "")
-        if asked := self._decided(step):
-            bar = axis.bar(asked["created_at"], asked["decided_at"]).replace("█", "░")
+        if decided := self._decided(step):
+            bar = axis.bar(decided[0].created_at, decided[1]).replace("█", "░")
         return StepLine(str(step["seq"]), safe(step["key"]), bar, style, self._figures(step))
 
-    def _decided(self, step: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the decision that a step is."""
+    def _decided(self, step: dict[str, Any]) -> tuple[ApprovalRow, datetime] | None:
+        """Return the decision that a step is, and when it was made."""
         asked = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
-        return asked if asked is not None and asked["decided_at"] is not None else None
+        if asked is None or asked.decided_at is None:
+            return None
+        return asked, asked.decided_at
 
     def _figures(self, step: dict[str, Any]) -> tuple[str, str, str]:
         """Return what a step took; of a decision how long it was waited for, and who made it."""
-        asked = self._decided(step)
-        if asked is None:
+        decided = self._decided(step)
+        if decided is None:
             return _figures(step)
-        waited_s = (asked["decided_at"] - asked["created_at"]).total_seconds()
+        asked, at = decided
+        waited_s = (at - asked.created_at).total_seconds()
         words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
-        said = words.get(asked["status"], asked["status"].lower())
-        told = f"{said} by {asked['decided_by']}" if asked["decided_by"] else said
+        said = words.get(asked.status, asked.status.lower())
+        told = f"{said} by {asked.decided_by}" if asked.decided_by else said
         return span(waited_s), fit(safe(told), DECIDER_MAX), ""
 
 

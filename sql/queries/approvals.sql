@@ -90,7 +90,7 @@ WITH page AS (
 )
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
-       a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
+       a.decided_by, a.channel, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
        cortex.agreed(a.id, a.digest) AS agreed
 FROM page JOIN cortex.approval a ON a.id = page.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id
@@ -110,7 +110,7 @@ WITH page AS (
 )
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,
        a.policy, a.people, a.status, a.requested_by, a.created_at, a.expires_at, a.edited_by, a.decided_at,
-       a.decided_by, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
+       a.decided_by, a.channel, a.reason, g.name AS agent, j.type AS job_type, cortex.now() AS now,
        cortex.agreed(a.id, a.digest) AS agreed
 FROM page JOIN cortex.approval a ON a.id = page.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id

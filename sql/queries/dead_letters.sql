@@ -220,7 +220,7 @@ WITH looked AS MATERIALIZED (
 SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent, b.state AS breaker,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
-       (SELECT count(*) FROM looked) < $1 AS is_all
+       (SELECT count(*) FROM looked) < $1 AS is_all, cortex.now() AS now
 FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
@@ -239,7 +239,7 @@ WITH looked AS MATERIALIZED (
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
-       (SELECT count(*) FROM looked) < $2 AS is_all
+       (SELECT count(*) FROM looked) < $2 AS is_all, cortex.now() AS now
 FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
 JOIN cortex.dead_letter d ON d.job_id = found.job_id
 JOIN cortex.job j ON j.id = d.job_id

@@ -28,15 +28,3 @@ FROM head LEFT JOIN LATERAL (
         SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
         ORDER BY attempt DESC LIMIT 1) e ON true
     WHERE j.id = ANY ($1::uuid[])) p ON true;
-
--- name: breakers
--- Circuit breakers: those that are not closed first, then the newest changes; of each, how many jobs wait for it.
--- $1 limit, $2 how many of those are counted. The freeze of effects is none of them.
-SELECT b.*, p.name AS probe_pod,
-       (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
-            WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
-              AND j.worker_job_id IS NULL LIMIT $2) held)::int AS waiting
-FROM cortex.breaker_now b LEFT JOIN cortex.pod p ON p.id = b.probe_by
-WHERE b.name <> 'effects:all'
-ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $1;

@@ -53,8 +53,8 @@ ORDER BY b.ago DESC;
 -- that expire.
 -- $1 how many of each at most, $2 seconds to expiry. Locks: none.
 -- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
-(SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by AS held_by,
-        b.forced_reason AS held_for, b.open_until AS held_until
+(SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by,
+        b.forced_reason, b.open_until
  FROM cortex.breaker b
  WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND cortex.breaker_state(b.state, b.open_until) = 'OPEN'
    AND b.name <> 'effects:all'

@@ -167,7 +167,7 @@ def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
     edited, expired, void = askers.asked(), askers.asked(), askers.asked(expires_s=9000.0)
     askers.decide(edited, edited='{"amount":9,"customer":"cus_88"}', address="10.0.0.7")
     move_clock(askers.dsn, 3601)
-    askers.call(jobs.cancel, askers.row(void)["job_id"], by="li", reason="")
+    askers.call(jobs.cancel, askers.row(void).job_id, by="li", reason="")
     pages = {
         each.id: cortex("approvals", "show", str(each.id)).out for each in (edited, expired, void)
     }
@@ -195,9 +195,9 @@ def test_a_yes_needs_a_word_and_is_told(cortex: Cortex, askers: Askers) -> None:
     assert "approved: refund runs with exactly these arguments, once" in ended.out
     assert '"amount": 12.4' in ended.err, "the facts come first"
     shown = askers.row(request)
-    assert (shown["status"], shown["decided_by"], shown["reason"]) == ("APPROVED", "ana", "fine")
-    assert shown["channel"] == "cli"
-    assert job_row(askers.dsn, shown["job_id"])["task_state"] == "READY"
+    assert (shown.status, shown.decided_by, shown.reason) == ("APPROVED", "ana", "fine")
+    assert shown.channel == "cli"
+    assert job_row(askers.dsn, shown.job_id)["task_state"] == "READY"
 
 
 def test_the_loser_of_a_race_is_told_who_won(cortex: Cortex, askers: Askers) -> None:
@@ -206,7 +206,7 @@ def test_the_loser_of_a_race_is_told_who_won(cortex: Cortex, askers: Askers) -> 
     ended = cortex("approvals", "approve", str(request.id), "--yes", "--json")
     assert ended.code == 5
     assert re.search(r"already denied by li at 20\S+Z on page: too much$", ended.error["message"])
-    assert askers.row(request)["status"] == "DENIED"
+    assert askers.row(request).status == "DENIED"
 
 
 def test_a_no_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
@@ -215,7 +215,7 @@ def test_a_no_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
     assert cortex("approvals", "deny", str(request.id), "--reason", "").code == 2
     ended = cortex("approvals", "deny", str(request.id), "--reason", "no", *LI, "--json")
     assert ended.document["approvals"][0]["outcome"] == "denied"
-    row = job_row(askers.dsn, askers.row(request)["job_id"])
+    row = job_row(askers.dsn, askers.row(request).job_id)
     assert (row["status"], row["error_message"]) == ("FAILED", "refund was denied by li: no")
 
 
@@ -234,9 +234,9 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
     wrong = "0000" if last != "0000" else "1111"
     for options in (("--yes",), ("--confirm", wrong), ()):
         assert cortex("approvals", "approve", name, *options).code == 2
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
     assert cortex("approvals", "approve", name, "--confirm", last).code == 0
-    assert askers.row(request)["status"] == "APPROVED"
+    assert askers.row(request).status == "APPROVED"
 
 
 def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
@@ -256,9 +256,9 @@ def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) ->
         env = {"CORTEX_TOKEN": made.out.strip()}
         assert cortex("approvals", "approve", *confirmed, env=env).code == code
     row = askers.row(request)
-    assert (row["status"], row["decided_by"]) == ("APPROVED", "kim")
-    assert row["decided_with"].startswith("token:")
-    assert row["votes"][0]["credential"].startswith("os:")
+    assert (row.status, row.decided_by) == ("APPROVED", "kim")
+    assert str(row.decided_with).startswith("token:")
+    assert str(row.votes[0].credential).startswith("os:")
     wrong = cortex("approvals", "approve", *confirmed, env={"CORTEX_TOKEN": "cortex_x"})
     assert (wrong.code, "holds no token that is good" in wrong.err) == (2, True)
 
@@ -270,13 +270,13 @@ def test_on_a_terminal_a_person_types_the_answer(cortex: Cortex, askers: Askers)
         terminal.read_until(lambda text: "[y/N]" in text, what="the question")
         assert '"amount": 12.4' in terminal.text
         terminal.type(f"{answer}\n")
-        assert (terminal.end(), askers.row(med)["status"]) == (code, status)
+        assert (terminal.end(), askers.row(med).status) == (code, status)
     last = high.id.hex[-4:]
     for answer, code, status in (("y", 1, "PENDING"), (last, 0, "APPROVED")):
         terminal = cortex.on_terminal("approvals", "approve", str(high.id))
         terminal.read_until(lambda text: f"type {last} to approve it" in text, what="the question")
         terminal.type(f"{answer}\n")
-        assert (terminal.end(), askers.row(high)["status"]) == (code, status)
+        assert (terminal.end(), askers.row(high).status) == (code, status)
 
 
 def test_what_changes_while_a_person_thinks_is_not_decided(cortex: Cortex, askers: Askers) -> None:
@@ -287,7 +287,7 @@ def test_what_changes_while_a_person_thinks_is_not_decided(cortex: Cortex, asker
     terminal.type("y\n")
     assert terminal.end() == 5
     assert "have changed since they were shown" in terminal.text
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
 
 
 # --- editing
@@ -311,7 +311,7 @@ def test_edited_arguments_are_checked_shown_and_run(cortex: Cortex, askers: Aske
     assert ended.code == 0, ended.err
     assert "      - 12.4\n      + 9.0\n" in ended.err
     shown = askers.row(request)
-    assert (shown["arguments_text"], shown["edited_by"]) == (
+    assert (shown.arguments_text, shown.edited_by) == (
         '{"amount":9.0,"customer":"cus_88"}',
         "ana",
     )
@@ -326,7 +326,7 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(cortex: Cortex, asker
     assert (
         "the edit makes refund CRITICAL, for which 2 people must be asked" in told.error["message"]
     )
-    assert (askers.row(request)["status"], askers.row(request)["edited_by"]) == ("PENDING", None)
+    assert (askers.row(request).status, askers.row(request).edited_by) == ("PENDING", None)
 
 
 def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> None:
@@ -342,7 +342,7 @@ def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> No
     assert "+ 8" in terminal.text
     terminal.type("y\n")
     assert terminal.end() == 0
-    assert askers.row(request)["arguments"] == {"amount": 8, "customer": "cus_88"}
+    assert askers.row(request).arguments == {"amount": 8, "customer": "cus_88"}
 
 
 def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None:
@@ -353,7 +353,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
     assert "the editor failed: false" in terminal.text
     ended = cortex(*edit, "--yes")
     assert (ended.code, "nobody can edit here" in ended.err) == (2, True), ended.err
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_an_editor_that_gives_nothing_back_is_no_fault(
     )
     assert terminal.end() == 2
     assert told in terminal.text
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
 
 
 def test_who_edits_nothing_agrees_to_what_stands(cortex: Cortex, askers: Askers) -> None:
@@ -388,7 +388,7 @@ def test_who_edits_nothing_agrees_to_what_stands(cortex: Cortex, askers: Askers)
     assert "edit" not in terminal.text
     terminal.type("y\n")
     assert terminal.end() == 0
-    assert askers.row(request)["edited_by"] is None
+    assert askers.row(request).edited_by is None
 
 
 def test_what_cannot_be_checked_is_not_edited(cortex: Cortex, askers: Askers) -> None:
@@ -398,7 +398,7 @@ def test_what_cannot_be_checked_is_not_edited(cortex: Cortex, askers: Askers) ->
     )
     assert ended.code != 0
     assert "cannot be edited" in ended.error["message"]
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
 
 
 # --- several at once
@@ -413,7 +413,7 @@ def test_several_of_one_shape_are_decided_together(cortex: Cortex, askers: Asker
     assert '"amount": 1\n' in ended.err, "what they share, once"
     for text in ('"c0"', '"c1"', '"c2"'):
         assert text in ended.err
-    assert {askers.row(each)["status"] for each in requests} == {"APPROVED"}
+    assert {askers.row(each).status for each in requests} == {"APPROVED"}
 
 
 def test_of_several_all_are_decided_or_none(cortex: Cortex, askers: Askers) -> None:
@@ -427,7 +427,7 @@ def test_of_several_all_are_decided_or_none(cortex: Cortex, askers: Askers) -> N
     ended = cortex("approvals", "deny", *names, "--reason", "all of it", "--json")
     assert ended.code == 5
     assert "already denied by li" in ended.error["message"]
-    assert [askers.row(each)["status"] for each in requests] == ["PENDING", "PENDING", "DENIED"]
+    assert [askers.row(each).status for each in requests] == ["PENDING", "PENDING", "DENIED"]
 
 
 # --- again, links, watching

@@ -140,7 +140,7 @@ def test_nothing_is_opened_unasked(cortex: Cortex, life: Life) -> None:
         asking.read_until(lambda text: "[y/N]" in text, what="the question")
         asking.type(answer)
         assert asking.end() == code, asking.text
-    assert [row["state"] for row in life.call(breakers.page)] == ["OPEN"]
+    assert [row.state for row in life.call(breakers.page)] == ["OPEN"]
 
 
 def test_the_name_to_type_is_whole_on_a_narrow_terminal(cortex: Cortex, life: Life) -> None:

@@ -89,7 +89,7 @@ def test_who_waits_is_counted_so_far(cortex: Cortex, doers: Doers) -> None:
 def test_whoever_freezes_last_is_told_as_the_one(cortex: Cortex, doers: Doers) -> None:
     for name in ("ana", "bo"):
         assert cortex("freeze", "on", "--reason", f"{name}'s", "--as", name).code == 0
-    assert doers.call(breakers.frozen)["by"] == "bo"
+    assert doers.call(breakers.frozen).by == "bo"
     assert cortex("freeze", "off", *WHY, "--yes").code == 0
     again = cortex("freeze", "off", *WHY, "--yes", "--json")
     assert again.code == 5
@@ -109,7 +109,7 @@ def test_it_is_asked_before_they_begin_again_and_a_reason_is_needed(
         asking.read_until(lambda text: "[y/N]" in text, what="the question")
         asking.type(answer)
         assert asking.end() == code, asking.text
-        assert doers.call(breakers.frozen)["is_frozen"] is left
+        assert doers.call(breakers.frozen).is_frozen is left
 
 
 def test_under_a_key_it_is_done_once(cortex: Cortex, doers: Doers) -> None:
@@ -118,7 +118,7 @@ def test_under_a_key_it_is_done_once(cortex: Cortex, doers: Doers) -> None:
     doers.call(breakers.unfreeze, by="bo", reason="over")
     again = cortex("freeze", "on", *WHY, *key)
     assert (again.code, "nothing was done" in again.err) == (0, True)
-    assert not doers.call(breakers.frozen)["is_frozen"]
+    assert not doers.call(breakers.frozen).is_frozen
 
 
 def test_jobs_say_who_holds_them_and_how_to_let_them_go(cortex: Cortex, doers: Doers) -> None:

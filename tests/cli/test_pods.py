@@ -9,7 +9,7 @@ import pytest
 from cortex.cli.pods import COLUMNS
 from cortex.domain.drain import Moved, MovedGroup
 from cortex.store.pods import PodRow
-from tests.support.pod_rows import a_pod_row
+from tests.support.store_rows import a_pod_row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.domain.timeout_receipt import Choice, TimeoutReceipt
+from cortex.domain.timeouts import Choice, TimeoutReceipt
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import facts, jobs, resumptions, steps, timeouts

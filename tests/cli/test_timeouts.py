@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.timeout_receipt import FinalAction, Phase, Scope, TimeoutReceipt
+from cortex.domain.timeouts import FinalAction, Phase, Scope, TimeoutReceipt
 from cortex.store import timeouts
 from tests.support.command_line import Cortex
 from tests.support.life import Life

@@ -129,10 +129,10 @@ def test_a_yes_is_recorded_with_who_and_from_where(
     assert (told.status, told.json) == (200, expected)
     row = row_of(askers.call, request)
     names = ("status", "decided_by", "channel", "reason", "address", "client")
-    assert [row[name] for name in names] == [
+    assert [getattr(row, name) for name in names] == [
         *("APPROVED", "ana", "api", "checked", "203.0.113.7", "bot/1")
     ]
-    assert job_row(askers.dsn, row["job_id"])["task_state"] == "READY"
+    assert job_row(askers.dsn, row.job_id)["task_state"] == "READY"
 
 
 def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
@@ -142,7 +142,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
         assert (told.status, "reason" in told.json["detail"]) == (422, True)
     told = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="no"))
     assert (told.status, told.json["outcome"]) == (200, "denied")
-    assert row_of(askers.call, request)["reason"] == "no"
+    assert row_of(askers.call, request).reason == "no"
 
 
 def test_who_comes_second_is_told_who_when_and_how(
@@ -155,7 +155,9 @@ def test_who_comes_second_is_told_who_when_and_how(
         told = server.post(at(request, verb), token=ana, json_body=body)
         assert (told.status, told.json["code"]) == (409, "conflict")
         assert told.headers["content-type"] == "application/problem+json"
-        at_word = row_of(askers.call, request)["decided_at"].strftime("%Y-%m-%dT%H:%M:%SZ")
+        decided_at = row_of(askers.call, request).decided_at
+        assert decided_at is not None
+        at_word = decided_at.strftime("%Y-%m-%dT%H:%M:%SZ")
         expected = f"was already denied by li at {at_word} on page: too much"
         assert expected in told.json["detail"]
 
@@ -176,7 +178,7 @@ def test_the_dangerous_ones_want_the_end_of_the_id(
     for confirm in ({}, {"confirm": ""}, {"confirm": "zzzz"}, {"confirm": request.id.hex}):
         told = approve(server, ana, request, **confirm)
         assert (told.status, "confirm" in told.json["detail"]) == (422, True)
-    assert row_of(askers.call, request)["agreed"] == 0
+    assert row_of(askers.call, request).agreed == 0
     told = approve(server, ana, request, confirm=request.id.hex[-4:])
     assert told.status == 200
     assert told.json["outcome"] == ("approved" if risk == "HIGH" else "agreed")
@@ -213,7 +215,7 @@ def test_edited_arguments_are_checked_and_kept_with_the_old_ones(
     edited = {"customer": "cus_88", "amount": 9}
     assert approve(server, ana, request, arguments=edited).status == 200
     row = row_of(askers.call, request)
-    assert (row["arguments"], row["asked"]["amount"], row["edited_by"]) == (edited, 12.4, "ana")
+    assert (row.arguments, row.asked["amount"], row.edited_by) == (edited, 12.4, "ana")
     fixed = askers.asked(schema=None)
     told = approve(server, ana, fixed, arguments=edited)
     assert (told.status, "cannot be edited" in told.json["detail"]) == (422, True)
@@ -226,7 +228,7 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     told = approve(server, ana, request, arguments={"customer": "cus_88", "amount": 500})
     assert (told.status, "for which 2 people must be asked" in told.json["detail"]) == (422, True)
     row = row_of(askers.call, request)
-    assert (row["status"], row["edited_by"]) == ("PENDING", None)
+    assert (row.status, row.edited_by) == ("PENDING", None)
 
 
 def test_a_decision_counts_for_what_was_seen_only(
@@ -240,7 +242,7 @@ def test_a_decision_counts_for_what_was_seen_only(
         assert (told.status, "have changed" in told.json["detail"]) == (409, True)
     told = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="x"))
     assert told.status == 409
-    now = {"digest": row_of(askers.call, request)["digest"].hex()}
+    now = {"digest": row_of(askers.call, request).digest.hex()}
     assert approve(server, ana, request, **confirm, **now, version=1).status == 409
     assert approve(server, ana, request, **confirm, **now, version=2).status == 200
 
@@ -263,7 +265,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     request = askers.asked()
     assert server.post(at(request, "approve"), token=ana, json_body=body).status == 422
-    assert row_of(askers.call, request)["status"] == "PENDING"
+    assert row_of(askers.call, request).status == "PENDING"
 
 
 def test_under_a_key_it_is_done_once_and_told_again(
@@ -299,7 +301,7 @@ def test_of_fifty_at_once_one_decides(server: HttpServer, askers: Askers) -> Non
         thread.join()
     assert sorted(each.status for each in found) == [200] + [409] * 49
     row = row_of(askers.call, request)
-    told = f"was already {row['status'].lower()} by {row['decided_by']} at "
+    told = f"was already {row.status.lower()} by {row.decided_by} at "
     details = [each.json["detail"] for each in found if each.status == 409]
     assert all(told in detail for detail in details)
 
@@ -322,11 +324,11 @@ def test_a_batch_of_one_shape_is_decided_whole(
     assert told.json["decided"] == [
         {"id": str(each.id), "outcome": "approved", "agreed": 1} for each in asked
     ]
-    assert {row_of(askers.call, each)["reason"] for each in asked} == {"all fine"}
+    assert {row_of(askers.call, each).reason for each in asked} == {"all fine"}
     more = [askers.asked(), askers.asked()]
     assert batch(server, ana, *more, decision="deny").status == 422
     assert batch(server, ana, *more, decision="deny", reason="no").status == 200
-    assert {row_of(askers.call, each)["status"] for each in more} == {"DENIED"}
+    assert {row_of(askers.call, each).status for each in more} == {"DENIED"}
 
 
 def test_a_batch_with_one_that_does_not_count_decides_nothing(
@@ -339,7 +341,7 @@ def test_a_batch_with_one_that_does_not_count_decides_nothing(
     stale = a_request(id=asked[2].id, arguments={"customer": "other", "amount": 1})
     told = batch(server, ana, asked[0], stale)
     assert (told.status, "have changed" in told.json["detail"]) == (409, True)
-    assert {row_of(askers.call, each)["status"] for each in (asked[0], asked[2])} == {"PENDING"}
+    assert {row_of(askers.call, each).status for each in (asked[0], asked[2])} == {"PENDING"}
 
 
 def test_a_batch_is_refused_where_each_needs_a_look_of_its_own(
@@ -413,7 +415,7 @@ def test_who_may_only_look_or_act_on_jobs_decides_nothing(
         assert batch(server, token, request).status == 403
         assert server.get(at(request), token=token).status == 200
     row = row_of(askers.call, request)
-    assert (row["status"], row["has_link"]) == ("PENDING", False)
+    assert (row.status, row.has_link) == ("PENDING", False)
 
 
 def test_a_page_session_is_no_way_into_the_api(server: HttpServer, askers: Askers) -> None:

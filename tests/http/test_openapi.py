@@ -22,7 +22,7 @@ from tests.support.http_server import HttpServer, http_server
 from tests.support.rows import new_id
 
 SEED = 20_260_101
-EXAMPLES = 4
+EXAMPLES = 1
 WITHIN_S = 150.0
 
 

@@ -33,7 +33,7 @@ LESS = json.dumps({"customer": "cus_88", "amount": 9})
 def outcome(askers: Askers, request: ApprovalRequest) -> tuple[str, str | None, str | None]:
     """Where a request stands: state, who, how."""
     row = row_of(askers.call, request)
-    return row["status"], row["decided_by"], row["channel"]
+    return row.status, row.decided_by, row.channel
 
 
 # --- yes and no
@@ -48,8 +48,8 @@ def test_who_signed_in_approves(server: HttpServer, askers: Askers) -> None:
     row = row_of(askers.call, request)
     expected = ("APPROVED", "ana", "page", "checked", "127.0.0.1", "Lynx/2.9")
     names = ("status", "decided_by", "channel", "reason", "address", "client")
-    assert tuple(row[name] for name in names) == expected
-    assert job_row(askers.dsn, row["job_id"])["task_state"] == "READY"
+    assert tuple(getattr(row, name) for name in names) == expected
+    assert job_row(askers.dsn, row.job_id)["task_state"] == "READY"
     after = ana.look(request)
     assert re.search(r"Approved by ana at \d\d:\d\d:\d\dZ , job resumed", words_of(after))
     assert buttons_in(after, path_of(request)) == set()
@@ -96,7 +96,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
     assert told.status == 303
     assert outcome(askers, request) == ("DENIED", "ana", "page")
     expected = ": ".join(filter(None, (canned, reason)))
-    assert row_of(askers.call, request)["reason"] == expected
+    assert row_of(askers.call, request).reason == expected
     assert re.search(
         rf"Denied by ana at .*Z , nothing was.* {expected}", words_of(ana.look(request))
     )
@@ -237,7 +237,7 @@ def test_changed_arguments_are_shown_before_anybody_agrees_to_them(
     shown = fields_in(late, path_of(request))
     assert shown["digest"] != request.digest.hex()
     assert ana.answer(request, "approve", fields=shown, confirm=request.id.hex[-4:]).status == 303
-    assert row_of(askers.call, request)["arguments"]["amount"] == 9
+    assert row_of(askers.call, request).arguments["amount"] == 9
 
 
 def test_a_digest_of_one_version_does_not_decide_another(
@@ -310,12 +310,12 @@ def test_an_edit_is_checked_and_seen_before_it_counts(server: HttpServer, askers
     told = ana.answer(request, "approve", fields=form, confirm=request.id.hex[-4:], reason="less")
     assert told.status == 303
     row = row_of(askers.call, request)
-    assert (row["status"], row["arguments"]["amount"], row["asked"]["amount"]) == (
+    assert (row.status, row.arguments["amount"], row.asked["amount"]) == (
         "APPROVED",
         9,
         12.4,
     )
-    assert row["edited_by"] == "ana"
+    assert row.edited_by == "ana"
 
 
 def test_an_edit_that_crosses_a_rules_threshold_is_refused(
@@ -329,7 +329,7 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     told = ana.answer(request, "approve", fields=form, reason="more")
     assert (told.status, "for which 2 people must be asked" in words_of(told)) == (422, True)
     row = row_of(askers.call, request)
-    assert (row["status"], row["edited_by"]) == ("PENDING", None)
+    assert (row.status, row.edited_by) == ("PENDING", None)
 
 
 def test_an_edit_is_never_approved_unseen(server: HttpServer, askers: Askers) -> None:
@@ -349,7 +349,7 @@ def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Ask
     assert (told.status, "Nothing is changed" in words_of(told)) == (422, True)
     assert ana.answer(request, "approve", draft=same).status == 303
     row = row_of(askers.call, request)
-    assert (row["status"], row["version"], row["edited_by"]) == ("APPROVED", 1, None)
+    assert (row.status, row.version, row.edited_by) == ("APPROVED", 1, None)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +525,7 @@ def test_text_of_jobs_and_models_stays_text(server: HttpServer, askers: Askers) 
     )
     edited = json.dumps({"b": MARKUP})
     askers.decide(request, by=MARKUP, reason=MARKUP, edited=edited)
-    digest = row_of(askers.call, request)["digest"]
+    digest = row_of(askers.call, request).digest
     ana = approver(server, f"{TYPED[:60]} ana")
     pages = [
         ana.look(request),

@@ -88,7 +88,7 @@ def test_without_scripts_a_link_leads_to_a_decision(
     with page.loading():
         page.click("button.deny")
     assert "Denied by Bo Li (unverified)" in page.text
-    assert row_of(askers.call, request)["reason"] == "looks wrong"
+    assert row_of(askers.call, request).reason == "looks wrong"
 
 
 def test_without_scripts_an_edit_is_seen_and_then_approved(
@@ -106,7 +106,7 @@ def test_without_scripts_an_edit_is_seen_and_then_approved(
     with page.loading():
         page.click("button.approve")
     assert "Approved by ana" in page.text
-    assert row_of(askers.call, request)["arguments"]["amount"] == 9
+    assert row_of(askers.call, request).arguments["amount"] == 9
 
 
 def test_over_plain_http_between_machines_forms_still_say_where_they_stood(

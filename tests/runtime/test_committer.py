@@ -12,8 +12,7 @@ from cortex.actors.phases import ShutdownLog
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.supervisor import open_supervisor
 from cortex.domain.control_flow import LeaseLost
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.errors import InvalidValueError, RejectedError, Trouble
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, StepOutcome

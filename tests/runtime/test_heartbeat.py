@@ -10,8 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import UnavailableError
+from cortex.domain.errors import Trouble, UnavailableError
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate

@@ -14,7 +14,7 @@ from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, StepKind
-from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
+from cortex.domain.timeouts import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
 from cortex.durable.codec import StepInput
 from cortex.durable.context import Context
 from cortex.durable.journal import StepOutcome

@@ -1,12 +1,12 @@
 """However many facts there are, a page of them is found by index."""
 
+from collections.abc import Callable
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 
 FILL = """
     INSERT INTO cortex.fact (at, type, subtype, source, job_id, data)
@@ -31,14 +31,10 @@ LOOKED_AT_MAX = 300
         ("facts.changes_of_job", (JOB, 20)),
     ],
 )
-def test_a_page_looks_at_few_facts(database: str, name: str, arguments: tuple[object, ...]) -> None:
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    looks = [look for look in explain(database, name, arguments) if look.table == "fact"]
+def test_a_page_looks_at_few_facts(
+    filled: Callable[..., str], name: str, arguments: tuple[object, ...]
+) -> None:
+    looks = [look for look in explain(filled(FILL), name, arguments) if look.table == "fact"]
     assert looks
     assert not [look for look in looks if look.node == "Seq Scan"]
     assert sum(look.rows for look in looks) <= LOOKED_AT_MAX
@@ -48,15 +44,11 @@ CHANGES, ERRORS = 5, 3
 NAMES = [f"llm:m{n}" for n in range(10)]
 
 
-def test_the_past_of_breakers_reads_what_it_tells_and_nothing_else(database: str) -> None:
+def test_the_past_of_breakers_reads_what_it_tells_and_nothing_else(
+    filled: Callable[..., str],
+) -> None:
     """However much was recorded in the hour, also of each."""
-
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
+    database = filled(FILL)
     noted = """INSERT INTO cortex.fact (at, type, subtype, source, data)
         SELECT now() - m * interval '1 second', type, subtype, 'llm:m' || n, data::jsonb
         FROM generate_series(0, 9) n, generate_series(1, 20) m, (VALUES

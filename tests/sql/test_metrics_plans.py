@@ -1,10 +1,11 @@
 """However many jobs have ended, a scrape looks at none of them."""
 
-import asyncpg
+from collections.abc import Callable
+
 import pytest
 
 from tests.sql.test_plans import FILL, explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.postgres import sql
 
 END_MOST = """
     SET session_replication_role = replica;
@@ -23,14 +24,8 @@ LOOKED_AT_MAX = {"job": 500, "task": 500, "dead_letter": 100}
 
 
 @pytest.mark.timeout(120)
-def test_a_scrape_looks_at_no_finished_job(database: str) -> None:
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.execute(END_MOST)
-        await connection.close()
-
-    run_asyncio(fill)
+def test_a_scrape_looks_at_no_finished_job(filled: Callable[..., str]) -> None:
+    database = filled(FILL, END_MOST)
     # Dead versions stay in indexes until they are cleaned up: that is not under test.
     sql(database, "VACUUM cortex.job, cortex_worker.task, cortex.dead_letter")
     for statistics in ("none yet", "fresh"):
@@ -43,13 +38,7 @@ def test_a_scrape_looks_at_no_finished_job(database: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_backlog_is_counted_up_to_the_limit(database: str) -> None:
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
-
-    run_asyncio(fill)
-    looks = explain(database, "metrics.figures", (1000,))
+def test_a_backlog_is_counted_up_to_the_limit(filled: Callable[..., str]) -> None:
+    looks = explain(filled(FILL), "metrics.figures", (1000,))
     for table, counts in {"job": 4, "task": 1}.items():
         assert sum(each.rows for each in looks if each.table == table) <= counts * 1000 + 10, looks

@@ -11,6 +11,7 @@ from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explai
 from tests.support.postgres import sql
 
 NAMED_READY = """
+    SET session_replication_role = replica;
     -- A hundred tasks are the heads of queues of their own, the last ones of all that are ready.
     UPDATE cortex_worker.task t SET queue_name = 'own' || t.id
     WHERE t.id IN (
@@ -74,6 +75,7 @@ def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> Non
 
 
 ALL_HANDED_BACK = """
+    SET session_replication_role = replica;
     DELETE FROM cortex_worker.queue_pause WHERE queue = '';
     UPDATE cortex_worker.task SET attempt = 1 WHERE state = 'READY';
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, retry_count)
@@ -101,6 +103,7 @@ def test_the_oldest_is_looked_for_past_so_many_that_were_handed_back(
 
 
 WAITS = """
+    SET session_replication_role = replica;
     UPDATE cortex_worker.task SET run_at = now() - interval '2 days' + id * interval '1 second'
     WHERE state = 'READY';
     UPDATE cortex_worker.task SET attempt = 0 WHERE state = 'READY' AND id > 90000;
@@ -131,6 +134,7 @@ def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
 
 
 ATTEMPTS = """
+    SET session_replication_role = replica;
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, ended_at, retry_count)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 1, '00000000-0000-0000-0000-000000000007',
            'handed_back', now(), now() - (60000 - n) * interval '1 second', 0

@@ -80,7 +80,7 @@ def test_screens_are_filled_for_who_only_looks(
     assert told_by(reader(why.facts_of, job_id)).cause is Cause.NO_PODS
     assert reader(drains.moved, pod_id) == Moved(groups=(), is_whole=True)
     assert reader(breakers.page) == []
-    assert reader(past, ["llm:x"])["llm:x"]["turns"] == []
+    assert reader(past, ["llm:x"])["llm:x"].turns == ()
     assert reader(dead_letters.groups, DeadLetterFilter(), limit=10) == []
     assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
     assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []

@@ -25,6 +25,6 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     with pytest.raises(RejectedError, match="makes refund CRITICAL, for which 2 people must"):
         askers.call(decide, [wrong] if is_batch else wrong)
     row = askers.row(request)
-    assert (row["status"], row["version"], row["edited_by"]) == ("PENDING", 1, None)
+    assert (row.status, row.version, row.edited_by) == ("PENDING", 1, None)
     ruling = askers.decide(request, edited='{"amount":499,"customer":"cus_88"}')
     assert ruling.is_taken

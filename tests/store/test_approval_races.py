@@ -57,14 +57,14 @@ def test_of_fifty_deciders_one_wins_and_the_others_are_told_who(askers: Askers) 
     )
     outcome = "approved" if winner % 2 == 0 else "denied"
     assert rulings(found) == {outcome: 1, "already": DECIDERS - 1}
-    assert (shown["decided_by"], shown["status"]) == (people[winner], outcome.upper())
+    assert (shown.decided_by, shown.status) == (people[winner], outcome.upper())
     told = approvals.refusal(shown, VoteResult(outcome="already", agreed_count=0)).message
     assert f"already {outcome} by {people[winner]} at" in told
     assert told.endswith(f"said {people[winner]}")
     assert len(facts(askers.dsn, request.id)) == 1
     votes = sql(askers.dsn, "SELECT person FROM cortex.approval_vote")
     assert len(votes) == (1 if outcome == "approved" else 0)
-    assert job_row(askers.dsn, shown["job_id"])["task_state"] == "READY"
+    assert job_row(askers.dsn, shown.job_id)["task_state"] == "READY"
     assert_one_truth(askers.dsn)
 
 
@@ -77,7 +77,7 @@ def test_of_fifty_people_two_approve_a_critical_one(askers: Askers) -> None:
     votes = [row["person"] for row in sql(askers.dsn, "SELECT person FROM cortex.approval_vote")]
     assert len(set(votes)) == 2
     assert "person-0" not in votes
-    assert job_row(askers.dsn, askers.row(request)["job_id"])["task_state"] == "READY"
+    assert job_row(askers.dsn, askers.row(request).job_id)["task_state"] == "READY"
 
 
 def test_two_who_edit_at_once_do_not_approve_each_others_edit(askers: Askers) -> None:
@@ -88,7 +88,7 @@ def test_two_who_edit_at_once_do_not_approve_each_others_edit(askers: Askers) ->
     )
     assert rulings(found) == {"agreed": 1, "changed": 9}
     shown = askers.row(request)
-    assert (shown["status"], shown["agreed"], shown["version"]) == ("PENDING", 1, 2)
+    assert (shown.status, shown.agreed, shown.version) == ("PENDING", 1, 2)
 
 
 def test_many_approve_and_deny_races_have_one_decision_each(askers: Askers) -> None:
@@ -125,15 +125,15 @@ def test_a_decision_and_the_expiry_never_both_count(askers: Askers) -> None:
     assert askers.call(approvals.expire) is not None
     for request, outcome in zip(requests, outcomes, strict=True):
         shown = askers.row(request)
-        assert shown["status"] == ("APPROVED" if outcome == "approved" else "EXPIRED"), outcome
+        assert shown.status == ("APPROVED" if outcome == "approved" else "EXPIRED"), outcome
         assert len(facts(askers.dsn, request.id)) == 1
-        assert job_row(askers.dsn, shown["job_id"])["task_state"] == "READY"
+        assert job_row(askers.dsn, shown.job_id)["task_state"] == "READY"
     assert_one_truth(askers.dsn)
 
 
 def test_a_decision_and_a_cancel_leave_no_running_job_behind(askers: Askers) -> None:
     requests = [askers.asked() for _ in range(ROUNDS)]
-    owners = [askers.row(each)["job_id"] for each in requests]
+    owners = [askers.row(each).job_id for each in requests]
 
     def cancelling(job_id: UUID) -> Callable[[Database], Coroutine[Any, Any, Any]]:
         return lambda db: jobs.cancel(db, job_id, by="li", reason="stop")
@@ -144,7 +144,7 @@ def test_a_decision_and_a_cancel_leave_no_running_job_behind(askers: Askers) -> 
     assert not [each for each in found if isinstance(each, BaseException)]
     for request, job_id, ruling in zip(requests, owners, found[:ROUNDS], strict=True):
         assert job_row(askers.dsn, job_id)["status"] == "CANCELLED"
-        status = askers.row(request)["status"]
+        status = askers.row(request).status
         assert status == ("APPROVED" if ruling.is_taken else "CANCELLED")
     assert_one_truth(askers.dsn)
 
@@ -166,7 +166,7 @@ def test_no_decision_is_lost_while_its_job_goes_to_sleep(askers: Askers) -> None
     found: list[Any] = at_once(askers.dsn, *(call for pair in pairs for call in pair))
     assert not [each for each in found if isinstance(each, BaseException)]
     for claim, second in sleepers:
-        assert askers.row(second)["status"] == "APPROVED"
+        assert askers.row(second).status == "APPROVED"
         row = job_row(askers.dsn, claim.lease.job_id)
         goes_on = row["task_state"] == "READY" or row["status"] == "RETRY"
         assert goes_on, f"{row['status']} with task {row['task_state']}"
@@ -275,7 +275,7 @@ def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
 def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:
     """A job that somebody holds does not hold up the others, and is not forgotten."""
     held, other = askers.asked(), askers.asked()
-    job_id = askers.row(held)["job_id"]
+    job_id = askers.row(held).job_id
     move_clock(askers.dsn, 3601)
 
     async def run() -> None:
@@ -286,8 +286,8 @@ def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:
         await holder.close()
 
     run_asyncio(run)
-    assert askers.row(held)["status"] == "PENDING"
-    assert askers.row(other)["status"] == "EXPIRED"
+    assert askers.row(held).status == "PENDING"
+    assert askers.row(other).status == "EXPIRED"
     assert askers.call(approvals.expire) == 1
 
 
@@ -331,5 +331,5 @@ def test_batches_that_overlap_are_decided_by_one_person_each(askers: Askers) -> 
     winners = [each for each in (found[0], found[2]) if isinstance(each, list)]
     losers = [each for each in (found[0], found[2]) if isinstance(each, ConflictError)]
     assert (len(winners), len(losers)) == (1, 1), found
-    by = {askers.row(first)["decided_by"] for first, _ in pairs}
+    by = {askers.row(first).decided_by for first, _ in pairs}
     assert len(by) == 1

@@ -38,13 +38,13 @@ def test_while_it_waits_its_job_holds_nothing(askers: Askers) -> None:
     assert (row["status"], row["waiting_on"]) == ("WAITING_FOR_APPROVAL", f"approval:{request.id}")
     assert (row["task_state"], row["worker_job_id"], row["pod_id"]) == (None, None, None)
     shown = askers.row(request)
-    assert (shown["status"], shown["risk"], shown["agreed"]) == ("PENDING", "MED", 0)
-    assert (shown["arguments"], shown["asked"]) == (ARGUMENTS, ARGUMENTS)
-    assert shown["arguments_text"] == request.arguments
-    assert shown["digest"] == request.digest == shown["asked_digest"]
-    assert (shown["job_id"], shown["lineage_id"], shown["attempt"]) == (job_id, job_id, 1)
-    assert 3590 < (shown["expires_at"] - shown["now"]).total_seconds() <= 3600
-    assert "token_digest" not in shown
+    assert (shown.status, shown.risk, shown.agreed) == ("PENDING", "MED", 0)
+    assert (shown.arguments, shown.asked) == (ARGUMENTS, ARGUMENTS)
+    assert shown.arguments_text == request.arguments
+    assert shown.digest == request.digest == shown.asked_digest
+    assert (shown.job_id, shown.lineage_id, shown.attempt) == (job_id, job_id, 1)
+    assert 3590 < (shown.expires_at - shown.now).total_seconds() <= 3600
+    assert not hasattr(shown, "token_digest")
     assert_one_truth(askers.dsn)
 
 
@@ -56,7 +56,7 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
     shown = askers.row(request)
     told = ("status", "decided_by", "reason", "channel", "address", "client")
     expected = ["APPROVED", "ana", "fine", "cli", "10.0.0.7", "curl"]
-    assert [shown[name] for name in told] == expected
+    assert [getattr(shown, name) for name in told] == expected
     assert job_row(askers.dsn, job_id)["task_state"] == "READY"
     ((what, data),) = facts(askers.dsn, request.id)
     assert (what, data["by"], data["reason"], data["was_edited"]) == (
@@ -78,7 +78,7 @@ def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
     told_job, failed_job = askers.ask(told), askers.ask(failed)
     for request in (told, failed):
         ruling = askers.decide(request, is_approved=False, by="li", reason="too much")
-        assert (ruling.outcome, askers.row(request)["status"]) == ("denied", "DENIED")
+        assert (ruling.outcome, askers.row(request).status) == ("denied", "DENIED")
     assert job_row(askers.dsn, told_job)["task_state"] == "READY"
     row = job_row(askers.dsn, failed_job)
     assert (row["status"], row["error_code"], row["error_class"]) == (
@@ -89,7 +89,7 @@ def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
     assert row["error_message"] == "refund was denied by li: too much"
     assert [new for _, new, _ in history(askers.dsn, failed_job)][-1] == "FAILED"
     letter = askers.call(dead_letters.show, failed_job)
-    assert (letter["state"], letter["error_code"]) == ("OPEN", "denied")
+    assert (letter.state, letter.error_code) == ("OPEN", "denied")
     assert_one_truth(askers.dsn)
 
 
@@ -101,7 +101,7 @@ def test_who_comes_second_is_told_who_was_first(askers: Askers) -> None:
     told = refused(askers, request.id, ruling).message
     assert told.startswith(f"approval {request.id} was already denied by li at 20")
     assert told.endswith("Z on page: no")
-    assert askers.row(request)["decided_by"] == "li"
+    assert askers.row(request).decided_by == "li"
     assert len(facts(askers.dsn, request.id)) == 1
 
 
@@ -112,7 +112,7 @@ def test_a_decision_on_other_arguments_than_those_shown_is_refused(askers: Asker
         ruling = askers.decide(request, is_approved=is_approved, reason="no")
         assert ruling.outcome == "changed"
         assert "have changed since" in refused(askers, request.id, ruling).message
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
 
 
 def test_edited_arguments_are_what_is_approved(askers: Askers) -> None:
@@ -120,9 +120,9 @@ def test_edited_arguments_are_what_is_approved(askers: Askers) -> None:
     job_id = askers.ask(request)
     assert askers.decide(request, edited=EDITED).outcome == "approved"
     shown = askers.row(request)
-    assert (shown["arguments_text"], shown["asked_text"]) == (EDITED, request.arguments)
-    assert (shown["digest"], shown["asked_digest"]) == (digest(EDITED), request.digest)
-    assert (shown["version"], shown["edited_by"]) == (2, "ana")
+    assert (shown.arguments_text, shown.asked_text) == (EDITED, request.arguments)
+    assert (shown.digest, shown.asked_digest) == (digest(EDITED), request.digest)
+    assert (shown.version, shown.edited_by) == (2, "ana")
     ((_, data),) = facts(askers.dsn, request.id)
     assert data["was_edited"] is True
     old = sql(askers.dsn, "SELECT old, digest FROM cortex.approval_vote")[0]
@@ -152,11 +152,11 @@ def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
         ruling = askers.decide(request, by=same)
         assert ruling.outcome == "agreed_before"
         assert "another person" in str(refused(askers, request.id, ruling).hint)
-    assert askers.row(request)["status"] == "PENDING"
-    assert job_row(askers.dsn, askers.row(request)["job_id"])["task_state"] is None
+    assert askers.row(request).status == "PENDING"
+    assert job_row(askers.dsn, askers.row(request).job_id)["task_state"] is None
     last = askers.decide(request, by="kim", reason="checked")
     assert (last.outcome, last.agreed_count) == ("approved", 2)
-    assert [vote["person"] for vote in askers.row(request)["votes"]] == ["li", "kim"]
+    assert [vote.person for vote in askers.row(request).votes] == ["li", "kim"]
     assert [what for what, _ in facts(askers.dsn, request.id)] == [
         "approval_agreed",
         "approval_approved",
@@ -182,8 +182,8 @@ def test_two_names_of_one_credential_are_one_person(askers: Askers) -> None:
     second = askers.decide(request, by="x3", credential="token:7")
     assert (second.outcome, second.agreed_count) == ("approved", 2)
     shown = askers.row(request)
-    assert [vote["credential"] for vote in shown["votes"]] == ["os:0@here", "token:7"]
-    assert shown["decided_with"] == "token:7"
+    assert [vote.credential for vote in shown.votes] == ["os:0@here", "token:7"]
+    assert shown.decided_with == "token:7"
 
 
 def test_the_credential_that_submitted_a_job_does_not_decide(askers: Askers) -> None:
@@ -207,7 +207,7 @@ def test_several_people_must_sign_in(askers: Askers) -> None:
 def test_a_submit_by_sql_has_a_requester(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     (found,) = sql(askers.dsn, "SELECT session_user AS login")
-    assert askers.row(request)["requested_with"] == f"db:{found['login']}"
+    assert askers.row(request).requested_with == f"db:{found['login']}"
 
 
 def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
@@ -215,11 +215,11 @@ def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
     assert askers.decide(request, by="li").outcome == "agreed"
     edit = askers.decide(request, by="kim", edited=EDITED)
     assert (edit.outcome, edit.agreed_count) == ("agreed", 1)
-    assert askers.row(request)["agreed"] == 1
+    assert askers.row(request).agreed == 1
     assert askers.decide(request, by="kim", seen=digest(EDITED)).outcome == "agreed_before"
     again = askers.decide(request, by="li", seen=digest(EDITED))
     assert (again.outcome, again.agreed_count) == ("approved", 2)
-    assert askers.row(request)["arguments_text"] == EDITED
+    assert askers.row(request).arguments_text == EDITED
 
 
 def test_the_database_itself_does_not_let_one_person_approve_a_critical_one(
@@ -254,7 +254,7 @@ def test_nobody_decides_after_its_time_and_expired_is_not_denied(askers: Askers)
     assert "nothing was executed" in error.message
     assert askers.call(approvals.expire) == 1
     shown = askers.row(request)
-    assert (shown["status"], shown["decided_by"], shown["reason"]) == ("EXPIRED", None, None)
+    assert (shown.status, shown.decided_by, shown.reason) == ("EXPIRED", None, None)
     error = refused(askers, request.id, askers.decide(request))
     assert (error.code, error.exit_code) == ("expired", 7)
     assert askers.call(approvals.expire) == 0
@@ -271,7 +271,7 @@ def test_an_expired_one_fails_its_job_or_is_told(askers: Askers) -> None:
     assert (row["status"], row["error_code"]) == ("FAILED", "approval_expired")
     assert row["error_message"].startswith("nobody decided on refund until 20")
     assert job_row(askers.dsn, told_job)["task_state"] == "READY"
-    assert askers.row(other)["status"] == "PENDING"
+    assert askers.row(other).status == "PENDING"
     assert_one_truth(askers.dsn)
 
 
@@ -352,10 +352,10 @@ def test_a_job_that_asks_for_something_else_voids_what_it_asked(askers: Askers) 
     askers.decide(other)
     new = a_request({"customer": "cus_88", "amount": 13}, key="a")
     askers.suspend(askers.claim(job_id), new)
-    assert askers.row(old)["status"] == "CANCELLED"
-    assert askers.row(old)["reason"] == "its job asks for something else now"
-    assert askers.row(new)["status"] == "PENDING"
-    assert askers.row(other)["status"] == "APPROVED"
+    assert askers.row(old).status == "CANCELLED"
+    assert askers.row(old).reason == "its job asks for something else now"
+    assert askers.row(new).status == "PENDING"
+    assert askers.row(other).status == "APPROVED"
 
 
 # --- other ends
@@ -366,7 +366,7 @@ def test_a_cancelled_job_voids_its_requests(askers: Askers) -> None:
     job_id = askers.ask(request)
     askers.call(jobs.cancel, job_id, by="li", reason="not wanted")
     shown = askers.row(request)
-    assert (shown["status"], shown["decided_by"]) == ("CANCELLED", None)
+    assert (shown.status, shown.decided_by) == ("CANCELLED", None)
     ruling = askers.decide(request)
     assert "is void: its job was CANCELLED" in refused(askers, request.id, ruling).message
     move_clock(askers.dsn, 9000)
@@ -380,8 +380,8 @@ def test_a_running_job_that_ends_voids_its_requests(askers: Askers) -> None:
     running = askers.claim(job_id)
     end = Finish(lease=running.lease, status=JobStatus.COMPLETED, result="1")
     askers.call(jobs.finish, pod_id=askers.pod_id, operations=[end])
-    assert askers.row(second)["status"] == "CANCELLED"
-    assert askers.row(first)["status"] == "APPROVED"
+    assert askers.row(second).status == "CANCELLED"
+    assert askers.row(first).status == "APPROVED"
 
 
 def test_who_was_asked_to_end_asks_for_nothing(askers: Askers) -> None:
@@ -450,9 +450,9 @@ def test_several_are_decided_together_or_not_at_all(askers: Askers) -> None:
     askers.decide(requests[1], is_approved=False, by="li", reason="not this")
     with pytest.raises(ConflictError, match="already denied by li"):
         askers.call(approvals.decide_all, verdicts)
-    assert [askers.row(each)["status"] for each in requests] == ["PENDING", "DENIED", "PENDING"]
+    assert [askers.row(each).status for each in requests] == ["PENDING", "DENIED", "PENDING"]
     assert all(
-        job_row(askers.dsn, askers.row(requests[i])["job_id"])["task_state"] is None for i in (0, 2)
+        job_row(askers.dsn, askers.row(requests[i]).job_id)["task_state"] is None for i in (0, 2)
     )
     rest = [verdicts[2], verdicts[0]]
     rulings = askers.call(approvals.decide_all, rest)
@@ -476,7 +476,7 @@ def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> Non
         assert not askers.call(approvals.is_token, request.id, wrong)
     assert not askers.call(approvals.is_token, other.id, tokens[1])
     assert not askers.call(approvals.is_token, new_id(), tokens[1])
-    assert askers.row(request)["has_link"]
+    assert askers.row(request).has_link
     assert tokens[1] not in str(askers.row(request))
     askers.decide(request)
     assert askers.call(approvals.is_token, request.id, tokens[1]), "it tells how it ended"
@@ -505,14 +505,14 @@ def test_what_waits_is_listed_by_danger_then_by_expiry(askers: Askers) -> None:
         )
     ]
     expected = [made[i].id for i in (5, 1, 3, 4, 2, 0)]
-    assert [row["id"] for row in askers.call(approvals.pending)] == expected
+    assert [row.id for row in askers.call(approvals.pending)] == expected
     paged: list[UUID] = []
     while found := askers.call(approvals.pending, after=paged[-1] if paged else None, limit=2):
-        paged += [row["id"] for row in found]
+        paged += [row.id for row in found]
     assert paged == expected
     askers.decide(made[3])
     rest = askers.call(approvals.pending, after=made[3].id)
-    assert [row["id"] for row in rest] == expected[3:], "also after one that was decided meanwhile"
+    assert [row.id for row in rest] == expected[3:], "also after one that was decided meanwhile"
 
 
 def test_all_are_listed_newest_first(askers: Askers) -> None:
@@ -520,26 +520,26 @@ def test_all_are_listed_newest_first(askers: Askers) -> None:
     askers.decide(made[1])
     askers.decide(made[2], is_approved=False, reason="no")
     newest = [each.id for each in reversed(made)]
-    assert [row["id"] for row in askers.call(approvals.page)] == newest
+    assert [row.id for row in askers.call(approvals.page)] == newest
     found = askers.call(approvals.page, before=made[3].id, limit=2)
-    assert [row["id"] for row in found] == newest[2:4]
+    assert [row.id for row in found] == newest[2:4]
     found = askers.call(approvals.page, statuses=[ApprovalStatus.APPROVED])
-    assert [row["id"] for row in found] == [made[1].id]
+    assert [row.id for row in found] == [made[1].id]
 
 
 def test_changes_come_in_order(askers: Askers) -> None:
-    since = askers.call(approvals.inbox)["now"]
+    since = askers.call(approvals.inbox).now
     request = askers.asked(risk="CRITICAL")
     askers.decide(request, by="li")
     askers.decide(request, by="kim")
     found = askers.call(approvals.changes, since=since)
-    assert [(row["event"], row["person"]) for row in found] == [
+    assert [(row.event, row.person) for row in found] == [
         ("asked", None),
         ("agreed", "li"),
         ("approved", "kim"),
     ]
     assert askers.call(approvals.changes, since=None) == []
-    assert askers.call(approvals.inbox)["count"] == 0
+    assert askers.call(approvals.inbox).count == 0
 
 
 def test_a_job_that_goes_on_from_a_failed_one_finds_its_yes(askers: Askers) -> None:
@@ -581,7 +581,7 @@ def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) 
         verdict = a_verdict(request, edited=canonical({**ARGUMENTS, "amount": 1500}))
         with pytest.raises(RejectedError, match=r"makes refund CRITICAL.*2 people.*rule 1"):
             askers.call(getattr(approvals, how), verdict if how == "decide" else [verdict])
-    assert askers.row(request)["status"] == "PENDING"
+    assert askers.row(request).status == "PENDING"
     smaller = canonical({**ARGUMENTS, "amount": 900})
     assert askers.decide(request, edited=smaller).outcome == "approved"
 

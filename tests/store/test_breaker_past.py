@@ -2,6 +2,7 @@
 
 import pytest
 
+from cortex.domain.breaker import Past
 from cortex.domain.failure import Failure, FailureClass
 from cortex.postgres.session import Session
 from cortex.store import breakers, facts
@@ -30,26 +31,26 @@ def test_turns_come_in_their_order_with_what_was_before(database: str, store: Se
     store(breakers.close, NAME, by="ana", reason="it is well")
     store(breakers.force_open, "tool:x", by="ana", reason="no")
     known = store(past, [NAME, "tool:x", "http:none"])
-    turns = [(turn["before"], turn["after"]) for turn in known[NAME]["turns"]]
+    turns = [(turn.before, turn.after) for turn in known[NAME].turns]
     assert turns == [("CLOSED", "OPEN"), ("OPEN", "CLOSED")]
-    first, second = (turn["at"] for turn in known[NAME]["turns"])
+    first, second = (turn.at for turn in known[NAME].turns)
     assert 59 < (second - first).total_seconds() < 90
-    assert [turn["after"] for turn in known["tool:x"]["turns"]] == ["OPEN"]
-    assert known["http:none"] == {"turns": [], "known_since": None, "errors": []}
+    assert [turn.after for turn in known["tool:x"].turns] == ["OPEN"]
+    assert known["http:none"] == Past()
     move_clock(database, 60 + 3600 + 60)
-    assert store(past, [NAME])[NAME]["turns"] == []
+    assert store(past, [NAME])[NAME].turns == ()
 
 
 def test_the_last_three_errors_that_count_are_told(store: Session) -> None:
     note(store, "one", "two", "three", "four")
     note(store, "not its own", source="llm:other")
     note(store, "says nothing of it", cls="PERMANENT")
-    assert [error["message"] for error in store(past, [NAME])[NAME]["errors"]] == [
+    assert [error.message for error in store(past, [NAME])[NAME].errors] == [
         "four",
         "three",
         "two",
     ]
-    assert store(past, [NAME])[NAME]["errors"][0]["code"] == "overloaded"
+    assert store(past, [NAME])[NAME].errors[0].code == "overloaded"
 
 
 def test_calls_that_went_well_since_do_not_hide_what_opened_it(
@@ -59,21 +60,22 @@ def test_calls_that_went_well_since_do_not_hide_what_opened_it(
     note(store, "one", "two", "three")
     move_clock(database, 60)
     store(facts.append, [Fact(type="cost", subtype="model_call", source=NAME)] * 1_000)
-    found = [error["message"] for error in store(past, [NAME])[NAME]["errors"]]
+    found = [error.message for error in store(past, [NAME])[NAME].errors]
     assert found == ["three", "two", "one"]
 
 
 def test_what_was_not_read_is_said(store: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(store, 3)
     monkeypatch.setattr(breakers, "CHANGES_EACH_MAX", 2)
-    assert store(past, [NAME])[NAME]["known_since"] is None
+    assert store(past, [NAME])[NAME].known_since is None
     store(breakers.close, NAME, by="ana", reason="it is well")
     known = store(past, [NAME])[NAME]
-    assert known["known_since"] == known["turns"][0]["at"]
+    assert known.known_since == known.turns[0].at
 
 
 def test_rows_get_their_past_and_none_needs_no_statement(store: Session) -> None:
     fail(store, 3)
     (row,) = store(with_past, store(breakers.page))
-    assert (row["state"], len(row["turns"])) == ("OPEN", 1)
+    assert row.past is not None
+    assert (row.state, len(row.past.turns)) == ("OPEN", 1)
     assert store(past, []) == {}

@@ -200,7 +200,7 @@ def test_closing_what_is_not_there_names_what_is(store: Session, database: str) 
     assert caught.value.hint == "there are: llm:m"
     with pytest.raises(UsageError):
         store(breakers.force_open, "disk:x", by="ana", reason="r")
-    assert [row["name"] for row in store(breakers.page)] == ["llm:m"]
+    assert [row.name for row in store(breakers.page)] == ["llm:m"]
 
 
 def test_what_was_well_for_long_is_forgotten(store: Session, database: str) -> None:
@@ -209,7 +209,7 @@ def test_what_was_well_for_long_is_forgotten(store: Session, database: str) -> N
     move_clock(database, 100)
     fail(store, "http:young")
     assert store(breakers.forget, idle_s=50.0, limit=10) == 1
-    assert sorted(row["name"] for row in store(breakers.page)) == ["http:young", "llm:open"]
+    assert sorted(row.name for row in store(breakers.page)) == ["http:young", "llm:open"]
     assert [subtype for subtype, _ in facts(database, "llm:open")] == ["breaker_opened"]
 
 
@@ -232,7 +232,7 @@ def test_the_list_counts_the_jobs_that_wait(store: Session, database: str, submi
             NAME,
         )
     rows = store(breakers.page)
-    assert [(row["name"], row["state"], row["waiting"]) for row in rows] == [
+    assert [(row.name, row.state, row.waiting) for row in rows] == [
         (NAME, "OPEN", 3),
         ("tool:t", "CLOSED", 0),
     ]

@@ -11,7 +11,6 @@ import asyncpg
 import attrs
 import pytest
 
-from cortex.domain.drain import Trouble
 from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
@@ -20,6 +19,7 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     RejectedError,
     SchemaError,
+    Trouble,
     UnavailableError,
 )
 from cortex.postgres.database import RETRIES_AT_ONCE, Database, Profile, open_database

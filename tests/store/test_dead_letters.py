@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -368,13 +369,11 @@ def test_a_response_that_failed_its_job_does_not_go_along(
         "error_code": "invalid_output",
     } | error
     (old_id,) = fail(database, steps=4, response=response, **cause)
-    assert store(dead_letters.show, old_id)["asks_again_after"] == kept
+    assert store(dead_letters.show, old_id).asks_again_after == kept
     (row,) = store(dead_letters.of_jobs, [old_id])
     (of_page,) = store(dead_letters.page, DeadLetterFilter())
     (group,) = store(dead_letters.groups, DeadLetterFilter(), limit=1)
-    assert {row["asks_again_after"], of_page["asks_again_after"], group["asks_again_after"]} == {
-        kept
-    }
+    assert {row.asks_again_after, of_page.asks_again_after, group.asks_again_after} == {kept}
     new = job_row(database, heir_of(retry(store, old_id)[0]))
     count = 4 if kept is None else kept
     assert [step[0] for step in steps(database, new["id"])] == list(range(1, count + 1))
@@ -464,10 +463,10 @@ def test_what_is_delayed_waits_in_the_queue(store: Session, database: str) -> No
 def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None:
     ids = fail(database, 3000, steps=3, error_message="page 9 is gone")
     fail(database, 10, error_message="something else")
-    (fingerprint,) = {row["fingerprint"] for row in store(dead_letters.of_jobs, ids)}
+    (fingerprint,) = {row.fingerprint for row in store(dead_letters.of_jobs, ids)}
     which = DeadLetterFilter(fingerprint=fingerprint[:6])
     (group,) = store(dead_letters.groups, which, limit=10)
-    assert (group["count"], group["error_message"]) == (3000, "page 9 is gone")
+    assert (group.count, group.error_message) == (3000, "page 9 is gone")
     chosen = store(dead_letters.choose, which, limit=5000)
     assert set(chosen) == set(ids)
     settled = retry(store, *chosen)
@@ -487,11 +486,11 @@ def test_filters_and_pages(store: Session, database: str) -> None:
 
     def found(**criteria: Any) -> list[UUID]:
         rows = store(dead_letters.page, DeadLetterFilter(**criteria))
-        ids = [row["job_id"] for row in rows]
+        ids = [row.job_id for row in rows]
         chosen = store(dead_letters.choose, DeadLetterFilter(**criteria), limit=10)
         assert chosen == ([] if "states" in criteria else ids[::-1])  # only of those that wait
         counted = store(dead_letters.groups, DeadLetterFilter(**criteria), limit=10)
-        assert sum(row["count"] for row in counted) == len(ids)
+        assert sum(row.count for row in counted) == len(ids)
         return ids
 
     assert found() == [agents_own, denied, old]
@@ -507,18 +506,18 @@ def test_filters_and_pages(store: Session, database: str) -> None:
         before=agents_own,
         limit=1,
     )
-    assert [row["job_id"] for row in rows] == [denied]
+    assert [row.job_id for row in rows] == [denied]
 
 
 def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
     (first,) = fail(database, steps=2, error_source="llm:x", error_class="TRANSIENT_APP")
     second = heir_of(retry(store, first)[0])
     told = store(dead_letters.show, first)
-    assert (told["step"], told["spent_usd"], told["breaker"]) == ("2 step 2", 0.5, None)
-    assert (told["retried_as"], told["retried_status"]) == (second, "PENDING")
+    assert (told.step, told.spent_usd, told.breaker) == ("2 step 2", Decimal("0.5"), None)
+    assert (told.retried_as, told.retried_status) == (second, "PENDING")
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", second)
     sql(database, FAIL_AGAIN, second)
-    assert store(dead_letters.show, second)["spent_usd"] is None  # its steps were paid before
+    assert store(dead_letters.show, second).spent_usd is None  # its steps were paid before
     fact = (
         "INSERT INTO cortex.fact (type, subtype, job_id, amount, currency, data) "
         "VALUES ($2, 'x', $1, $3, $4, $5)"
@@ -526,8 +525,8 @@ def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
     sql(database, fact, second, "cost", 0.75, "USD", "{}")
     sql(database, fact, second, "error", None, None, json.dumps({"stack": "Traceback …"}))
     told = store(dead_letters.show, second)
-    assert (float(told["spent_usd"]), told["stack"]) == (0.75, "Traceback …")
-    assert (told["origin_id"], told["step"]) == (first, "2 step 2")
+    assert (told.spent_usd, told.stack) == (Decimal("0.75"), "Traceback …")
+    assert (told.origin_id, told.step) == (first, "2 step 2")
 
 
 # --- at any size

@@ -108,7 +108,7 @@ def test_a_word_that_comes_while_the_job_asks_again_is_not_waited_for(
     assert (row["status"], row["waiting_on"]) == ("RETRY", None)
     assert row["next_retry_at"] <= row["now"]
     kept = pod.store(effects.show, effect_id)
-    assert (kept["resolution"], kept["status"] == "UNKNOWN") == (said, False)
+    assert (kept.resolution, kept.status == "UNKNOWN") == (said, False)
     assert_one_truth(pod.database)
 
 
@@ -117,7 +117,7 @@ def test_what_another_attempt_intends_now_is_not_doubted_by_an_earlier_one(pod: 
     effect_id = pod.intended(first).id
     sql(pod.database, "UPDATE cortex.effect SET attempt = 2 WHERE id = $1", effect_id)
     pod.doubt(first, effect_id)
-    assert pod.store(effects.show, effect_id)["status"] == "PENDING"
+    assert pod.store(effects.show, effect_id).status == "PENDING"
 
 
 def test_ids_as_the_database_gives_them_can_be_waited_for(pod: Pod) -> None:

@@ -264,9 +264,9 @@ def test_what_a_person_says_is_what_the_job_finds(doers: Doers) -> None:
         result = '{"n": 9}' if said == "applied" else None
         assert resolve(doers, effect_id, said, result=result) is True
         shown = doers.call(effects.show, effect_id)
-        assert (shown["status"], shown["resolution"]) == (status, said)
-        assert (shown["resolved_by"], shown["resolved_reason"]) == ("ana", "looked")
-        assert shown["result"] == ({"n": 9} if said == "applied" else None)
+        assert (shown.status, shown.resolution) == (status, said)
+        assert (shown.resolved_by, shown.resolved_reason) == ("ana", "looked")
+        assert shown.result == ({"n": 9} if said == "applied" else None)
         found = after(doers, claim)
         assert (found.id, found.verdict, found.result) == (effect_id, verdict, result)
     assert_one_truth(doers.dsn)
@@ -353,7 +353,7 @@ def test_pages_of_each_kind_come_newest_first(doers: Doers) -> None:
     doers.doubt(second, made[3])
 
     def listed(**which: Any) -> list[int]:
-        return [made.index(row["id"]) for row in doers.call(effects.page, **which)]
+        return [made.index(row.id) for row in doers.call(effects.page, **which)]
 
     assert listed() == [3, 2, 1, 0]
     assert listed(limit=2) == [3, 2]

@@ -14,12 +14,12 @@ def test_errors_are_counted_as_far_as_was_looked(store: Session, database: str) 
     (other,) = fail(database, error_message="no page", error_code="not_found")
     set_breaker(database, "llm:gpt", "OPEN")
     newest, older = store(dead_letters.newest, looked_max=100, limit=10)
-    assert (newest["job_id"], newest["count"], newest["breaker"]) == (other, 1, None)
-    assert (older["count"], older["breaker"], older["is_all"]) == (3, "OPEN", True)
-    assert older["first_at"] <= older["last_at"] <= newest["last_at"]
+    assert (newest.job_id, newest.count, newest.breaker) == (other, 1, None)
+    assert (older.count, older.breaker, older.is_all) == (3, "OPEN", True)
+    assert older.first_at <= older.last_at <= newest.last_at
     cut = store(dead_letters.newest, looked_max=2, limit=10)
-    assert [row["count"] for row in cut] == [1, 1]
-    assert not cut[0]["is_all"]
+    assert [row.count for row in cut] == [1, 1]
+    assert not cut[0].is_all
     assert len(store(dead_letters.newest, looked_max=100, limit=1)) == 1
 
 
@@ -27,14 +27,17 @@ def test_letters_of_an_error_are_the_ones_that_were_counted(store: Session, data
     first, second, third = (fail(database)[0] for _ in range(3))
     fail(database, error_message="no page", error_code="not_found")
     (_, error) = store(dead_letters.newest, looked_max=100, limit=10)
-    rows = store(dead_letters.newest_of, error["fingerprint"], looked_max=100, limit=10)
-    assert [row["job_id"] for row in rows] == [third, second, first]
-    (cut,) = store(dead_letters.newest_of, error["fingerprint"], looked_max=2, limit=10)
-    assert cut["job_id"] == third
+    rows = store(dead_letters.newest_of, error.fingerprint, looked_max=100, limit=10)
+    assert [row.job_id for row in rows.letters] == [third, second, first]
+    assert rows.is_all
+    found = store(dead_letters.newest_of, error.fingerprint, looked_max=2, limit=10)
+    (cut,) = found.letters
+    assert not found.is_all
+    assert cut.job_id == third
     (settled,) = store(dead_letters.discard, [second], by="ana", reason="old")
     assert settled.error is None
-    rows = store(dead_letters.newest_of, error["fingerprint"], looked_max=100, limit=10)
-    assert [row["job_id"] for row in rows] == [third, first]
+    rows = store(dead_letters.newest_of, error.fingerprint, looked_max=100, limit=10)
+    assert [row.job_id for row in rows.letters] == [third, first]
 
 
 def test_what_is_counted_by_error_ends_and_says_so(
@@ -44,14 +47,14 @@ def test_what_is_counted_by_error_ends_and_says_so(
     move_clock(database, 60)
     fail(database, 3, error_message="it is late", error_code="late")
     rows = store(dead_letters.groups, DeadLetterFilter(), limit=10)
-    assert [(row["count"], row["is_all"]) for row in rows] == [(3, True), (2, True)]
+    assert [(row.count, row.is_all) for row in rows] == [(3, True), (2, True)]
     known = store(dead_letters.known)
     assert known["code"] == KnownValues(names=["job_failed", "late"], is_all=True)
     assert known["tenant"] == KnownValues(names=["default", "old"], is_all=True)
     monkeypatch.setattr(dead_letters, "COUNTED_MAX", 4)
     monkeypatch.setattr(dead_letters, "LOOKED_MAX", 2)
     rows = store(dead_letters.groups, DeadLetterFilter(), limit=10)
-    assert [(row["count"], row["is_all"]) for row in rows] == [(3, False), (1, False)]
+    assert [(row.count, row.is_all) for row in rows] == [(3, False), (1, False)]
     known = store(dead_letters.known)
     assert (len(known["code"].names), known["code"].is_all) == (2, False)
     assert known["tenant"] == KnownValues(names=["default"], is_all=False)

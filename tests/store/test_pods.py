@@ -58,16 +58,8 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         "hint_latency_ms",
         "running",
     )
-    assert [getattr(row, name) for name in told] == [
-        pod.id,
-        pod.name,
-        3,
-        "READY",
-        1.5,
-        2**33,
-        0.5,
-        0,
-    ]
+    expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
+    assert [getattr(row, name) for name in told] == expected
     assert store(pods.live_types) == ["a", "b"]
 
 

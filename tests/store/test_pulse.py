@@ -126,10 +126,10 @@ def test_what_is_wrong_is_named(store: Session, database: str) -> None:
         ("pod", "eu-2", "READY"),
     ]
     held, silent = found
-    assert (held.held_by, held.held_for, held.held_until) == ("ana", "it lies", None)
-    assert silent.held_by is None
+    assert (held.forced_by, held.forced_reason, held.open_until) == ("ana", "it lies", None)
+    assert silent.forced_by is None
     store(breakers.force_open, "llm:gpt", by="ana", reason="deploy", for_s=60.0)
-    assert store(pulse.troubles)[0].held_until is not None
+    assert store(pulse.troubles)[0].open_until is not None
 
 
 def test_requests_that_expire_soon_are_named(store: Session, database: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim, Lease
-from cortex.domain.timeout_receipt import FinalAction, Phase, Scope, TimeoutReceipt
+from cortex.domain.timeouts import FinalAction, Phase, Scope, TimeoutReceipt
 from cortex.postgres.session import Session
 from cortex.store import timeouts
 from tests.support.postgres import sql

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalRequest, Risk
+from cortex.domain.approval import Approval, ApprovalRequest, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
@@ -120,7 +120,7 @@ class Askers:
         self.ask(request, agent="payer")
         return request
 
-    def row(self, request: ApprovalRequest | UUID) -> dict[str, Any]:
+    def row(self, request: ApprovalRequest | UUID) -> Approval:
         """A request as people are shown it."""
         return self.call(approvals.show, request if isinstance(request, UUID) else request.id)
 

@@ -17,9 +17,8 @@ from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.drain import Trouble
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
+from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,

@@ -13,6 +13,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -131,6 +132,7 @@ class SharedPostgres:
         self._keep(self._dsn("postgres"))
         # Nothing here has to survive a power cut, or lives long enough to be cleaned.
         self._admin("ALTER SYSTEM SET fsync = off")
+        self._admin("ALTER SYSTEM SET full_page_writes = off")
         self._admin("ALTER SYSTEM SET autovacuum = off")
         self._admin("SELECT pg_reload_conf()")
 
@@ -146,12 +148,17 @@ class SharedPostgres:
     def create_filled(self, fill: Sequence[str]) -> str:
         """The DSN of a new database with the current schema and what scripts put into it.
 
-        They run once a run: a copy takes a tenth of the time.
+        Each runs once a run, in a session of its own, on what those before it have left: a copy
+        takes a tenth of the time.
         """
         self._ensure_template()
-        name = f"filled_{hashlib.sha256(chr(0).join(fill).encode()).hexdigest()[:12]}"
-        self._ensure(name, lambda: self._fill(fill))
-        return self._create(template=name)
+        template = TEMPLATE
+        for count in range(1, len(fill) + 1):
+            scripts = chr(0).join(fill[:count])
+            name = f"filled_{hashlib.sha256(scripts.encode()).hexdigest()[:12]}"
+            self._ensure(name, partial(self._fill, template, fill[count - 1]))
+            template = name
+        return self._create(template=template)
 
     def drop(self, dsn: str) -> None:
         """Delete a database whoever is connected to it."""
@@ -197,13 +204,12 @@ class SharedPostgres:
         migrate(dsn)
         return dsn
 
-    def _fill(self, fill: Sequence[str]) -> str:
-        dsn = self._create(template=TEMPLATE)
+    def _fill(self, template: str, script: str) -> str:
+        dsn = self._create(template=template)
 
         async def run() -> None:
             connection = await asyncpg.connect(dsn)
-            for script in fill:
-                await connection.execute(script)
+            await connection.execute(script)
             await connection.close()
 
         run_asyncio(run)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approval import Approval, ApprovalRequest
 from cortex.postgres.session import Session
 from cortex.store import approvals
 from tests.support.http_server import Answered, HttpServer
@@ -174,6 +174,6 @@ def by_link(server: HttpServer, call: Session, request: ApprovalRequest) -> Read
     return reader
 
 
-def row_of(call: Session, request: ApprovalRequest) -> dict[str, Any]:
+def row_of(call: Session, request: ApprovalRequest) -> Approval:
     """A request as it stands."""
     return call(approvals.show, request.id)

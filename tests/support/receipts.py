@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     Artefact,
     FileChange,
     FinalAction,

@@ -14,7 +14,7 @@ from cortex.cli.main import cli
 from cortex.cli.options import Command
 from cortex.config import Settings
 from cortex.domain import breaker, errors
-from cortex.domain.failure_codes import CODES
+from cortex.domain.failure import CODES
 from cortex.domain.job import TRANSITIONS
 from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES

@@ -1,19 +1,21 @@
 """Requests for approval as the terminal UI sees them, in memory, decided as Postgres would."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.canonical import canonical, digest, parse
+from cortex.domain.approval import Approval, ApprovalHead
+from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import InboxRow, Vote, VoteResult
 from cortex_tui.backend.approvals import lost
 from cortex_tui.clock import Clock
 from tests.support.approvals import SCHEMA
+from tests.support.store_rows import an_approval, arguments_of
 
 
 @attrs.define(kw_only=True)
@@ -23,7 +25,11 @@ class FakeApprovals:
     clock: Clock
     check: Callable[[], None]
     """Raises while the cluster does not answer."""
-    rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
+    rows: dict[UUID, Approval] = attrs.field(factory=dict)
+    own: set[UUID] = attrs.field(factory=set)
+    """Critical ones that the one who looks asked for."""
+    agreed: set[UUID] = attrs.field(factory=set)
+    """Those that the one who looks agreed to."""
     asked: list[str] = attrs.field(factory=list)
     decisions: list[Vote] = attrs.field(factory=list)
     """Those that counted."""
@@ -44,55 +50,35 @@ class FakeApprovals:
     def add(self, number: int, **fields: Any) -> UUID:
         """Add a request whose id ends in this number."""
         approval_id = UUID(int=number)
-        text = canonical(fields.pop("arguments", {"customer": "cus_88", "amount": 12.4}))
         expires_s = fields.pop("expires_s", 3600.0)
-        row = {
+        self._mark(approval_id, fields)
+        waiting: dict[str, Any] = {
             "id": approval_id,
             "job_id": UUID(int=1000 + number),
-            "key": "1 pay approval",
-            "tool": "refund",
-            "risk": "MED",
-            "effect": "money out",
-            "reversible": False,
-            "policy": "refunds ask",
-            "said": None,
-            "people": 1,
-            "agreed": 0,
-            "votes": [],
-            "status": "PENDING",
-            "requested_by": None,
             "created_at": self.now,
             "expires_at": self.now + timedelta(seconds=expires_s),
-            "edited_by": None,
-            "decided_at": None,
-            "decided_by": None,
-            "channel": None,
-            "reason": None,
-            "address": None,
-            "agent": "refund-bot",
-            "agent_id": None,
-            "agent_version": 9,
-            "job_type": "refund",
-            "job_status": "WAITING_FOR_APPROVAL",
-            "job_head": None,
             "schema": SCHEMA,
-            "version": 1,
-            "on_deny": "tell",
-            "on_expiry": "fail",
-            "effect_id": None,
-            "effect_status": None,
-            "is_own": False,
-            "has_agreed": False,
-            "asked": parse(text),
-            "asked_text": text,
+            "asked": fields.pop("arguments", {"customer": "cus_88", "amount": 12.4}),
         }
-        self.rows[approval_id] = row | _arguments(text) | fields
+        self.rows[approval_id] = an_approval(**waiting | fields)
         return approval_id
 
     def change(self, approval_id: UUID, **fields: Any) -> None:
+        self._mark(approval_id, fields)
         if "arguments" in fields:
-            fields |= _arguments(canonical(fields["arguments"]))
-        self.rows[approval_id] = self.rows[approval_id] | fields
+            fields |= arguments_of(fields["arguments"])
+        self.rows[approval_id] = attrs.evolve(self.rows[approval_id], **fields)
+
+    def _mark(self, approval_id: UUID, fields: dict[str, Any]) -> None:
+        """Take what is of the one who looks, and not of the request."""
+        for name, ids in (("is_own", self.own), ("has_agreed", self.agreed)):
+            if fields.pop(name, False):
+                ids.add(approval_id)
+
+    def _listed(self, row: Approval) -> InboxRow:
+        head = {each.name: getattr(row, each.name) for each in attrs.fields(ApprovalHead)}
+        is_own, has_agreed = row.id in self.own, row.id in self.agreed
+        return InboxRow(**head, is_own=is_own, has_agreed=has_agreed)
 
     def end(self, approval_id: UUID, status: str, by: str | None = "li") -> None:
         """Let it be decided elsewhere."""
@@ -111,15 +97,17 @@ class FakeApprovals:
         credential: str,  # noqa: ARG002 -- the protocol's
         also: Sequence[UUID],
         limit: int,  # noqa: ARG002 -- the protocol's
-    ) -> Sequence[Mapping[str, Any]]:
+    ) -> Sequence[InboxRow]:
         self._ask("waiting")
         if self.look is not None:
             await self.look.wait()
-        return [r for r in self.rows.values() if r["status"] == "PENDING" or r["id"] in also]
+        rows = [r for r in self.rows.values() if r.status == "PENDING" or r.id in also]
+        return [self._listed(row) for row in rows]
 
-    async def decided(self, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    async def decided(self, *, limit: int) -> Sequence[InboxRow]:
         self._ask("decided")
-        return [row for row in self.rows.values() if row["status"] != "PENDING"][:limit]
+        rows = [row for row in self.rows.values() if row.status != "PENDING"]
+        return [self._listed(row) for row in rows[:limit]]
 
     async def arguments(
         self,
@@ -129,11 +117,11 @@ class FakeApprovals:
     ) -> Sequence[tuple[UUID, bytes, str]]:
         self._ask("arguments")
         rows = [self.rows[each] for each in ids]
-        return [(row["id"], row["digest"], row["arguments_text"]) for row in rows]
+        return [(row.id, row.digest, row.arguments_text) for row in rows]
 
-    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         self._ask("show")
-        return [self.rows[each] | {"now": self.now} for each in ids if each in self.rows]
+        return [attrs.evolve(self.rows[each], now=self.now) for each in ids if each in self.rows]
 
     async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
         self._ask("decide")
@@ -155,27 +143,23 @@ class FakeApprovals:
         self.decisions += verdicts
         return [self._counted(verdict) for verdict in verdicts]
 
-    def _outcome(self, row: dict[str, Any], verdict: Vote) -> str | None:
-        if row["status"] != "PENDING":
+    def _outcome(self, row: Approval, verdict: Vote) -> str | None:
+        if row.status != "PENDING":
             return "already"
-        if row["expires_at"] <= self.now:
+        if row.expires_at <= self.now:
             return "expired"
-        return "changed" if row["digest"] != verdict.seen else None
+        return "changed" if row.digest != verdict.seen else None
 
     def _counted(self, verdict: Vote) -> VoteResult:
         row = self.rows[verdict.approval_id]
         if verdict.edited is not None:
             self.change(verdict.approval_id, arguments=parse(verdict.edited))
-        if verdict.is_approved and row["agreed"] + 1 < row["people"]:
-            self.change(verdict.approval_id, agreed=row["agreed"] + 1, has_agreed=True)
-            return VoteResult(outcome="agreed", agreed_count=row["agreed"] + 1)
+        if verdict.is_approved and row.agreed + 1 < row.people:
+            self.change(verdict.approval_id, agreed=row.agreed + 1, has_agreed=True)
+            return VoteResult(outcome="agreed", agreed_count=row.agreed + 1)
         self.end(verdict.approval_id, "APPROVED" if verdict.is_approved else "DENIED", verdict.by)
         return VoteResult(outcome="approved" if verdict.is_approved else "denied", agreed_count=1)
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
         self.check()
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    return {"arguments": parse(text), "arguments_text": text, "digest": digest(text)}

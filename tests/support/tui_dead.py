@@ -9,10 +9,11 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
+from cortex.store.dead_letters import NewestLetters
 from cortex.store.pulse import Bucket, Figures, Recent, Trouble
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.clock import Clock
@@ -31,7 +32,7 @@ class FakeDead:
     clock: Clock
     ask: Ask
     """Counts a statement; raises while the cluster does not answer."""
-    rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
+    rows: dict[UUID, Letter] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
     begun: list[tuple[BulkVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
@@ -47,7 +48,7 @@ class FakeDead:
     def add(self, number: int, fingerprint: str = "f1", **fields: Any) -> UUID:
         """Add a letter; a larger number is newer."""
         job_id = UUID(int=number)
-        self.rows[job_id] = {
+        one: dict[str, Any] = {
             "job_id": job_id,
             "fingerprint": fingerprint,
             "type": "digest",
@@ -61,9 +62,21 @@ class FakeDead:
             "step": "3 plan",
             "asks_again_after": None,
             "created_at": _now(self.clock) + timedelta(milliseconds=number),
-            **fields,
+            "lineage_id": job_id,
+            "tenant": "default",
+            "triaged_at": None,
+            "resolved_at": None,
+            "resolved_by": None,
+            "reason": None,
+            "retried_as": None,
+            "is_automatic": False,
+            "now": _now(self.clock),
         }
+        self.rows[job_id] = Letter(**one | fields)
         return job_id
+
+    def set_letter(self, job_id: UUID, **fields: Any) -> None:
+        self.rows[job_id] = attrs.evolve(self.rows[job_id], **fields)
 
     def add_act(self, **fields: Any) -> int:
         """Add an act on a hundred letters of which no pod has settled one."""
@@ -110,44 +123,42 @@ class FakeDead:
         )
 
     @property
-    def _waiting(self) -> list[dict[str, Any]]:
-        open_ones = [
-            row for row in self.rows.values() if DeadLetterState(row["state"]).is_unresolved
-        ]
-        return sorted(open_ones, key=lambda row: row["created_at"], reverse=True)
+    def _waiting(self) -> list[Letter]:
+        open_ones = [row for row in self.rows.values() if row.state.is_unresolved]
+        return sorted(open_ones, key=lambda row: row.created_at, reverse=True)
 
     # --- the screens' side
 
-    async def errors(self) -> Sequence[dict[str, Any]]:
+    async def errors(self) -> Sequence[LetterGroup]:
         self.ask("errors")
-        groups: dict[str, list[dict[str, Any]]] = {}
+        groups: dict[str, list[Letter]] = {}
         looked = self._waiting[:LOOKED_MAX]
         for row in looked:
-            groups.setdefault(row["fingerprint"], []).append(row)
+            groups.setdefault(row.fingerprint, []).append(row)
         return [
-            {
-                **rows[0],
-                "count": len(rows),
-                "escalated_count": 0,
-                "first_at": rows[-1]["created_at"],
-                "last_at": rows[0]["created_at"],
-                "is_all": len(looked) < LOOKED_MAX,
-            }
+            LetterGroup(
+                **{each.name: getattr(rows[0], each.name) for each in attrs.fields(LetterHead)},
+                count=len(rows),
+                escalated_count=0,
+                first_at=rows[-1].created_at,
+                last_at=rows[0].created_at,
+                is_all=len(looked) < LOOKED_MAX,
+            )
             for rows in groups.values()
         ]
 
-    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[dict[str, Any]]:
+    async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         self.ask("letters")
         looked = self._waiting[:LOOKED_MAX]
-        found = [row for row in looked if row["fingerprint"] == fingerprint][:limit]
-        return [row | {"is_all": len(looked) < LOOKED_MAX} for row in found]
+        found = [row for row in looked if row.fingerprint == fingerprint][:limit]
+        return NewestLetters(found, is_all=not found or len(looked) < LOOKED_MAX)
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
         self.ask("choose")
-        found = [row["job_id"] for row in self._waiting if row["fingerprint"] == fingerprint]
+        found = [row.job_id for row in self._waiting if row.fingerprint == fingerprint]
         return found[::-1][:limit]
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[dict[str, Any]]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
         self.ask("of_jobs")
         return [self.rows[each] for each in job_ids]
 
@@ -162,10 +173,10 @@ class FakeDead:
     def _settle(self, verb: str, job_id: UUID, by: str, reason: str) -> None:
         self.ask(verb)
         row = self.rows[job_id]
-        if not DeadLetterState(row["state"]).is_unresolved:
-            raise ConflictError(f"job {job_id} was {row['state'].lower()} by li")
-        row["state"] = "RETRIED" if verb == "retry" else "DISCARDED"
-        row |= {"resolved_by": by, "retried_as": None}
+        if not row.state.is_unresolved:
+            raise ConflictError(f"job {job_id} was {row.state.lower()} by li")
+        state = "RETRIED" if verb == "retry" else "DISCARDED"
+        self.set_letter(job_id, state=state, resolved_by=by)
         self.settled.append((verb, job_id, by, reason))
 
     async def begin(

@@ -11,6 +11,8 @@ import attrs
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.quota import Quota
+from cortex.store.breakers import FreezeState
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.clock import Clock
 
@@ -21,6 +23,20 @@ AFTER: Mapping[Resolution, str] = {
 }
 
 
+OPEN = FreezeState(
+    is_frozen=False,
+    by=None,
+    reason=None,
+    frozen_at=None,
+    waiting_jobs=0,
+    now=datetime.fromtimestamp(0, UTC),
+)
+
+
+def _place(row: EffectRow) -> tuple[datetime, UUID]:
+    return row.created_at, row.id
+
+
 @attrs.define(kw_only=True)
 class FakeEffects:
     """The ledger of a fake cluster."""
@@ -28,17 +44,9 @@ class FakeEffects:
     clock: Clock
     check: Callable[[], None]
     """Raises while the cluster does not answer."""
-    rows: dict[UUID, dict[str, Any]] = attrs.field(factory=dict)
+    rows: dict[UUID, EffectDetail] = attrs.field(factory=dict)
     limits: dict[str, QuotaRow] = attrs.field(factory=dict)
-    freeze_seen: dict[str, Any] = attrs.field(
-        factory=lambda: {
-            "is_frozen": False,
-            "by": None,
-            "reason": None,
-            "frozen_at": None,
-            "waiting_jobs": 0,
-        }
-    )
+    freeze_seen: FreezeState = OPEN
     asked: list[str] = attrs.field(factory=list)
     acted: list[tuple[object, ...]] = attrs.field(factory=list)
 
@@ -50,7 +58,7 @@ class FakeEffects:
         """Add an unknown effect; a larger number is newer."""
         effect_id = UUID(int=number)
         made = self.now - timedelta(seconds=600) + timedelta(milliseconds=number)
-        self.rows[effect_id] = {
+        one: dict[str, Any] = {
             "id": effect_id,
             "job_id": UUID(int=0x9F3BC1),
             "job_status": "WAITING_FOR_APPROVAL",
@@ -75,9 +83,18 @@ class FakeEffects:
             "resolved_at": None,
             "result": None,
             "output": None,
-            **fields,
+            "lineage_id": UUID(int=0x9F3BC1),
+            "tenant": "default",
+            "digest": b"",
+            "is_sure": False,
+            "approval_id": None,
+            "now": made,
         }
+        self.rows[effect_id] = EffectDetail(**one | fields)
         return effect_id
+
+    def change(self, effect_id: UUID, **fields: Any) -> None:
+        self.rows[effect_id] = attrs.evolve(self.rows[effect_id], **fields)
 
     def add_quota(self, tool: str, limit: int, **fields: Any) -> str:
         """Add a quota of calls a day."""
@@ -105,56 +122,59 @@ class FakeEffects:
         self.asked.append(what)
         self.check()
 
-    def _newest(self, *, is_unknown: bool) -> list[dict[str, Any]]:
-        found = [row for row in self.rows.values() if (row["status"] == "UNKNOWN") is is_unknown]
-        return sorted(found, key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    def _newest(self, *, is_unknown: bool) -> list[EffectDetail]:
+        unknown = EffectStatus.UNKNOWN
+        found = [row for row in self.rows.values() if (row.status is unknown) is is_unknown]
+        return sorted(found, key=_place, reverse=True)
 
-    async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[dict[str, Any]]:
+    async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
         self._ask("unknown")
         found = self._newest(is_unknown=True)
         if before is not None:
-            edge = self.rows[before]
-            place = (edge["created_at"], edge["id"])
-            found = [row for row in found if (row["created_at"], row["id"]) < place]
-        return [dict(row) for row in found[:limit]]
+            edge = _place(self.rows[before])
+            found = [row for row in found if _place(row) < edge]
+        return found[:limit]
 
-    async def others(self) -> Sequence[dict[str, Any]]:
+    async def others(self) -> Sequence[EffectRow]:
         self._ask("others")
-        return [dict(row) for row in self._newest(is_unknown=False)[:30]]
+        return self._newest(is_unknown=False)[:30]
 
-    async def show(self, effect_id: UUID) -> dict[str, Any]:
+    async def show(self, effect_id: UUID) -> EffectDetail:
         self._ask("show")
         if effect_id not in self.rows:
             raise NotFoundError(f"effect {effect_id} does not exist")
-        return dict(self.rows[effect_id])
+        return self.rows[effect_id]
 
     async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
         self._ask("resolve")
         row = self.rows[effect_id]
-        if row["status"] != EffectStatus.UNKNOWN:
-            told = f"{row['resolved_by']} has said that already: {row['resolution']}"
-            raise ConflictError(f"effect {effect_id} is {row['status']}: {told}")
-        row |= {"status": AFTER[said], "resolution": said.value, "resolved_by": by}
-        row["resolved_reason"] = reason
+        if row.status is not EffectStatus.UNKNOWN:
+            told = f"{row.resolved_by} has said that already: {row.resolution}"
+            raise ConflictError(f"effect {effect_id} is {row.status}: {told}")
+        self.rows[effect_id] = attrs.evolve(
+            row, status=AFTER[said], resolution=said, resolved_by=by, resolved_reason=reason
+        )
         self.acted.append(("resolve", effect_id, said, by, reason))
         return f"{said.value}: its job goes on now"
 
-    async def frozen(self) -> dict[str, Any]:
+    async def frozen(self) -> FreezeState:
         self._ask("frozen")
-        return dict(self.freeze_seen)
+        return self.freeze_seen
 
     async def freeze(self, *, by: str, reason: str) -> str:
         self._ask("freeze")
         self.acted.append(("freeze", by, reason))
-        self.freeze_seen |= {"is_frozen": True, "by": by, "reason": reason, "frozen_at": self.now}
+        self.freeze_seen = attrs.evolve(
+            self.freeze_seen, is_frozen=True, by=by, reason=reason, frozen_at=self.now
+        )
         return "effects are frozen: no pod begins one"
 
     async def unfreeze(self, *, by: str, reason: str) -> str:
         self._ask("unfreeze")
         self.acted.append(("unfreeze", by, reason))
-        if not self.freeze_seen["is_frozen"]:
+        if not self.freeze_seen.is_frozen:
             raise ConflictError("effects are not frozen")
-        self.freeze_seen["is_frozen"] = False
+        self.freeze_seen = attrs.evolve(self.freeze_seen, is_frozen=False)
         return "effects may begin again"
 
     async def quotas(self) -> Sequence[QuotaRow]:

@@ -7,12 +7,14 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.breaker import CountedError, Past, Turn
 from cortex.domain.drain import Moved, MovedGroup
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.store.breakers import BreakerRow
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex_tui.clock import Clock
-from tests.support.pod_rows import a_pod_row
+from tests.support.store_rows import a_pod_row
 
 Row = TypeVar("Row")
 Done = tuple[str, object, str, str]
@@ -49,7 +51,7 @@ class _Fake(Generic[Row]):
 
 
 def _with(row: Any, fields: dict[str, Any]) -> Any:
-    return row | fields if isinstance(row, dict) else attrs.evolve(row, **fields)
+    return attrs.evolve(row, **fields)
 
 
 @attrs.define(kw_only=True)
@@ -136,38 +138,36 @@ class FakeQueues(_Fake[QueueRow]):
 
 
 @attrs.define(kw_only=True)
-class FakeBreakers(_Fake[Any]):
+class FakeBreakers(_Fake[BreakerRow]):
     """The breakers of a fake cluster."""
 
     held_for_s: list[float | None] = attrs.field(factory=list)
     """For how long each was held open."""
-    pasts: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    pasts: dict[str, Past] = attrs.field(factory=dict)
 
     def happened(
         self, name: str, *turns: tuple[float, str], errors: Sequence[tuple[float, str, str]] = ()
     ) -> None:
         """Let a breaker have changed, so many seconds ago and to what, and have failed."""
         befores = ["CLOSED", *(after for _, after in turns)]
-        self.pasts[name] = {
-            "turns": [
-                {"at": self.ago(ago_s), "before": before, "after": after}
+        self.pasts[name] = Past(
+            turns=tuple(
+                Turn(at=self.ago(ago_s), before=before, after=after)
                 for before, (ago_s, after) in zip(befores, turns, strict=False)
-            ],
-            "known_since": None,
-            "errors": [
-                {"at": self.ago(ago_s), "code": code, "message": message}
+            ),
+            errors=tuple(
+                CountedError(at=self.ago(ago_s), code=code, message=message)
                 for ago_s, code, message in errors
-            ],
-        }
+            ),
+        )
 
-    async def past(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    async def past(self, names: Sequence[str]) -> dict[str, Past]:
         self.asked.append("past")
         self.check()
-        nothing: dict[str, Any] = {"turns": [], "known_since": None, "errors": []}
-        return {name: self.pasts.get(name, nothing) for name in names}
+        return {name: self.pasts.get(name, Past()) for name in names}
 
     def add(self, name: str, **fields: Any) -> None:
-        self.rows[name] = {
+        closed: dict[str, Any] = {
             "name": name,
             "state": "CLOSED",
             "failures": 0,
@@ -181,9 +181,11 @@ class FakeBreakers(_Fake[Any]):
             "last_error": None,
             "escalated_at": None,
             "updated_at": self.now,
+            "requests": 0,
             "waiting": 0,
-            **fields,
+            "now": self.now,
         }
+        self.rows[name] = BreakerRow(**closed | fields)
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
         self._act("hold_open", name, by, reason)

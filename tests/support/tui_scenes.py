@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 
 from cortex.store import pulse
+from cortex.store.breakers import FreezeState
 from cortex.store.pulse import Trouble
 from tests.support.hostile import HOSTILE, LINES
 from tests.support.tui import FakeBackend, Seat, instant
@@ -414,8 +415,9 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
     texts = dict.fromkeys(("tool", "key", "why", "agent", "job_type"), name)
     cluster.effects.add(number, arguments=memo, output={name: LINES}, **texts)
     cluster.effects.add_quota(name, 10**9, argument=name, unit=name, reason=LINES, used=Decimal(9))
-    frozen = {"is_frozen": True, "by": name, "reason": LINES, "frozen_at": now}
-    cluster.effects.freeze_seen |= {**frozen, "waiting_jobs": 10**9}
+    cluster.effects.freeze_seen = FreezeState(
+        is_frozen=True, by=name, reason=LINES, frozen_at=now, waiting_jobs=10**9, now=now
+    )
     held = {"forced_by": name, "forced_reason": LINES, "forced_at": now, "opened_at": now}
     cluster.breakers.add(
         f"llm:{name}", state="OPEN", **held, last_error=LINES, failures=10**5, waiting=10**9

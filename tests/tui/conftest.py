@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.screen import Screen
 
 from tests.support.command_line import Cortex
 from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
@@ -16,6 +17,7 @@ from tests.support.tui_approvals import FakeApprovals
 OpenSession = Callable[..., AbstractAsyncContextManager[Seat]]
 PARSED: dict[object, list[RuleSet]] = {}
 """By variables, text and place: rules of a stylesheet that an app before has parsed."""
+REFRESH = Screen._compositor_refresh
 ALONE = (119, 40)
 """The widest terminal on which a list has the screen for itself."""
 
@@ -34,6 +36,29 @@ def parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", look_up)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def drawn_when_looked_at() -> Iterator[None]:
+    """Let apps without a terminal draw what a test looks at; the rest is a third of their CPU."""
+
+    def refresh(screen: Screen[Any]) -> None:
+        if screen.app.is_headless and screen is screen.app.screen:
+            screen._compositor._dirty_regions.clear()
+            screen._dirty_widgets.clear()
+            screen.app._update_mouse_over(screen)
+        else:
+            REFRESH(screen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Screen, "_compositor_refresh", refresh)
+        yield
+
+
+@pytest.fixture
+def drawn_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let apps draw after each change, as on a terminal."""
+    monkeypatch.setattr(Screen, "_compositor_refresh", REFRESH)
 
 
 @pytest.fixture

@@ -36,12 +36,12 @@ def change(cluster: FakeBackend) -> None:
 
 
 def letter(cluster: FakeBackend) -> None:
-    cluster.dead.rows[ONE]["state"] = "DISCARDED"
+    cluster.dead.set_letter(ONE, state="DISCARDED")
 
 
 def said(cluster: FakeBackend) -> None:
     done_by = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
-    cluster.effects.rows[ONE] |= done_by
+    cluster.effects.change(ONE, **done_by)
 
 
 def act(cluster: FakeBackend) -> None:

@@ -20,7 +20,7 @@ def told_wrong(seat: Seat) -> str:
 async def test_edited_arguments_are_shown_beside_the_old_ones(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
-    seen = inbox.rows[inbox.add(1)]["digest"]
+    seen = inbox.rows[inbox.add(1)].digest
     async with sit() as seat:
         await enter(seat)
         await keys(seat, "E")

@@ -36,7 +36,7 @@ async def test_the_most_urgent_one_is_approved_from_anywhere(
         await keys(seat, "y")
         (verdict,) = inbox.decisions
         assert (verdict.approval_id, verdict.by, verdict.channel) == (soon, "ana", "tui")
-        assert verdict.seen == inbox.rows[soon]["digest"]
+        assert verdict.seen == inbox.rows[soon].digest
         assert "✓ approved …000002 refund" in seat.lines[-2]
         await seat.pass_time(1)
         assert "…000003  refund" in seat.text, "the next one comes by itself"
@@ -247,7 +247,7 @@ async def test_who_comes_too_late_is_told_who_was_first(
         inbox.end(lost, "DENIED")
         await seat.press("y")  # still within the silence
         await seat.pass_time(3)
-        at = f"{inbox.rows[lost]['decided_at']:%H:%M:%SZ}"
+        at = f"{inbox.rows[lost].decided_at:%H:%M:%SZ}"
         assert f"already denied by li, {at}, page" in seat.lines[-2]
         assert "✗ denied" in seat.text, "the row says so in its place"
         await keys(seat, "y", "a", "y")
@@ -263,7 +263,7 @@ async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: OpenS
         await seat.pass_time(QUIET_S)
         inbox.end(lost, "DENIED")
         await seat.press("y")
-        at = f"{inbox.rows[lost]['decided_at']:%H:%M:%SZ}"
+        at = f"{inbox.rows[lost].decided_at:%H:%M:%SZ}"
         assert f"already denied by li, {at}, page" in seat.text
         assert [each.approval_id for each in inbox.refused] == [lost]
         assert inbox.decisions == []
@@ -299,7 +299,7 @@ async def test_changed_arguments_have_to_be_looked_at_again(
         assert "1240" in seat.text
         await seat.press("y", "escape")
         await keys(seat, "a", "y")
-        assert [each.seen for each in inbox.decisions] == [inbox.rows[changed]["digest"]]
+        assert [each.seen for each in inbox.decisions] == [inbox.rows[changed].digest]
 
 
 @on_asyncio
@@ -346,7 +346,7 @@ async def test_a_new_request_moves_nothing(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = inbox.add(1)
-    cluster.heads = {"approvals": 1, "first_expiry": inbox.rows[first]["expires_at"]}
+    cluster.heads = {"approvals": 1, "first_expiry": inbox.rows[first].expires_at}
     async with sit() as seat:
         rung: list[None] = []
         monkeypatch.setattr(seat.app, "bell", lambda: rung.append(None))

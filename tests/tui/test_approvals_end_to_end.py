@@ -54,8 +54,8 @@ async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None
         (winner,) = [name for name, line in zip(PEOPLE, lines, strict=True) if "✓" in line]
         (lost,) = [line for line in lines if "already" in line]
         row = await aside(askers.row, request)
-        assert f"already approved by {winner}, {row['decided_at']:%H:%M:%SZ}, tui" in lost
-        assert (row["status"], row["decided_by"], row["channel"]) == ("APPROVED", winner, "tui")
+        assert f"already approved by {winner}, {row.decided_at:%H:%M:%SZ}, tui" in lost
+        assert (row.status, row.decided_by, row.channel) == ("APPROVED", winner, "tui")
         told = [subtype for subtype, _ in await aside(facts, askers.dsn, request.id)]
         assert told.count("approval_approved") == 1
 
@@ -69,7 +69,7 @@ async def test_what_is_denied_elsewhere_is_seen(askers: Askers) -> None:
         await aside(askers.decide, request, is_approved=False, by="li", reason="no", channel="page")
         await shows(ana, "already denied by li")
         await ana.pilot.press("y")
-        assert (await aside(askers.row, request))["decided_by"] == "li"
+        assert (await aside(askers.row, request)).decided_by == "li"
 
 
 @on_asyncio
@@ -86,8 +86,8 @@ async def test_edited_arguments_run_as_edited(askers: Askers) -> None:
         await ana.pilot.press("y")
         await shows(ana, "✓ approved")
         row = await aside(askers.row, request)
-        assert (row["status"], row["edited_by"]) == ("APPROVED", "ana")
-        assert row["arguments"] == {"customer": "cus_88", "amount": 9}
+        assert (row.status, row.edited_by) == ("APPROVED", "ana")
+        assert row.arguments == {"customer": "cus_88", "amount": 9}
 
 
 @on_asyncio
@@ -104,7 +104,7 @@ async def test_an_edit_that_crosses_a_rules_threshold_is_refused(askers: Askers)
         await ana.pilot.press("y")
         await shows(ana, "✗ the edit makes refund CRITICAL, for which 2 people must be asked")
         row = await aside(askers.row, request)
-        assert (row["status"], row["edited_by"]) == ("PENDING", None)
+        assert (row.status, row.edited_by) == ("PENDING", None)
 
 
 @on_asyncio

@@ -74,7 +74,7 @@ async def test_the_last_hour_and_what_opened_it_are_told(
         assert told.endswith("opened 2 times")
         assert "▇" in told
         assert told.split()[2].startswith("▁▁▁▁▁")
-        at = [f"{error['at']:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK]["errors"]]
+        at = [f"{error.at:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK].errors]
         errors_told = [line for line in lines if line.startswith(("last error", "before that"))]
         assert errors_told[0] == f"last error {at[0]}: rate_limit: 429"
         assert errors_told[1].startswith(f"before that {at[1]}: overloaded: busy busy")

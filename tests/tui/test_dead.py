@@ -222,7 +222,7 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> 
         await seat.press("enter")
         await seat.pass_time(1)
         await agree(seat, "R")
-        cluster.dead.rows[first]["state"] = "DISCARDED"
+        cluster.dead.set_letter(first, state="DISCARDED")
         await seat.press("y")
         assert "✗ job" in seat.lines[-2]
         assert "was discarded by li" in seat.lines[-2]
@@ -336,7 +336,7 @@ async def test_letters_that_are_not_looked_at_are_told(
         await seat.pass_time(5)
         assert f"none waits among the newest 5,000; {told}" in seat.text
         for number in range(1_000, 1_010):
-            cluster.dead.rows[UUID(int=number)]["state"] = "DISCARDED"
+            cluster.dead.set_letter(UUID(int=number), state="DISCARDED")
         await seat.pass_time(5)
         assert "…0001f5" in seat.text
         await seat.press("R")

@@ -90,7 +90,7 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> 
         await seat.pass_time(1)
         await seat.press("R", "2", *"not there", "enter")
         await seat.pass_time(1)
-        cluster.effects.rows[effect_id] |= first
+        cluster.effects.change(effect_id, **first)
         await seat.press("y")
         assert "li has said that already: applied" in seat.lines[-2]
         assert cluster.effects.acted == []
@@ -103,11 +103,8 @@ async def test_a_look_before_the_question_finds_what_others_said(
     effect_id = cluster.effects.add(1)
     async with sit(first="effects", size=WIDE) as seat:
         await seat.pass_time(1)
-        cluster.effects.rows[effect_id] |= {
-            "status": "ABANDONED",
-            "resolution": "give-up",
-            "resolved_by": "li",
-        }
+        said = {"status": "ABANDONED", "resolution": "give-up", "resolved_by": "li"}
+        cluster.effects.change(effect_id, **said)
         await seat.press("R")
         assert "li has said that already: give-up" in seat.lines[-2]
 

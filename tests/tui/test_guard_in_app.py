@@ -39,7 +39,7 @@ class Inbox:
     def refill(self) -> None:
         """Let there be enough requests, of each risk."""
         rows = self._approvals.rows
-        for key in [key for key, row in rows.items() if row["status"] != "PENDING"]:
+        for key in [key for key, row in rows.items() if row.status != "PENDING"]:
             del rows[key]
         while len(rows) < WAITING:
             self._number += 1

@@ -33,7 +33,7 @@ class Written:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Written:
+def written(monkeypatch: pytest.MonkeyPatch, drawn_always: None) -> Written:
     """What the app writes from its start on."""
     found = Written()
 

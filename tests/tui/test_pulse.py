@@ -138,9 +138,14 @@ async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSes
 async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     until = now + timedelta(minutes=30)
-    held: dict[str, Any] = {"word": "OPEN", "at": now, "held_by": "ana", "held_for": "deploy"}
+    held: dict[str, Any] = {
+        "word": "OPEN",
+        "at": now,
+        "forced_by": "ana",
+        "forced_reason": "deploy",
+    }
     cluster.pulse.found = [
-        Trouble(kind="breaker", name="llm:gpt", **held, held_until=until),
+        Trouble(kind="breaker", name="llm:gpt", **held, open_until=until),
         Trouble(kind="breaker", name="llm:old", **held),
     ]
     async with sit(first="pulse") as seat:
@@ -231,7 +236,7 @@ async def test_hostile_names_stay_text(cluster: FakeBackend, sit: OpenSession) -
     cluster.pulse.found = [
         Trouble(kind=kind, name=HOSTILE, word=HOSTILE, at=None) for kind in ("breaker", "pod")
     ]
-    held: dict[str, Any] = {"held_by": HOSTILE, "held_for": HOSTILE}
+    held: dict[str, Any] = {"forced_by": HOSTILE, "forced_reason": HOSTILE}
     cluster.pulse.found.append(Trouble(kind="breaker", name="x", word="OPEN", at=None, **held))
     paused = {"paused_at": instant(cluster.clock), "paused_by": HOSTILE, "reason": HOSTILE}
     cluster.queues.add(HOSTILE, **paused)

@@ -80,7 +80,7 @@ def test_the_shell_finds_a_decision_sent(
         else:
             screen.send(how)
         screen.until_stopped()
-        assert askers.row(request)["status"] == "APPROVED"
+        assert askers.row(request).status == "APPROVED"
         screen.send(signal.SIGCONT)
         screen.until(lambda text: "LIVE" in text, what="the inbox again")
 
@@ -102,7 +102,7 @@ def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
             eventually(lambda: sql(askers.dsn, WAITING), what="the decision is being sent")
             screen.send(signal.SIGTSTP)
         screen.until_stopped()
-        assert askers.row(request)["status"] == "APPROVED"
+        assert askers.row(request).status == "APPROVED"
         screen.send(signal.SIGCONT)
         screen.press_until("2", lambda text: "> jobs" in text, what="what a key does")
 
@@ -118,7 +118,7 @@ def test_who_is_told_to_leave_has_decided_and_who_is_killed_has_not(
     with inbox(askers, tmp_path) as screen:
         Patient(screen, "a").until("y yes")
         Patient(screen, "y").until("u recalls")
-        assert askers.row(request)["status"] == "PENDING"
+        assert askers.row(request).status == "PENDING"
         screen.send(number)
         assert screen.end() == code
-    assert askers.row(request)["status"] == status
+    assert askers.row(request).status == status

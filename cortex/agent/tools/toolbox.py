@@ -27,7 +27,7 @@ from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import ForbiddenError, RejectedError, TransientError
-from cortex.domain.failure_codes import UNKNOWN
+from cortex.domain.failure import UNKNOWN
 from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Admission

@@ -15,7 +15,7 @@ import attrs
 
 from cortex.agent.workspace.jail import open_folder
 from cortex.domain.errors import ForbiddenError, NotFoundError
-from cortex.domain.timeout_receipt import LISTED_MAX, Artefact
+from cortex.domain.timeouts import LISTED_MAX, Artefact
 
 VISITED_MAX: Final = 50_000
 DEPTH_MAX: Final = 40

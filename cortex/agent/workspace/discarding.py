@@ -11,7 +11,7 @@ from cortex.agent.workspace.artefacts import set_aside
 from cortex.agent.workspace.receipts import data_of
 from cortex.agent.workspace.work_tree import discard
 from cortex.domain.errors import NotFoundError, RejectedError
-from cortex.domain.timeout_receipt import TimeoutReceipt
+from cortex.domain.timeouts import TimeoutReceipt
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ from cortex.agent.plain import raw_text
 from cortex.agent.workspace.jail import open_folder, write_whole
 from cortex.domain.errors import CortexError, RejectedError, UnavailableError
 from cortex.domain.limits import CHECKPOINT, TOOL_OUTPUT
-from cortex.domain.timeout_receipt import clipped
+from cortex.domain.timeouts import clipped
 from cortex.durable.codec import encode
 
 FOLDER: Final = "tool-output"

@@ -15,7 +15,7 @@ from trio.lowlevel import RunVar
 
 from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.work_tree import work_tree_state
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     PARTIAL_TEXT_MAX_BYTES,
     Interruption,
     TimeoutReceipt,

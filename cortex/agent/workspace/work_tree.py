@@ -22,7 +22,7 @@ from cortex.agent.tools.run_command import PASSED_ON
 from cortex.agent.workspace.artefacts import printable
 from cortex.agent.workspace.repository import owner_of, require_own
 from cortex.domain.errors import CortexError, RejectedError
-from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, FileChange, WorkTree, clipped
+from cortex.domain.timeouts import DIFF_MAX_BYTES, LISTED_MAX, FileChange, WorkTree, clipped
 
 # --- Reading what `git status` prints: one line a change, hostile names in quotes.
 

@@ -12,7 +12,8 @@ from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.approval_edit import EDITED_BYTES_MAX, WHAT, edited_arguments
+from cortex.domain.approval import Approval
+from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT, edited_arguments
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json
 
@@ -71,7 +72,7 @@ def approve(
 
 
 def _edited(
-    approvals: list[dict[str, Any]],
+    approvals: list[Approval],
     edit_file: str | None,
     options: Options,
     *,
@@ -83,12 +84,12 @@ def _edited(
     if len(approvals) > 1:
         raise UsageError("only one request can be edited at a time")
     (approval,) = approvals
-    schema = approval["schema"]
+    schema = approval.schema
     if schema is None:
         edited_arguments("{}", schema=None)  # before an editor is opened in vain
-    text = _read(edit_file) if edit_file is not None else _in_editor(approval["arguments"], options)
+    text = _read(edit_file) if edit_file is not None else _in_editor(approval.arguments, options)
     edited = edited_arguments(text, schema=schema)
-    return None if edited == approval["arguments_text"] else edited
+    return None if edited == approval.arguments_text else edited
 
 
 def _read(name: str) -> str:

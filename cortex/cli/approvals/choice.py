@@ -5,7 +5,7 @@ between, it does not count.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,13 +18,12 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, lines_of
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_batch import check_batch, varying
+from cortex.domain.approval import Approval, ApprovalStatus, Risk, check_batch, varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import short_id
+from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
@@ -33,7 +32,7 @@ from cortex.store.approvals import Vote
 from cortex.view.approval_facts import LAST_DIGITS, last_digits
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Cell
 
 CHANNEL: Final = "cli"
 
@@ -55,7 +54,7 @@ class ApprovalAnswer:
         return "approve" if self.is_approved else "deny"
 
 
-def choose(call: Session, names: Sequence[str]) -> list[dict[str, Any]]:
+def choose(call: Session, names: Sequence[str]) -> list[Approval]:
     """Return the requests that were named, each once. Raises unless they are of one shape."""
     ids = dict.fromkeys(call(store.find, name) for name in names)
     found = [call(store.show, each) for each in ids]
@@ -63,19 +62,19 @@ def choose(call: Session, names: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def are_open(approvals: Sequence[Mapping[str, Any]]) -> bool:
+def are_open(approvals: Sequence[Approval]) -> bool:
     """Whether they can still be decided; if not, the answer tells who did, or what it led to."""
-    return all(each["status"] == ApprovalStatus.PENDING for each in approvals)
+    return all(each.status == ApprovalStatus.PENDING for each in approvals)
 
 
-def present(approvals: Sequence[dict[str, Any]], answer: ApprovalAnswer, output: Output) -> None:
+def present(approvals: Sequence[Approval], answer: ApprovalAnswer, output: Output) -> None:
     """Show people on stderr what they are about to decide."""
     if not output.is_for_people:
         return
     talk = output.talk
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
     if answer.edited is not None:
-        found = changes(approvals[0]["arguments"], parse(answer.edited))
+        found = changes(approvals[0].arguments, parse(answer.edited))
         lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:
@@ -84,7 +83,7 @@ def present(approvals: Sequence[dict[str, Any]], answer: ApprovalAnswer, output:
 
 
 def agree(
-    approvals: Sequence[dict[str, Any]],
+    approvals: Sequence[Approval],
     answer: ApprovalAnswer,
     options: Options,
     *,
@@ -101,8 +100,10 @@ def agree(
     elif answer.edited is None:
         question = f"approve {brief(first)}"
     else:
-        question = f"approve {brief({**first, 'arguments': parse(answer.edited)})}, as edited"
-    risk = Risk(first["risk"])
+        question = (
+            f"approve {brief(attrs.evolve(first, arguments=parse(answer.edited)))}, as edited"
+        )
+    risk = first.risk
     if confirmed is not None:
         _check_confirmed(approvals, confirmed)
     elif risk.rank < Risk.HIGH.rank:
@@ -113,7 +114,7 @@ def agree(
 
 def decide(
     call: Session,
-    approvals: Sequence[dict[str, Any]],
+    approvals: Sequence[Approval],
     answer: ApprovalAnswer,
     *,
     output: Output,
@@ -143,41 +144,44 @@ def decide(
             "edited": answer.edited,
         },
     )
-    by_id = {each["id"]: each for each in approvals}
-    rows = [by_id[UUID(each["id"])] | each | {"id": UUID(each["id"])} for each in told]
+    by_id = {each.id: each for each in approvals}
+    rows = [
+        _Taken(by_id[UUID(each["id"])], outcome=each["outcome"], agreed=each["agreed"])
+        for each in told
+    ]
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
 
-def _verdict(approval: Mapping[str, Any], answer: ApprovalAnswer) -> Vote:
+def _verdict(approval: Approval, answer: ApprovalAnswer) -> Vote:
     return Vote(
-        approval_id=approval["id"],
+        approval_id=approval.id,
         is_approved=answer.is_approved,
         by=answer.by,
         credential=answer.credential,
-        seen=approval["digest"],
+        seen=approval.digest,
         reason=answer.reason,
         channel=CHANNEL,
         edited=answer.edited,
     )
 
 
-def _check_confirmed(approvals: Sequence[Mapping[str, Any]], given: str) -> None:
+def _check_confirmed(approvals: Sequence[Approval], given: str) -> None:
     if len(approvals) > 1:
         raise UsageError("--confirm names one approval", hint="several are confirmed by --yes")
-    if given.lower() != last_digits(approvals[0]["id"]):
+    if given.lower() != last_digits(approvals[0].id):
         raise UsageError(
-            f"--confirm={given} is not the end of {approvals[0]['id']}",
+            f"--confirm={given} is not the end of {approvals[0].id}",
             hint=f"give its last {LAST_DIGITS} characters",
         )
 
 
-def _confirm_by_id(approval: Mapping[str, Any], question: str, options: Options) -> None:
+def _confirm_by_id(approval: Approval, question: str, options: Options) -> None:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             f"{question}: nobody can be asked here",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
-    wanted = last_digits(approval["id"])
+    wanted = last_digits(approval.id)
     prompt = f"{question}: type {wanted} to approve it"
     given: str = click.prompt(prompt, default="", show_default=False, err=True)
     if given.strip().lower() != wanted:
@@ -185,43 +189,58 @@ def _confirm_by_id(approval: Mapping[str, Any], question: str, options: Options)
         raise click.exceptions.Exit(1)
 
 
-def _batch(approvals: Sequence[dict[str, Any]], output: Output) -> list[str]:
+def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
     """What all have in common as the first one says it, and a table of what they differ in."""
     names = varying(approvals)
     first, talk = approvals[0], output.talk
-    same = {name: value for name, value in first["arguments"].items() if name not in names}
+    same = {name: value for name, value in first.arguments.items() if name not in names}
     lines = [safe(f"{len(approvals)} times {what(first)}: {if_approved(first)}")]
-    for text in (first["effect"], first["policy"]):
+    for text in (first.effect, first.policy):
         lines += broken(safe(with_marked_blanks(text)), talk, first="  ") if text else []
     lines += arguments(same, talk) if same else []
-    columns: Sequence[Column[Row]] = [
-        Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-        Column(name="agent", shown=lambda r: Cell(safe(r["agent"] or r["job_type"]))),
+    columns: Sequence[Column[Approval]] = [
+        Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
+        Column(name="agent", shown=lambda r: Cell(safe(r.agent or r.job_type or NOTHING))),
         *(_argument_column(name) for name in names),
     ]
     return [*lines, "", *lines_of(columns, approvals, terminal=talk, headers=True)]
 
 
-def _argument_column(name: str) -> Column[Row]:
+def _argument_column(name: str) -> Column[Approval]:
     return Column(
         name=argument_name(name),
-        value=lambda r: canonical(r["arguments"][name]),
-        shown=lambda r: Cell(marked_json(r["arguments"][name])),
+        value=lambda r: canonical(r.arguments[name]),
+        shown=lambda r: Cell(marked_json(r.arguments[name])),
     )
 
 
-def _follows(row: Row) -> str:
-    match row["outcome"]:
+@attrs.frozen
+class _Taken:
+    """A request, and what its decision led to."""
+
+    approval: Approval
+    outcome: str
+    agreed: int
+
+
+def _follows(row: _Taken) -> str:
+    approval = row.approval
+    match row.outcome:
         case "approved":
-            return f"approved: {if_approved({**row, 'agreed': row['people'] - 1})}"
+            last = attrs.evolve(approval, agreed=approval.people - 1)
+            return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row['agreed']} of {row['people']} agreed: somebody else has to, too"
+            return f"{row.agreed} of {approval.people} agreed: somebody else has to, too"
         case _:
-            return f"denied: {if_denied(row)}"
+            return f"denied: {if_denied(approval)}"
 
 
-DECIDED_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+DECIDED_COLUMNS: Final[Sequence[Column[_Taken]]] = (
+    Column(
+        name="id",
+        value=lambda r: r.approval.id,
+        shown=lambda r: Cell(short_id(r.approval.id), "bold"),
+    ),
     Column(name="outcome", is_default=False),
     Column(
         name="remark",
@@ -232,6 +251,11 @@ DECIDED_COLUMNS: Final[Sequence[Column[Row]]] = (
         is_for_people=True,
     ),
     Column(name="agreed", is_default=False),
-    Column(name="people", is_default=False),
-    Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r["job_id"]), "dim")),
+    Column(name="people", value=lambda r: r.approval.people, is_default=False),
+    Column(
+        name="job_id",
+        title="job",
+        value=lambda r: r.approval.job_id,
+        shown=lambda r: Cell(short_id(r.approval.job_id), "dim"),
+    ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.cli.screen.table import Column, only_on_demand
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
@@ -16,10 +17,10 @@ from cortex.view.approvals import (
     risk_cell,
     state_cell,
 )
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Cell
 
-APPROVAL_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+APPROVAL_COLUMNS: Final[Sequence[Column[ApprovalRow]]] = (
+    Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
     Column(name="risk", shown=risk_cell),
     Column(name="what", value=brief, shown=brief_cell, least=24, is_for_people=True),
     Column(name="status", title="state", shown=state_cell, is_default=False),
@@ -33,14 +34,14 @@ APPROVAL_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="agreed", shown=lambda r: Cell(agreed(r)), is_right=True),
     Column(
         name="agent",
-        value=lambda r: r["agent"],
-        shown=lambda r: Cell(safe(r["agent"] or r["job_type"] or NOTHING)),
+        value=lambda r: r.agent,
+        shown=lambda r: Cell(safe(r.agent or r.job_type or NOTHING)),
         least=8,
     ),
     Column(
         name="job_id",
         title="job",
-        shown=lambda r: Cell(short_id(r["job_id"]), "dim"),
+        shown=lambda r: Cell(short_id(r.job_id), "dim"),
         is_spare=True,
     ),
     Column(

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import click
@@ -11,7 +11,7 @@ from cortex.cli.asking import acting_name, as_option, unasked_option
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
-from cortex.domain.approval import TOKEN_BYTES
+from cortex.domain.approval import TOKEN_BYTES, Approval
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
@@ -50,22 +50,22 @@ def link(options: Options, *, name: str, base_url: str | None, actor: str | None
     _tell(output, approval, f"{base}/approvals/{approval_id}?t={token}")
 
 
-def _tell(output: Output, approval: dict[str, Any], url: str) -> None:
+def _tell(output: Output, approval: Approval, url: str) -> None:
     who_decides_signs_in = needs_sign_in(approval)
     document = {
-        "id": approval["id"],
+        "id": approval.id,
         "url": url,
-        "expires_at": approval["expires_at"],
+        "expires_at": approval.expires_at,
         "needs_sign_in": who_decides_signs_in,
     }
     output.record(document, name=url, page=lambda: [url])
     if not output.is_for_people:
         return
     until = f"good until it is decided, {span(left_s(approval))} at most"
-    output.say(f"{short_id(approval['id'])}: {until}; shown this once", "dim")
+    output.say(f"{short_id(approval.id)}: {until}; shown this once", "dim")
     if who_decides_signs_in:
-        people = " for several people" if approval["people"] > 1 else ""
-        told = f"it is {approval['risk']}{people}: the link shows it, who decides signs in"
+        people = " for several people" if approval.people > 1 else ""
+        told = f"it is {approval.risk}{people}: the link shows it, who decides signs in"
         output.say(told, "dim")
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
@@ -12,12 +12,11 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
-from cortex.view.cells import Row
 
 LIMIT_MAX: Final = 1000
 WHAT_LEAST: Final = 16
@@ -56,7 +55,7 @@ def ls(
         empty = "nothing waits for a person" if statuses == WAITING else "no request matches"
     output.listing("approvals", columns, rows[:limit], empty=empty)
     if len(rows) > limit and output.terminal.is_tty:
-        output.say(f"more: --after {short_id(rows[limit - 1]['id'])}", "dim")
+        output.say(f"more: --after {short_id(rows[limit - 1].id)}", "dim")
 
 
 def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
@@ -74,7 +73,7 @@ def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
 
 def _page(
     call: Session, statuses: Sequence[ApprovalStatus], *, after: str | None, limit: int
-) -> list[dict[str, Any]]:
+) -> list[ApprovalRow]:
     """Return one row more than asked for, if there is one."""
     found = call(store.find, after) if after else None
     if found is not None:
@@ -84,13 +83,13 @@ def _page(
     return call(store.page, statuses=statuses, before=found, limit=limit + 1)
 
 
-def _shown_by_default(column: Column[Row]) -> Column[Row]:
+def _shown_by_default(column: Column[ApprovalRow]) -> Column[ApprovalRow]:
     changed = {"status": True, "decided_at": True, "expires_in_s": False}
     is_default = changed.get(column.name, column.is_default)
     least = WHAT_LEAST if column.name == "what" else column.least
     return attrs.evolve(column, is_default=is_default, least=least)
 
 
-_ALL_COLUMNS: Final[Sequence[Column[Row]]] = tuple(
+_ALL_COLUMNS: Final[Sequence[Column[ApprovalRow]]] = tuple(
     _shown_by_default(column) for column in APPROVAL_COLUMNS
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import ApprovalStatus, ended
+from cortex.domain.approval import Approval, ApprovalStatus, ended
 from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import at_instant, localised, short_id, span
 from cortex.domain.safe import safe
@@ -20,7 +20,7 @@ CONTINUED: Final = "      … "
 SAID_LINES_MAX: Final = 40
 
 
-def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+def page(approval: Approval, terminal: Terminal) -> Iterator[str]:
     """Yield all that decides about a request; of its arguments nothing is left out."""
     facts = facts_of(approval)
     state, risk = state_cell(approval), risk_cell(approval)
@@ -32,9 +32,9 @@ def page(approval: dict[str, Any], terminal: Terminal) -> Iterator[str]:
     )
     yield "  ".join(painted)
     yield from _labelled(_facts(facts, approval, is_tty=terminal.is_tty), terminal)
-    label = "arguments, exactly as they run" if approval["tool"] else "what is asked about"
+    label = "arguments, exactly as they run" if approval.tool else "what is asked about"
     digest = f"sha256 {facts.digest[:DIGEST_DIGITS]}…"
-    lines = arguments(approval["arguments"], terminal)
+    lines = arguments(approval.arguments, terminal)
     yield from _titled(f"{label}  {digest}", lines, terminal)
     if facts.hidden_count:
         warning = f"  !! {facts.hidden_count} characters that nobody sees stand there as ⟦U+…⟧"
@@ -105,8 +105,8 @@ def _labelled(told: dict[str, str], terminal: Terminal) -> Iterator[str]:
             yield from others
 
 
-def _facts(facts: Facts, approval: dict[str, Any], *, is_tty: bool) -> dict[str, str]:
-    effect_id = approval["effect_id"]
+def _facts(facts: Facts, approval: Approval, *, is_tty: bool) -> dict[str, str]:
+    effect_id = approval.effect_id
     return {
         "id": str(facts.id),
         "effect": " · ".join(filter(None, (facts.effect, facts.undo))),
@@ -117,8 +117,8 @@ def _facts(facts: Facts, approval: dict[str, Any], *, is_tty: bool) -> dict[str,
         "people": facts.votes_words,
         "expires": _expires(facts, is_tty=is_tty),
         "decision": safe(localised(ended(approval)) if is_tty else ended(approval)),
-        "ran as": f"effect {effect_id}, {approval['effect_status']}" if effect_id else "",
-        "link": safe(f"made by {approval['token_by']}") if approval["has_link"] else "",
+        "ran as": f"effect {effect_id}, {approval.effect_status}" if effect_id else "",
+        "link": safe(f"made by {approval.token_by}") if approval.has_link else "",
     }
 
 

@@ -6,8 +6,9 @@ import click
 
 from cortex.cli.approvals.page import page
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.screen.output import Output, document_of
 from cortex.cli.target import session
+from cortex.domain.approval import Approval
 from cortex.domain.argument_diff import changes
 from cortex.domain.errors import UsageError
 from cortex.store import approvals as store
@@ -35,18 +36,18 @@ def show(options: Options, *, name: str) -> None:
         approval = call(store.show, call(store.find, name))
     output.record(
         {"approval": document(approval)},
-        name=str(approval["id"]),
+        name=str(approval.id),
         page=lambda: page(approval, output.terminal),
         is_whole=True,
     )
 
 
-def document(approval: dict[str, Any]) -> dict[str, Any]:
+def document(approval: Approval) -> dict[str, Any]:
     """Return a request for machines; digests are hexadecimal."""
     return {
-        **{field: approval[field] for field in FIELDS},
+        **document_of(approval, FIELDS),
         "expires_in_s": round(left_s(approval), 3),
-        "changes": changes(approval["asked"], approval["arguments"]),
+        "changes": changes(approval.asked, approval.arguments),
         "if_approved": if_approved(approval),
         "if_denied": if_denied(approval),
         "if_expired": if_expired(approval),

@@ -1,22 +1,23 @@
 """`cortex approvals watch`: requests and decisions as they come, until Ctrl-C."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import click
 
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.live_line import live_line
-from cortex.cli.screen.output import Output
+from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.approval import Risk
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.phrases import short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
+from cortex.store.approvals import ApprovalEvent, InboxCount
 from cortex.view.approvals import RISKS, brief
 from cortex.view.cells import fit, pad
 
@@ -30,8 +31,6 @@ WAITING_MAX: Final = 50
 COUNT_MAX: Final = 1000
 EVENT_CELLS: Final = len("approved")
 STYLES: Final = {"asked": "appr", "agreed": "warn", "approved": "done", "denied": "fail"}
-
-Event = dict[str, Any]
 
 
 @click.command(cls=Command)
@@ -60,10 +59,10 @@ def _is_live(output: Output, plain: bool) -> bool:  # noqa: FBT001
     return output.is_for_people and not plain
 
 
-def _looks(call: Session, output: Output) -> Iterator[tuple[list[Event], dict[str, Any]]]:
+def _looks(call: Session, output: Output) -> Iterator[tuple[list[ApprovalEvent], InboxCount]]:
     """Yield each event once, look by look; an outage of the database is waited out."""
     inbox = call(store.inbox, limit=COUNT_MAX)
-    since: datetime = inbox["now"] - LATE_MAX
+    since = inbox.now - LATE_MAX
     seen = {_key(event) for event in call(store.changes, since=since, limit=EVENTS_MAX)}
     yield [_asked(row) for row in call(store.pending, limit=WAITING_MAX)], inbox
     is_away = False
@@ -80,61 +79,74 @@ def _looks(call: Session, output: Output) -> Iterator[tuple[list[Event], dict[st
         is_away = False
         yield [event for event in found if _key(event) not in seen], inbox
         if len(found) == EVENTS_MAX:
-            since = found[-1]["at"]
+            since = found[-1].at
             seen |= {_key(event) for event in found}
         else:  # read again only as far back as something may still come late
-            since = inbox["now"] - LATE_MAX
+            since = inbox.now - LATE_MAX
             seen = {_key(event) for event in found}
 
 
-def _key(event: Event) -> tuple[Any, ...]:
-    return event["id"], event["event"], event["person"]
+def _key(event: ApprovalEvent) -> tuple[Any, ...]:
+    return event.id, event.event, event.person
 
 
-def _asked(row: dict[str, Any]) -> Event:
-    return row | {"at": row["created_at"], "event": "asked", "person": row["requested_by"]}
+def _asked(row: ApprovalRow) -> ApprovalEvent:
+    return ApprovalEvent(
+        at=row.created_at,
+        event="asked",
+        id=row.id,
+        person=row.requested_by,
+        reason=None,
+        job_id=row.job_id,
+        tool=row.tool,
+        key=row.key,
+        risk=row.risk,
+        people=row.people,
+        agreed=row.agreed,
+        arguments=row.arguments,
+        channel=None,
+        expires_at=row.expires_at,
+        agent=row.agent,
+        now=row.now,
+    )
 
 
-def _print(event: Event, output: Output) -> None:
+def _print(event: ApprovalEvent, output: Output) -> None:
     if output.is_for_people:
         output.line(_line(event, output.terminal))
         return
     kept = ("at", "event", "id", "person", "reason", "job_id", "risk", "tool", "key", "arguments")
     rest = ("people", "agreed", "expires_at", "agent")
-    output.json_line({name: event[name] for name in (*kept, *rest)})
+    output.json_line(document_of(event, (*kept, *rest)))
 
 
-def _line(event: Event, terminal: Terminal) -> str:
-    moment = terminal.clock(event["at"])
-    what = pad(event["event"].replace("cancelled", "void"), EVENT_CELLS)
-    risk = RISKS[Risk(event["risk"])]
-    told = f"{short_id(event['id'])} {brief(event)}{_more(event, terminal)}"
-    line = (
-        f"{terminal.paint(moment, 'dim')}  {terminal.paint(what, STYLES.get(event['event'], ''))}"
-    )
+def _line(event: ApprovalEvent, terminal: Terminal) -> str:
+    moment = terminal.clock(event.at)
+    what = pad(event.event.replace("cancelled", "void"), EVENT_CELLS)
+    risk = RISKS[event.risk]
+    told = f"{short_id(event.id)} {brief(event)}{_more(event, terminal)}"
+    line = f"{terminal.paint(moment, 'dim')}  {terminal.paint(what, STYLES.get(event.event, ''))}"
     return f"{line}  {terminal.paint(risk.text, risk.style)} {safe(told)}"
 
 
-def _more(event: Event, terminal: Terminal) -> str:
+def _more(event: ApprovalEvent, terminal: Terminal) -> str:
     told = []
-    if event["event"] == "asked":
-        agent = f" by {event['agent']}" if event["agent"] else ""
-        told.append(f"asked{agent}, expires {terminal.clock(event['expires_at'])}")
-    elif event["event"] == "agreed":
-        told.append(f"{event['agreed']} of {event['people']}")
-    if event["person"] and event["event"] != "asked":
-        told.append(f"by {event['person']}")
-    if event["reason"] and event["event"] != "asked":
-        told.append(str(event["reason"]))
+    if event.event == "asked":
+        agent = f" by {event.agent}" if event.agent else ""
+        told.append(f"asked{agent}, expires {terminal.clock(event.expires_at)}")
+    elif event.event == "agreed":
+        told.append(f"{event.agreed} of {event.people}")
+    if event.person and event.event != "asked":
+        told.append(f"by {event.person}")
+    if event.reason and event.event != "asked":
+        told.append(str(event.reason))
     return "".join(f" · {each}" for each in told)
 
 
-def _standing(inbox: dict[str, Any], terminal: Terminal) -> str:
-    if not inbox["count"]:
+def _standing(inbox: InboxCount, terminal: Terminal) -> str:
+    if not inbox.count or inbox.expires_at is None:
         return terminal.paint("◆ nothing waits", "dim")
-    more = "+" if inbox["count"] >= COUNT_MAX else ""
-    left = max(0.0, -since_s(inbox, inbox["expires_at"]))
-    noun = "waits" if inbox["count"] == 1 else "wait"
-    return fit(
-        f"◆ {inbox['count']}{more} {noun}, first expires in {span(left)}", terminal.width - 1
-    )
+    more = "+" if inbox.count >= COUNT_MAX else ""
+    left = max(0.0, -since_s(inbox, inbox.expires_at))
+    noun = "waits" if inbox.count == 1 else "wait"
+    return fit(f"◆ {inbox.count}{more} {noun}, first expires in {span(left)}", terminal.width - 1)

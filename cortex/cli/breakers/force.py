@@ -102,7 +102,7 @@ def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
 
 def _warn_of_typo(call: Session, name: str, output: Output) -> None:
     """Say so when nothing that is known goes through this breaker: it may be held in vain."""
-    known = {row["name"] for row in call(store.page)}
+    known = {row.name for row in call(store.page)}
     for agent in call(agents.page, limit=AGENTS_MAX):
         known.add(f"llm:{agent['spec']['model']}")
         known.update(f"tool:{tool}" for tool in agent["spec"].get("tools", ()))

@@ -9,13 +9,12 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.breaker import POLICIES, BreakerState
-from cortex.domain.breaker_past import is_calm, strip
+from cortex.domain.breaker import POLICIES, BreakerState, Past, is_calm, strip
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import breakers as store
-from cortex.store.breakers import with_past
-from cortex.view.cells import Cell, Row
+from cortex.store.breakers import BreakerRow, with_past
+from cortex.view.cells import Cell
 from cortex.view.effects import held_told, is_held
 
 LIMIT: Final = 200
@@ -44,67 +43,71 @@ def ls(options: Options, *, limit: int) -> None:
     output.listing("breakers", COLUMNS, rows, empty="nothing that jobs call has failed lately")
 
 
-def _waiting(row: Row) -> Cell:
-    more = "+" if row["waiting"] >= store.COUNT_MAX else ""
-    return Cell(f"{row['waiting']:,}{more}")
+def _waiting(row: BreakerRow) -> Cell:
+    more = "+" if row.waiting >= store.COUNT_MAX else ""
+    return Cell(f"{row.waiting:,}{more}")
 
 
-def _failures(row: Row) -> Cell:
-    policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
+def _failures(row: BreakerRow) -> Cell:
+    policy = POLICIES.get(row.name.partition(":")[0])  # newer pods may know more kinds
     limit = f"/{policy.opens_after}" if policy else ""
-    return Cell(f"{row['failures']}{limit}", "" if row["failures"] else "dim")
+    return Cell(f"{row.failures}{limit}", "" if row.failures else "dim")
 
 
-def _since(row: Row) -> Cell:
-    return Cell(age(since_s(row, row["opened_at"] or row["updated_at"])))
+def _since(row: BreakerRow) -> Cell:
+    return Cell(age(since_s(row, row.opened_at or row.updated_at)))
 
 
-def _state(row: Row) -> Cell:
-    return _HELD if is_held(row, row["now"]) else _MARKS[BreakerState(row["state"])]
+def _state(row: BreakerRow) -> Cell:
+    return _HELD if is_held(row, row.now) else _MARKS[row.state]
 
 
-def _probe_in_s(row: Row) -> float | None:
-    if row["state"] != BreakerState.OPEN or row["open_until"] is None:
+def _probe_in_s(row: BreakerRow) -> float | None:
+    if row.state != BreakerState.OPEN or row.open_until is None:
         return None
-    return max(0.0, -since_s(row, row["open_until"]))
+    return max(0.0, -since_s(row, row.open_until))
 
 
-def _probe(row: Row) -> Cell:
-    if row["probe_by"] is not None:
-        return Cell(safe(f"by {row['probe_pod'] or 'a pod'}"), "warn")
+def _probe(row: BreakerRow) -> Cell:
+    if row.probe_by is not None:
+        return Cell(safe(f"by {row.probe_pod or 'a pod'}"), "warn")
     left_s = _probe_in_s(row)
     if left_s is None:
-        return Cell("next job", "warn") if row["state"] == "HALF_OPEN" else Cell(NOTHING, "dim")
+        return Cell("next job", "warn") if row.state == "HALF_OPEN" else Cell(NOTHING, "dim")
     return Cell(span(left_s) if left_s else "next job")
 
 
-def last_hour(row: Row) -> str:
+def last_hour(row: BreakerRow) -> str:
     """Draw its states over the last hour."""
-    return strip(row, row["now"])
+    return strip(row.state, _past(row), row.now)
 
 
-def _last_hour(row: Row) -> Cell:
-    return Cell(last_hour(row), "dim" if is_calm(row) else "")
+def _last_hour(row: BreakerRow) -> Cell:
+    return Cell(last_hour(row), "dim" if is_calm(row.state, _past(row)) else "")
 
 
-def remark(row: Row) -> str:
+def _past(row: BreakerRow) -> Past:
+    return row.past or Past()
+
+
+def remark(row: BreakerRow) -> str:
     """Say what a person must know first; "" when there is nothing to say."""
-    error = row["last_error"] or ""
-    if row["forced_by"] is not None:
-        return held_told(row, row["now"])
-    if row["escalated_at"] is not None:
+    error = row.last_error or ""
+    if row.forced_by is not None:
+        return held_told(row, row.now)
+    if row.escalated_at is not None:
         return f"! look after it: {error}"
     return error
 
 
-def _remark(row: Row) -> Cell:
-    is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
+def _remark(row: BreakerRow) -> Cell:
+    is_urgent = row.forced_by is not None or row.escalated_at is not None
     return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
 
 
 # The name is whole at any width: it is what one types.
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r["name"]), "bold")),
+COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
+    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r.name), "bold")),
     Column(name="state", shown=_state),
     Column(name="failures", shown=_failures, is_right=True, is_spare=True),
     Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
@@ -121,6 +124,8 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
     *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
     *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),
-    *only_on_demand("turns", "known_since", "errors"),
+    Column(name="turns", value=lambda r: _past(r).turns, is_default=False),
+    Column(name="known_since", value=lambda r: _past(r).known_since, is_default=False),
+    Column(name="errors", value=lambda r: _past(r).errors, is_default=False),
 )
 """`last hour`: five minutes a bar, `turns` are its data. `errors`: the last three that counted."""

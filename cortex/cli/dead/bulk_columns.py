@@ -82,7 +82,12 @@ ACT_COLUMNS: Final[Sequence[Column[Row]]] = (
 
 
 def _now(row: Row) -> Cell:
-    return state_cell(row) if row["state"] in tuple(DeadLetterState) else Cell(NOTHING, "dim")
+    state = row["state"]
+    return (
+        state_cell(DeadLetterState(state))
+        if state in tuple(DeadLetterState)
+        else Cell(NOTHING, "dim")
+    )
 
 
 FAILURE_COLUMNS: Final[Sequence[Column[Row]]] = (

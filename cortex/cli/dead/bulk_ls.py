@@ -87,7 +87,7 @@ def _page(row: dict[str, Any], failures: Sequence[dict[str, Any]], output: Outpu
         "waits": hold_up(row, row["now"]),
         "letters": row["which"],
         "rate": f"{row['rate_per_s']:g} a second",
-        "asked": f"by {row['asked_by']}, {when(row, 'created_at', is_tty=is_tty)}",
+        "asked": f"by {row['asked_by']}, {when(row, row['created_at'], is_tty=is_tty)}",
         "why": row["reason"],
     }
     for label, text in facts.items():

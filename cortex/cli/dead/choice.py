@@ -5,7 +5,6 @@ Those that are named are settled at once. Those that fit a filter are an act tha
 """
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -22,7 +21,7 @@ from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter_choice import retries_of
+from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead, retries_of
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.phrases import short_id
@@ -30,7 +29,7 @@ from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import DeadLetterFilter
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_told
 
 SHOWN_MAX: Final = 20
@@ -121,7 +120,7 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 class ChosenDeadLetters:
     """The letters that will be acted on."""
 
-    letters: list[dict[str, Any]]
+    letters: list[Letter]
     has_more: bool
     """More letters match than the limit lets through."""
     empty: str = ""
@@ -132,7 +131,7 @@ class ChosenDeadLetters:
     @property
     def ids(self) -> list[UUID]:
         """Their jobs."""
-        return [letter["job_id"] for letter in self.letters]
+        return [letter.job_id for letter in self.letters]
 
 
 def choose(
@@ -155,7 +154,7 @@ def choose(
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
     return ChosenDeadLetters(
-        [letter for letter in letters if letter["job_id"] in helped],
+        [letter for letter in letters if letter.job_id in helped],
         has_more,
         empty="no retry could help" if not helped else "",
         left_out=dry_run.left_out_words,
@@ -169,9 +168,9 @@ def agree(
     word, count = verb.value.lower(), len(chosen.letters)
     if count == 1:
         (letter,) = chosen.letters
-        question = f"{word} {short_id(letter['job_id'])}: {letter['error_message']}"
+        question = f"{word} {short_id(letter.job_id)}: {letter.error_message}"
     else:
-        errors = len({letter["fingerprint"] for letter in chosen.letters})
+        errors = len({letter.fingerprint for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
         question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
     if asked.names:
@@ -182,7 +181,10 @@ def agree(
 
 def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     """Show what would be acted on, and how much that is."""
-    _listing(chosen.letters, output, LETTER_COLUMNS, empty=chosen.empty)
+    if _are_listed(chosen.letters, output):
+        output.listing("letters", LETTER_COLUMNS, chosen.letters, empty=chosen.empty)
+    else:
+        _errors(chosen.letters, output, LETTER_COLUMNS)
     more = "; more match: raise --limit" if chosen.has_more else ""
     told = f"{letters_told(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
     output.say(f"dry run: {told}{more}", "dim")
@@ -192,47 +194,76 @@ def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb:
     """Show what was done with letters that were named. Raises the first error of one."""
     errors = {UUID(each["job_id"]): each["error"] for each in told}
     letters = call(dead_letters.of_jobs, list(errors))
-    rows = [letter | {"error": errors[letter["job_id"]]} for letter in letters]
-    _listing(rows, output, DONE_COLUMNS, empty="")
+    rows = [_Done(letter, error=errors[letter.job_id]) for letter in letters]
+    if _are_listed(letters, output):
+        output.listing("letters", DONE_COLUMNS, rows, empty="")
+    else:
+        _errors(letters, output, DONE_COLUMNS)
     for error in errors.values():
         if error is not None:
             raise error_from(error)
     output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
 
 
-def _listing(
-    rows: Sequence[dict[str, Any]], output: Output, columns: Sequence[Column[Row]], *, empty: str
-) -> None:
-    """Write letters; of many, people get their errors only."""
-    if not output.is_for_people or len(rows) <= SHOWN_MAX:
-        output.listing("letters", columns, rows, empty=empty)
-        return
-    counts = Counter(row["fingerprint"] for row in rows)
-    one_of = {row["fingerprint"]: row for row in rows}
-    groups = [
-        one_of[fingerprint] | {"count": n, "is_all": True}
-        for fingerprint, n in counts.most_common()
-    ]
+def _are_listed(letters: Sequence[Letter], output: Output) -> bool:
+    """Of many letters people get their errors only."""
+    return not output.is_for_people or len(letters) <= SHOWN_MAX
+
+
+def _errors(letters: Sequence[Letter], output: Output, columns: Sequence[Column[Any]]) -> None:
+    """Write the errors of letters, the most frequent first."""
+    alike: dict[str, list[Letter]] = {}
+    for letter in letters:
+        alike.setdefault(letter.fingerprint, []).append(letter)
+    groups = sorted(map(_group, alike.values()), key=lambda group: -group.count)
     names = {"fingerprint", "count", *(column.name for column in columns)} - {"job_id"}
     shown = [column for column in GROUP_COLUMNS if column.name in names and column.is_default]
     output.listing("errors", shown, groups, empty="")
 
 
-def _outcome(row: Row) -> Cell:
-    if row["error"] is not None:
-        return Cell(safe(str(row["error"]["message"])), "fail")
-    if row["retried_as"] is not None:
-        return Cell(f"goes on as {short_id(row['retried_as'])}", "done")
-    return Cell(row["state"].lower(), "dim")
+def _group(letters: Sequence[Letter]) -> LetterGroup:
+    newest = max(letters, key=lambda letter: letter.created_at)
+    head = {field.name: getattr(newest, field.name) for field in attrs.fields(LetterHead)}
+    return LetterGroup(
+        **head,
+        count=len(letters),
+        escalated_count=sum(each.state is DeadLetterState.ESCALATED for each in letters),
+        first_at=min(each.created_at for each in letters),
+        last_at=newest.created_at,
+        is_all=True,
+    )
 
 
-DONE_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
-    Column(name="type", least=8),
+@attrs.frozen
+class _Done:
+    """A letter, and why nothing was done with it."""
+
+    letter: Letter
+    error: Mapping[str, Any] | None
+
+
+def _outcome(row: _Done) -> Cell:
+    letter = row.letter
+    if row.error is not None:
+        return Cell(safe(str(row.error["message"])), "fail")
+    if letter.retried_as is not None:
+        return Cell(f"goes on as {short_id(letter.retried_as)}", "done")
+    return Cell(letter.state.lower(), "dim")
+
+
+DONE_COLUMNS: Final[Sequence[Column[_Done]]] = (
+    Column(
+        name="job_id",
+        title="id",
+        value=lambda r: r.letter.job_id,
+        shown=lambda r: Cell(short_id(r.letter.job_id), "bold"),
+    ),
+    Column(name="type", value=lambda r: r.letter.type, least=8),
     Column(
         name="error_message",
         title="error",
-        shown=lambda r: Cell(safe(r["error_message"])),
+        value=lambda r: r.letter.error_message,
+        shown=lambda r: Cell(safe(r.letter.error_message)),
         least=12,
     ),
     Column(
@@ -243,12 +274,17 @@ DONE_COLUMNS: Final[Sequence[Column[Row]]] = (
         least=20,
         is_for_people=True,
     ),
-    Column(name="retried_as", title="new job", is_default=False),
-    Column(name="state", is_default=False),
-    Column(name="fingerprint", is_default=False),
+    Column(
+        name="retried_as",
+        title="new job",
+        value=lambda r: r.letter.retried_as,
+        is_default=False,
+    ),
+    Column(name="state", value=lambda r: r.letter.state, is_default=False),
+    Column(name="fingerprint", value=lambda r: r.letter.fingerprint, is_default=False),
     Column(
         name="error",
-        value=lambda r: None if r["error"] is None else r["error"]["code"],
+        value=lambda r: None if r.error is None else r.error["code"],
         is_default=False,
     ),
 )

@@ -1,25 +1,27 @@
 """Dead letters in columns."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from cortex.cli.screen.table import Column, only_on_demand
+from cortex.domain.dead_letter import Letter, LetterGroup, LetterHead
 from cortex.domain.phrases import age, short_id, since_s
 from cortex.domain.safe import safe
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Cell
 from cortex.view.dead_letters import on_retry, state_cell
 
 
-def _age_of(name: str) -> Any:
-    return lambda row: Cell(age(since_s(row, row[name])))
+def _age(row: LetterHead, instant: datetime) -> Cell:
+    return Cell(age(since_s(row, instant)))
 
 
-_ERROR: Final[Sequence[Column[Row]]] = (
+_ERROR: Final[Sequence[Column[Any]]] = (
     Column(name="error_code", title="code", least=8),
     Column(
         name="error_message",
         title="error",
-        shown=lambda r: Cell(safe(r["error_message"])),
+        shown=lambda r: Cell(safe(r.error_message)),
         least=16,
     ),
     Column(
@@ -30,7 +32,7 @@ _ERROR: Final[Sequence[Column[Row]]] = (
         least=16,
     ),
 )
-_MORE: Final[Sequence[Column[Row]]] = (
+_MORE: Final[Sequence[Column[Any]]] = (
     Column(name="error_source", title="source", is_default=False),
     Column(name="breaker", is_default=False),
     Column(name="agent", is_default=False),
@@ -38,29 +40,35 @@ _MORE: Final[Sequence[Column[Row]]] = (
     Column(name="step", title="last step", is_default=False),
 )
 
-GROUP_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="fingerprint", shown=lambda r: Cell(r["fingerprint"], "bold")),
+GROUP_COLUMNS: Final[Sequence[Column[LetterGroup]]] = (
+    Column(name="fingerprint", shown=lambda r: Cell(r.fingerprint, "bold")),
     Column(
         name="count",
-        shown=lambda r: Cell(f"{r['count']:,}{'' if r['is_all'] else '+'}"),
+        shown=lambda r: Cell(f"{r.count:,}{'' if r.is_all else '+'}"),
         is_right=True,
     ),
     Column(name="type", least=8),
     *_ERROR,
-    Column(name="first_at", title="first", shown=_age_of("first_at"), is_right=True, is_spare=True),
-    Column(name="last_at", title="last", shown=_age_of("last_at"), is_right=True),
+    Column(
+        name="first_at",
+        title="first",
+        shown=lambda r: _age(r, r.first_at),
+        is_right=True,
+        is_spare=True,
+    ),
+    Column(name="last_at", title="last", shown=lambda r: _age(r, r.last_at), is_right=True),
     Column(name="escalated_count", title="escalated", is_default=False),
     Column(name="job_id", title="newest", is_default=False),
     Column(name="is_all", is_default=False),
     *_MORE,
 )
 
-LETTER_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r["job_id"]), "bold")),
+LETTER_COLUMNS: Final[Sequence[Column[Letter]]] = (
+    Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r.job_id), "bold")),
     Column(name="type", least=8),
-    Column(name="state", shown=state_cell),
+    Column(name="state", shown=lambda r: state_cell(r.state)),
     *_ERROR,
-    Column(name="created_at", title="age", shown=_age_of("created_at"), is_right=True),
+    Column(name="created_at", title="age", shown=lambda r: _age(r, r.created_at), is_right=True),
     *only_on_demand("fingerprint", "tenant", "retried_as", "resolved_by", "resolved_at", "reason"),
     *only_on_demand("is_automatic", "lineage_id"),
     *_MORE,

@@ -52,11 +52,9 @@ def ls(
     which = attrs.evolve(which, states=states_of(states))
     with session(options) as call:
         after = call(jobs.find, before) if before else None
-        if each:
-            rows = call(dead_letters.page, which, before=after, limit=limit + 1)
-        else:
-            rows = call(dead_letters.groups, which, limit=limit)
-        if rows:
+        groups = [] if each else call(dead_letters.groups, which, limit=limit)
+        rows = call(dead_letters.page, which, before=after, limit=limit + 1) if each else []
+        if rows or groups:
             empty = ""
         elif after is not None:
             call(dead_letters.of_jobs, [after])  # one without a letter is an error
@@ -65,14 +63,14 @@ def ls(
             is_filtered = which != DeadLetterFilter()
             empty = nothing_matches(call, which) if is_filtered else "no dead letters"
     if not each:
-        output.listing("errors", GROUP_COLUMNS, rows, empty=empty)
-        if rows and not rows[0]["is_all"]:
+        output.listing("errors", GROUP_COLUMNS, groups, empty=empty)
+        if groups and not groups[0].is_all:
             counted = f"the newest {dead_letters.COUNTED_MAX:,} letters that fit were counted"
             output.say(f"{counted}: narrow it down, or list older ones with --each", "warn")
         return
     shown = rows[:limit]
     output.listing("letters", LETTER_COLUMNS, shown, empty=empty)
     if len(rows) > limit and output.terminal.is_tty:
-        output.say(f"older ones: --before {short_id(shown[-1]['job_id'])}", "dim")
+        output.say(f"older ones: --before {short_id(shown[-1].job_id)}", "dim")
     elif before and shown and output.terminal.is_tty:
         output.say(NO_OLDER, "dim")

@@ -7,10 +7,10 @@ import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import LetterDetail
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
@@ -44,7 +44,7 @@ def show(options: Options, *, name: str) -> None:
         job_id = call(jobs.find, name)
         letter = call(dead_letters.show, job_id)
         attempts = call(jobs.attempts, job_id)
-    document = {field: letter[field] for field in FIELDS} | {"on_retry": on_retry(letter)}
+    document = document_of(letter, FIELDS) | {"on_retry": on_retry(letter)}
     output.record(
         {"letter": document, "attempts": attempts},
         name=str(job_id),
@@ -53,11 +53,11 @@ def show(options: Options, *, name: str) -> None:
 
 
 def _page(
-    letter: dict[str, Any], attempts: Sequence[dict[str, Any]], terminal: Terminal
+    letter: LetterDetail, attempts: Sequence[dict[str, Any]], terminal: Terminal
 ) -> Iterator[str]:
-    agent = f" · {letter['agent']} v{letter['agent_version']}" if letter["agent"] else ""
-    state = state_cell(letter)
-    head = safe(f"dead letter {short_id(letter['job_id'])}  {letter['type']}{agent}")
+    agent = f" · {letter.agent} v{letter.agent_version}" if letter.agent else ""
+    state = state_cell(letter.state)
+    head = safe(f"dead letter {short_id(letter.job_id)}  {letter.type}{agent}")
     yield f"{terminal.paint(head, 'bold')}  {terminal.paint(state.text, state.style)}"
     for label, text in _facts(letter, terminal).items():
         if text:
@@ -67,12 +67,12 @@ def _page(
     if attempts:
         yield from ("", terminal.paint("  attempts that ended early", "dim"))
         yield from (_attempt(each, terminal) for each in attempts)
-    if letter["raw"] is not None:
+    if letter.raw is not None:
         yield from ("", terminal.paint("  what came", "dim"))
-        yield from _raw(letter["raw"])
-    if letter["stack"]:
+        yield from _raw(letter.raw)
+    if letter.stack:
         yield from ("", terminal.paint("  stack", "dim"))
-        yield from block(letter["stack"], indent="    ")
+        yield from block(letter.stack, indent="    ")
 
 
 def _raw(text: str) -> Iterator[str]:
@@ -81,62 +81,64 @@ def _raw(text: str) -> Iterator[str]:
         yield f"    … {len(text) - RAW_CHARS_MAX:,} more characters: --json has them all"
 
 
-def _facts(letter: dict[str, Any], terminal: Terminal) -> dict[str, str]:
+def _facts(letter: LetterDetail, terminal: Terminal) -> dict[str, str]:
     return {
-        "id": str(letter["job_id"]),
-        "error": letter["error_message"],
+        "id": str(letter.job_id),
+        "error": letter.error_message,
         "cause": error_told(letter),
-        "alike": f"cortex dead ls --each --fingerprint {letter['fingerprint']}",
+        "alike": f"cortex dead ls --each --fingerprint {letter.fingerprint}",
         "failed": _failed(letter, terminal),
         "last step": _last_step(letter, terminal),
-        "spent": money(letter["spent_usd"]) if letter["spent_usd"] is not None else "",
-        "breaker": f"{letter['error_source']} is {letter['breaker']}" if letter["breaker"] else "",
+        "spent": money(letter.spent_usd) if letter.spent_usd is not None else "",
+        "breaker": f"{letter.error_source} is {letter.breaker}" if letter.breaker else "",
         "origin": _origin(letter),
-        "payload": exact(letter["payload"]),
-        "trace": letter["trace_id"] or "",
+        "payload": exact(letter.payload),
+        "trace": letter.trace_id or "",
         "settled": _settled(letter, terminal),
         "on retry": f"it would {on_retry(letter)}" if _is_unresolved(letter) else "",
     }
 
 
-def _failed(letter: dict[str, Any], terminal: Terminal) -> str:
-    told = [f"{when(letter, 'finished_at', is_tty=terminal.is_tty)} in attempt {letter['attempt']}"]
-    if letter["pod"]:
-        told[0] += f" on {letter['pod']}"
-    if letter["started_at"] is not None:
-        started = at_instant(letter["started_at"], is_tty=terminal.is_tty)
-        took_s = (letter["finished_at"] - letter["started_at"]).total_seconds()
+def _failed(letter: LetterDetail, terminal: Terminal) -> str:
+    told = [
+        f"{when(letter, letter.finished_at, is_tty=terminal.is_tty)} in attempt {letter.attempt}"
+    ]
+    if letter.pod:
+        told[0] += f" on {letter.pod}"
+    if letter.started_at is not None:
+        started = at_instant(letter.started_at, is_tty=terminal.is_tty)
+        took_s = (letter.finished_at - letter.started_at).total_seconds()
         told.append(f"{span(took_s)} after its start at {started}")
-    told.append(f"{letter['retry_count']} of {letter['max_retries']} retries used")
+    told.append(f"{letter.retry_count} of {letter.max_retries} retries used")
     return " · ".join(told)
 
 
-def _last_step(letter: dict[str, Any], terminal: Terminal) -> str:
-    if letter["step"] is None:
+def _last_step(letter: LetterDetail, terminal: Terminal) -> str:
+    if letter.step is None:
         return "none was committed"
-    return f"{letter['step']} · {when(letter, 'step_at', is_tty=terminal.is_tty)}"
+    return f"{letter.step} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
 
 
-def _origin(letter: dict[str, Any]) -> str:
-    if letter["origin_id"] is None:
+def _origin(letter: LetterDetail) -> str:
+    if letter.origin_id is None:
         return ""
-    first = "" if letter["origin_id"] == letter["lineage_id"] else f", first {letter['lineage_id']}"
-    return f"went on from {letter['origin_id']}{first}"
+    first = "" if letter.origin_id == letter.lineage_id else f", first {letter.lineage_id}"
+    return f"went on from {letter.origin_id}{first}"
 
 
-def _settled(letter: dict[str, Any], terminal: Terminal) -> str:
-    reason = letter["reason"] or ""
+def _settled(letter: LetterDetail, terminal: Terminal) -> str:
+    reason = letter.reason or ""
     if _is_unresolved(letter):
         return reason
-    told = f"{on_retry(letter)} {when(letter, 'resolved_at', is_tty=terminal.is_tty)}"
+    told = f"{on_retry(letter)} {when(letter, letter.resolved_at, is_tty=terminal.is_tty)}"
     told += f": {reason}" if reason.strip() else ""
-    if letter["retried_as"] is None:
+    if letter.retried_as is None:
         return told
-    return f"{told} · {letter['retried_as']} is {letter['retried_status']}"
+    return f"{told} · {letter.retried_as} is {letter.retried_status}"
 
 
-def _is_unresolved(letter: dict[str, Any]) -> bool:
-    return DeadLetterState(letter["state"]).is_unresolved
+def _is_unresolved(letter: LetterDetail) -> bool:
+    return letter.state.is_unresolved
 
 
 def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:

@@ -15,7 +15,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import age, exact, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import effects, jobs
-from cortex.view.cells import Cell, Row
+from cortex.store.effects import EffectRow
+from cortex.view.cells import Cell
 from cortex.view.effects import WORDS, remark, state_cell
 
 LIMIT_MAX: Final = 1000
@@ -61,7 +62,7 @@ def ls(
     empty = "no effect matches" if is_filtered else "no job has changed anything outside yet"
     output.listing("effects", COLUMNS, rows, empty=empty)
     if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"older ones: --before {short_id(rows[-1]['id'])}", "dim")
+        output.say(f"older ones: --before {short_id(rows[-1].id)}", "dim")
 
 
 def _parsed(words: tuple[str, ...]) -> list[EffectStatus]:
@@ -75,20 +76,20 @@ def _parsed(words: tuple[str, ...]) -> list[EffectStatus]:
     return found
 
 
-def _arguments(row: Row) -> Cell:
-    return Cell(exact(row["arguments"]))
+def _arguments(row: EffectRow) -> Cell:
+    return Cell(exact(row.arguments))
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
+COLUMNS: Final[Sequence[Column[EffectRow]]] = (
+    Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
+    Column(name="tool", shown=lambda r: Cell(safe(r.tool)), least=10),
     Column(name="status", title="state", shown=state_cell),
-    Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r["job_id"]))),
-    Column(name="key", title="step", shown=lambda r: Cell(safe(r["key"])), least=8, is_spare=True),
+    Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r.job_id))),
+    Column(name="key", title="step", shown=lambda r: Cell(safe(r.key)), least=8, is_spare=True),
     Column(
         name="created_at",
         title="age",
-        shown=lambda r: Cell(age(since_s(r, r["created_at"]))),
+        shown=lambda r: Cell(age(since_s(r, r.created_at))),
         is_right=True,
     ),
     Column(

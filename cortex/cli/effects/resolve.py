@@ -21,7 +21,7 @@ from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import effects
 from cortex.view.cells import Cell, Row
-from cortex.view.effects import prospects, state_cell
+from cortex.view.effects import STATES, prospects
 
 
 @click.command(cls=Command)
@@ -62,9 +62,7 @@ def resolve(
     with session(options) as call:
         effect_id = call(effects.find, name)
         effect = call(effects.show, effect_id)
-        question = (
-            f"{effect['tool']} {short_id(effect_id)} {_SAID[said]}: {prospects(effect)[said]}"
-        )
+        question = f"{effect.tool} {short_id(effect_id)} {_SAID[said]}: {prospects(effect)[said]}"
         confirm(safe(question), options, is_agreed=yes)
         row = mutate(
             call,
@@ -120,7 +118,7 @@ def _told(row: Row) -> str:
 COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
     Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
-    Column(name="status", title="state", shown=state_cell),
+    Column(name="status", title="state", shown=lambda r: STATES[EffectStatus(r["status"])]),
     Column(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
     Column(
         name="told",

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
+from cortex.domain.approval import Approval
 from cortex.domain.effect import EffectStatus
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import approvals, effects
+from cortex.store.effects import EffectDetail
 from cortex.view.cells import pad
 from cortex.view.effects import prospects, state_cell
 
@@ -39,76 +41,68 @@ def show(options: Options, *, name: str) -> None:
     with session(options) as call:
         effect = call(effects.show, call(effects.find, name))
         approval = None
-        if effect["approval_id"] is not None:
-            approval = call(approvals.show, effect["approval_id"])
-    document = {field: effect[field] for field in FIELDS} | {"result": _result(effect)}
+        if effect.approval_id is not None:
+            approval = call(approvals.show, effect.approval_id)
+    document = document_of(effect, FIELDS) | {"result": effect.returned}
     output.record(
         {"effect": document},
-        name=str(effect["id"]),
+        name=str(effect.id),
         page=lambda: _page(effect, approval, output.terminal),
         is_whole=True,
     )
 
 
-def _result(effect: dict[str, Any]) -> Any:
-    """What it returned: as a person said, else as it stands in its step."""
-    return effect["output"] if effect["result"] is None else effect["result"]
-
-
-def _page(
-    effect: dict[str, Any], approval: dict[str, Any] | None, terminal: Terminal
-) -> Iterator[str]:
+def _page(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -> Iterator[str]:
     state = state_cell(effect)
-    head = terminal.paint(safe(f"effect {short_id(effect['id'])}  {effect['tool']}"), "bold")
+    head = terminal.paint(safe(f"effect {short_id(effect.id)}  {effect.tool}"), "bold")
     yield f"{head}  {terminal.paint(state.text, state.style)}"
     for label, text in _facts(effect, approval, terminal).items():
         if text:
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{safe(text)}"
-    for title, value in (("arguments", effect["arguments"]), ("result", _result(effect))):
+    for title, value in (("arguments", effect.arguments), ("result", effect.returned)):
         if value is not None:
             yield from ("", terminal.paint(f"  {title}", "dim"), *block(value, indent="    "))
-    if EffectStatus(effect["status"]) is EffectStatus.UNKNOWN:
+    if effect.status is EffectStatus.UNKNOWN:
         yield from ("", terminal.paint("  a person has to say what became of it", "dim"))
         for resolution, told in prospects(effect).items():
-            command = f"cortex effects resolve {short_id(effect['id'])} {resolution} --reason TEXT"
+            command = f"cortex effects resolve {short_id(effect.id)} {resolution} --reason TEXT"
             yield f"    {terminal.paint(command, 'bold')}"
             yield f"      {told}"
 
 
-def _facts(
-    effect: dict[str, Any], approval: dict[str, Any] | None, terminal: Terminal
-) -> dict[str, str]:
-    def at(name: str) -> str:
-        moment: datetime = effect[name]
+def _facts(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -> dict[str, str]:
+    def at(moment: datetime | None) -> str:
+        if moment is None:
+            return ""
         if not terminal.is_tty:
             return rfc3339(moment)
         passed = age(since_s(effect, moment))
         return "just now" if passed == "now" else f"{passed} ago"
 
-    agent = f" of {effect['agent']} v{effect['agent_version']}" if effect["agent"] else ""
-    step = f"{effect['step']} {effect['key']}" if effect["step"] else str(effect["key"])
-    calls = "once," if effect["calls_count"] == 1 else f"{effect['calls_count']} times, last"
+    agent = f" of {effect.agent} v{effect.agent_version}" if effect.agent else ""
+    step = f"{effect.step} {effect.key}" if effect.step else str(effect.key)
+    calls = "once," if effect.calls_count == 1 else f"{effect.calls_count} times, last"
     return {
-        "id": str(effect["id"]),
-        "job": f"{effect['job_id']} ({effect['job_type']}{agent}) is {effect['job_status']}",
+        "id": str(effect.id),
+        "job": f"{effect.job_id} ({effect.job_type}{agent}) is {effect.job_status}",
         "step": step,
-        "intended": at("created_at"),
-        "called": f"{calls} {at('called_at')}; attempt {effect['attempt']} has it",
-        "ended": at("finished_at") if effect["finished_at"] else "",
-        "why": effect["why"] or "",
-        "other side": "can be asked" if effect["can_reconcile"] else "cannot be asked",
+        "intended": at(effect.created_at),
+        "called": f"{calls} {at(effect.called_at)}; attempt {effect.attempt} has it",
+        "ended": at(effect.finished_at),
+        "why": effect.why or "",
+        "other side": "can be asked" if effect.can_reconcile else "cannot be asked",
         "approval": _approval(approval),
-        "said": f"{effect['resolution']} by {effect['resolved_by']} {at('resolved_at')}: "
-        f"{effect['resolved_reason']}"
-        if effect["resolution"]
+        "said": f"{effect.resolution} by {effect.resolved_by} {at(effect.resolved_at)}: "
+        f"{effect.resolved_reason}"
+        if effect.resolution
         else "",
-        "sha256": effect["digest"].hex(),
+        "sha256": effect.digest.hex(),
     }
 
 
-def _approval(approval: dict[str, Any] | None) -> str:
+def _approval(approval: Approval | None) -> str:
     if approval is None:
         return ""
-    reason = f": {approval['reason']}" if approval["reason"] else ""
-    told = f"{short_id(approval['id'])} {approval['status'].lower()}"
-    return f"{told} by {approval['decided_by']}{reason}" if approval["decided_by"] else told
+    reason = f": {approval.reason}" if approval.reason else ""
+    told = f"{short_id(approval.id)} {approval.status.lower()}"
+    return f"{told} by {approval.decided_by}{reason}" if approval.decided_by else told

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from cortex.cli.screen.output import document_of
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.store.effects import EffectRow
 from cortex.view.cells import pad
 from cortex.view.effects import remark, state_cell
 
@@ -22,35 +24,33 @@ APPROVAL_FIELDS: Final = (
 )
 
 
-def documents_of(
-    effects: Sequence[dict[str, Any]], approvals: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
     """Return them for machines."""
     return {
-        "effects": [{name: row[name] for name in EFFECT_FIELDS} for row in effects],
-        "approvals": [{name: row[name] for name in APPROVAL_FIELDS} for row in approvals],
+        "effects": [document_of(row, EFFECT_FIELDS) for row in effects],
+        "approvals": [document_of(row, APPROVAL_FIELDS) for row in approvals],
     }
 
 
-def approval_line(approval: dict[str, Any], terminal: Terminal) -> str:
+def approval_line(approval: ApprovalRow, terminal: Terminal) -> str:
     """Say what was asked, and what was decided or how long it still can be."""
-    told = f"{short_id(approval['id'])} {approval['tool'] or approval['key']} {approval['risk']}"
-    if approval["status"] == ApprovalStatus.PENDING:
-        agreed = f"{approval['agreed']} of {approval['people']} agreed"
-        told += f" · waits, {agreed}, expires {terminal.clock(approval['expires_at'])}"
+    told = f"{short_id(approval.id)} {approval.tool or approval.key} {approval.risk}"
+    if approval.status == ApprovalStatus.PENDING:
+        agreed = f"{approval.agreed} of {approval.people} agreed"
+        told += f" · waits, {agreed}, expires {terminal.clock(approval.expires_at)}"
     else:
-        by = f" by {approval['decided_by']}" if approval["decided_by"] else ""
-        told += f" · {approval['status'].lower()}{by}"
-    told += f": {approval['reason']}" if approval["reason"] else ""
-    return f"  {moment(approval['created_at'], terminal)}  {safe(told)}"
+        by = f" by {approval.decided_by}" if approval.decided_by else ""
+        told += f" · {approval.status.lower()}{by}"
+    told += f": {approval.reason}" if approval.reason else ""
+    return f"  {moment(approval.created_at, terminal)}  {safe(told)}"
 
 
-def effect_line(effect: dict[str, Any], terminal: Terminal) -> str:
+def effect_line(effect: EffectRow, terminal: Terminal) -> str:
     """Say what was called, and how that stands."""
     cell, why = state_cell(effect), remark(effect)
-    told = f"{short_id(effect['id'])} {effect['tool']}" + (f" · {why}" if why else "")
+    told = f"{short_id(effect.id)} {effect.tool}" + (f" · {why}" if why else "")
     state = terminal.paint(pad(cell.text, EFFECT_CELLS), cell.style)
-    return f"  {moment(effect['created_at'], terminal)}  {state}{safe(told)}"
+    return f"  {moment(effect.created_at, terminal)}  {state}{safe(told)}"
 
 
 def moment(instant: datetime, terminal: Terminal) -> str:

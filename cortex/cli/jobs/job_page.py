@@ -10,9 +10,11 @@ from cortex.cli.facts import change_told
 from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
+from cortex.store.effects import EffectRow
 from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -41,9 +43,9 @@ class JobRecord:
     history: Sequence[dict[str, Any]]
     changes: Sequence[dict[str, Any]] = ()
     """Lifecycle facts: what people changed about it, and budgets that it waited for."""
-    effects: Sequence[dict[str, Any]] = ()
+    effects: Sequence[EffectRow] = ()
     """The newest first."""
-    approvals: Sequence[dict[str, Any]] = ()
+    approvals: Sequence[ApprovalRow] = ()
     """What people were asked for it, the oldest first."""
 
     @property

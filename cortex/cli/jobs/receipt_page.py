@@ -8,7 +8,7 @@ import attrs
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.phrases import size, span
 from cortex.domain.safe import safe
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     Choice,
     FinalAction,
     Interruption,

@@ -20,7 +20,7 @@ from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex.domain.timeout_receipt import Choice, recommended_choice
+from cortex.domain.timeouts import Choice, recommended_choice
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs, resumptions
@@ -104,7 +104,7 @@ def _failed(call: Session, job_id: UUID) -> dict[str, Any]:
 
 def _is_open(call: Session, job_id: UUID) -> bool:
     """Whether nobody has resumed it yet: what its successor works on must not be touched."""
-    return DeadLetterState(call(dead_letters.show, job_id)["state"]).is_unresolved
+    return DeadLetterState(call(dead_letters.show, job_id).state).is_unresolved
 
 
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:

@@ -95,12 +95,12 @@ def retry(
 def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
     """Say that an open breaker decides, until when, and what would help."""
     for row in call(breakers.page, name=name, limit=1):
-        if row["state"] != BreakerState.OPEN:
+        if row.state != BreakerState.OPEN:
             return
         until = "until somebody closes it"
-        if row["open_until"] is not None:
-            left_s = (row["open_until"] - row["now"]).total_seconds()
-            at = output.talk.clock(row["open_until"])
+        if row.open_until is not None:
+            left_s = (row.open_until - row.now).total_seconds()
+            at = output.talk.clock(row.open_until)
             until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
         output.say(
             f"breaker {name} decides about their calls, and is open {until}: "

@@ -30,6 +30,7 @@ from cortex.demo import mail
 from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
 from cortex.demo.script_inspect import inspect
 from cortex.demo.server import serve as serve_model
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.job import JobStatus, Submission
@@ -104,7 +105,7 @@ class _Demo:
     shutdown: Shutdown = attrs.field(factory=Shutdown)
     told: set[UUID] = attrs.field(factory=set)
     """Requests of which it was told how to decide them."""
-    decided: list[dict[str, Any]] = attrs.field(factory=list)
+    decided: list[ApprovalRow] = attrs.field(factory=list)
     """The requests, once the job is over."""
     ended: dict[str, Any] | None = None
     """The job, once it is over."""

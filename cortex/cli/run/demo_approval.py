@@ -1,10 +1,10 @@
 """What the demo says of its approval: how to decide it, and who did."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cortex.cli.jobs.facts import Snapshot
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import day_time, span
 from cortex.domain.waiting import ID_DIGITS, ApprovalWait, awaited_of
 from cortex.view.approvals import what
@@ -35,18 +35,18 @@ def how_to_decide(request: ApprovalWait, typed: Callable[..., str]) -> Iterator[
     yield "or", typed("approvals", "deny", name, "--reason", "not to customers")
 
 
-def how_decided(approval: dict[str, Any]) -> str:
+def how_decided(approval: ApprovalRow) -> str:
     """Return who decided a request, where, how fast and why, in one line."""
-    tool, status = what(approval), ApprovalStatus(approval["status"])
-    if status is ApprovalStatus.PENDING:
+    tool, status = what(approval), approval.status
+    if status is ApprovalStatus.PENDING or approval.decided_at is None:
         return f"{tool} was not decided"
-    after = f"after {span((approval['decided_at'] - approval['created_at']).total_seconds())}"
+    after = f"after {span((approval.decided_at - approval.created_at).total_seconds())}"
     if status is ApprovalStatus.EXPIRED:
         return f"{tool} expired {after}: nobody decided, {SENT_NOTHING}"
     if status is ApprovalStatus.CANCELLED:
-        return f"{tool} is void: {approval['reason']}"
-    by = f"{status.lower()} by {approval['decided_by']} on {approval['channel']} {after}"
-    why = f": {approval['reason']}" if approval["reason"] else ""
-    edited = f", as {approval['edited_by']} edited it" if approval["edited_by"] else ""
+        return f"{tool} is void: {approval.reason}"
+    by = f"{status.lower()} by {approval.decided_by} on {approval.channel} {after}"
+    why = f": {approval.reason}" if approval.reason else ""
+    edited = f", as {approval.edited_by} edited it" if approval.edited_by else ""
     denied = f"; {SENT_NOTHING}" if status is ApprovalStatus.DENIED else ""
     return f"{tool} {by}{edited}{why}{denied}"

@@ -165,5 +165,10 @@ class Output:
         sys.stdout.buffer.write(text.encode())
 
 
+def document_of(row: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields of a row."""
+    return {name: getattr(row, name) for name in names}
+
+
 def _document(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
     return {c.name: to_plain(c.value(row)) for c in columns if not c.is_for_people}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from cortex.cli.screen.terminal import Terminal
+from cortex.domain.approval import ApprovalRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.waterfall import Axis, StepLine, StepLines
 
@@ -17,7 +18,7 @@ def waterfall(
     steps: Sequence[dict[str, Any]],
     attempts: Sequence[dict[str, Any]],
     *,
-    approvals: Sequence[dict[str, Any]] = (),
+    approvals: Sequence[ApprovalRow] = (),
     terminal: Terminal,
 ) -> Iterator[str]:
     """Yield the lines; nothing for a job that has not started.

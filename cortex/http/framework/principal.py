@@ -5,8 +5,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.credential import of_token
-from cortex.domain.token import Role, may
+from cortex.domain.token import Role, may, of_token
 
 
 @attrs.frozen(kw_only=True)

@@ -5,13 +5,13 @@ bound to who it was shown to, and names the arguments that it showed. The link o
 enough where the risk is low and one person is; its token leaves the address with the first GET.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from starlette.responses import RedirectResponse, Response
 
+from cortex.domain.approval import Approval
 from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
 from cortex.domain.token import Role
 from cortex.durable.crash_points import crash_point
@@ -112,7 +112,7 @@ async def take(asked: CheckedRequest[None, bytes], api: Api) -> Response:
     return RedirectResponse(path_of(approval_id), status_code=303)
 
 
-def _edit(approval: Mapping[str, Any], visitor: Visitor, answer: ApprovalForm) -> str | None:
+def _edit(approval: Approval, visitor: Visitor, answer: ApprovalForm) -> str | None:
     """Return the arguments that are to run instead; None: those that were shown.
 
     Raises `FieldError`, also for an edit by somebody who is not signed in.
@@ -123,7 +123,7 @@ def _edit(approval: Mapping[str, Any], visitor: Visitor, answer: ApprovalForm) -
     if not visitor.is_approver:
         raise FieldError("arguments", "Sign in to change the arguments.")
     edited = checked_edit(approval, text)
-    if edited != approval["arguments_text"]:
+    if edited != approval.arguments_text:
         return edited
     if answer.act is FormAction.REVIEW:
         raise FieldError("arguments", "Nothing is changed: these are the arguments as they stand.")

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approval import REASON_CHARS_MAX, ApprovalStatus
+from cortex.domain.approval import REASON_CHARS_MAX, Approval, ApprovalStatus
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, InvalidValueError
@@ -38,7 +38,7 @@ class Ending:
 
 
 def show(
-    approval: dict[str, Any],
+    approval: Approval,
     visitor: Visitor,
     *,
     answer: ApprovalForm | None = None,
@@ -54,7 +54,7 @@ def show(
     conflict = error if isinstance(error, ConflictError) else None
     values: dict[str, Any] = {
         "facts": facts,
-        "now": approval["now"],
+        "now": approval.now,
         "rows": facts.rows[:ROWS_MAX],
         "rest_count": max(0, len(facts.rows) - ROWS_MAX),
         "ending": _ending(approval, facts),
@@ -64,7 +64,7 @@ def show(
         "has_agreed": has_agreed,
         "filled": answer or _EMPTY,
         "edited": None if edited is None else visible_json(parse(edited)),
-        "edit_changes": () if edited is None else changes(approval["arguments"], parse(edited)),
+        "edit_changes": () if edited is None else changes(approval.arguments, parse(edited)),
         "reason_max": REASON_CHARS_MAX,
     }
     status = 200 if error is None else 422 if conflict is None else 409
@@ -102,14 +102,14 @@ def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
 
 
 def _draft(
-    approval: dict[str, Any], facts: Facts, visitor: Visitor, answer: ApprovalForm | None
+    approval: Approval, facts: Facts, visitor: Visitor, answer: ApprovalForm | None
 ) -> dict[str, Any]:
     """Return the arguments to edit, for who may: a name that somebody typed is not enough."""
     if not (facts.is_editable and visitor.is_approver):
         return {"draft": None}
     if answer is not None and answer.draft is not None and answer.digest.hex() == facts.digest:
         return {"draft": answer.draft}
-    draft = visible_json(approval["arguments"])
+    draft = visible_json(approval.arguments)
     return {"draft": draft if len(draft) <= DRAFT_CHARS_MAX else None}
 
 
@@ -127,26 +127,24 @@ def _notice(error: ConflictError, facts: Facts, answer: ApprovalForm | None) -> 
     return error.message
 
 
-def _ending(approval: dict[str, Any], facts: Facts) -> Ending | None:
+def _ending(approval: Approval, facts: Facts) -> Ending | None:
     if facts.is_open:
         return None
     return Ending(
         word="Void" if facts.status is ApprovalStatus.CANCELLED else facts.status.capitalize(),
-        by=approval["decided_by"] or "",
-        at=approval["decided_at"] or approval["expires_at"],
+        by=approval.decided_by or "",
+        at=approval.decided_at or approval.expires_at,
         then=_then(approval, facts),
-        reason=approval["reason"] or "",
+        reason=approval.reason or "",
     )
 
 
-def _then(approval: dict[str, Any], facts: Facts) -> str:
+def _then(approval: Approval, facts: Facts) -> str:
     match facts.status:
         case ApprovalStatus.APPROVED if facts.job_status in _OVER:
             return f"the job is {facts.job_status}"
         case ApprovalStatus.APPROVED:
-            waits = (
-                facts.job_status == JobStatus.WAITING_FOR_APPROVAL and not approval["is_job_due"]
-            )
+            waits = facts.job_status == JobStatus.WAITING_FOR_APPROVAL and not approval.is_job_due
             return "the job still waits for another decision" if waits else "job resumed"
         case ApprovalStatus.EXPIRED:
             return "nothing was executed; ask for a new one"

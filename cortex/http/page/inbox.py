@@ -6,6 +6,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.approval import ApprovalRow
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest
@@ -38,20 +39,20 @@ async def inbox(asked: CheckedRequest[InboxQuery, None], api: Api) -> Response:
     return page(
         "inbox.html",
         rows=[_row(row) for row in rows[:ROWS_MAX]],
-        more=rows[ROWS_MAX - 1]["id"] if len(rows) > ROWS_MAX else None,
+        more=rows[ROWS_MAX - 1].id if len(rows) > ROWS_MAX else None,
         name=asked.principal.name,
         sign_out_csrf=csrf_of(asked.request.cookies[COOKIE_NAME], SIGN_OUT),
     )
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    left_s = (row["expires_at"] - row["now"]).total_seconds()
+def _row(row: ApprovalRow) -> dict[str, Any]:
+    left_s = (row.expires_at - row.now).total_seconds()
     return {
-        "id": row["id"],
-        "risk": row["risk"],
-        "what": call_of(row, row["arguments"]),
-        "effect": row["effect"] or "",
-        "asker": row["agent"] or row["job_type"] or "",
+        "id": row.id,
+        "risk": row.risk,
+        "what": call_of(row, row.arguments),
+        "effect": row.effect or "",
+        "asker": row.agent or row.job_type or "",
         "left": countdown(left_s) if left_s > 0 else "expired",
     }
 

@@ -7,8 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import REASON_CHARS_MAX, ApprovalStatus, Risk
-from cortex.domain.approval_batch import BATCH_MAX
+from cortex.domain.approval import BATCH_MAX, REASON_CHARS_MAX, ApprovalStatus, Risk
 from cortex.http.framework.shape import text, told, whole
 
 LIMIT_MAX: Final = 200

@@ -13,9 +13,8 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
-from cortex.domain.approval_edit import WHAT
+from cortex.domain.approval import BATCH_MAX, TOKEN_BYTES, ApprovalStatus, check_batch
+from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.token import Role
@@ -61,7 +60,7 @@ async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) 
         rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
     else:
         rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
-    shown = [record(ApprovalRow, row, digest=row["digest"].hex()) for row in rows[: query.limit]]
+    shown = [record(ApprovalRow, row, digest=row.digest.hex()) for row in rows[: query.limit]]
     more = len(rows) > query.limit
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
@@ -72,10 +71,10 @@ async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response
     shown = record(
         Approval,
         row,
-        digest=row["digest"].hex(),
+        digest=row.digest.hex(),
         # As they stand in the record: a number keeps its digits, whatever reads it.
-        arguments=orjson.Fragment(row["arguments_text"]),
-        asked=orjson.Fragment(row["asked_text"]),
+        arguments=orjson.Fragment(row.arguments_text),
+        asked=orjson.Fragment(row.asked_text),
         if_approved=if_approved(row),
         if_denied=if_denied(row),
         if_expired=if_expired(row),
@@ -132,9 +131,9 @@ async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Resp
             deciding.verdict(
                 each,
                 Wish(
-                    approval_id=each["id"],
+                    approval_id=each.id,
                     is_approved=is_approved,
-                    seen=seen[each["id"]],
+                    seen=seen[each.id],
                     reason=body.reason,
                 ),
                 person,
@@ -169,7 +168,7 @@ async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response
         path=path,
         url=base_url(asked.request) + path,
         needs_sign_in=needs_sign_in(row),
-        expires_at=row["expires_at"],
+        expires_at=row.expires_at,
     )
     return answer(made, status=201)
 

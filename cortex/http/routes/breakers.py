@@ -1,14 +1,21 @@
 """`/v1/breakers`: what failed lately, and what people let be called."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, BreakerState, policy_of
-from cortex.domain.breaker_past import ERRORS_MAX
+from cortex.domain.breaker import (
+    ERRORS_MAX,
+    HOLD_MAX_S,
+    HOLD_MIN_S,
+    NAME_MAX,
+    BreakerState,
+    Past,
+    policy_of,
+)
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.domain.token import Role
@@ -139,12 +146,14 @@ async def _told(api: Api, **which: Any) -> BreakerList:
     return BreakerList(breakers=[_row(row) for row in rows])
 
 
-def _row(row: Mapping[str, Any]) -> BreakerRow:
+def _row(row: store.BreakerRow) -> BreakerRow:
+    past = row.past or Past()
     return record(
         BreakerRow,
         row,
-        turns=[record(BreakerTurn, turn) for turn in row["turns"]],
-        errors=[record(BreakerError, error) for error in row["errors"]],
+        turns=[record(BreakerTurn, turn) for turn in past.turns],
+        known_since=past.known_since,
+        errors=[record(BreakerError, error) for error in past.errors],
     )
 
 

@@ -20,7 +20,7 @@ from cortex.domain.bulk_operation import (
     RATE_MIN,
     BulkVerb,
 )
-from cortex.domain.dead_letter_choice import DryRun, retries_of
+from cortex.domain.dead_letter import DryRun, retries_of
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.token import Role

@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain import dead_letter
 from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, FailureCause, prospect
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
@@ -204,11 +205,10 @@ def _which(query: DeadLetterErrorsQuery) -> DeadLetterFilter:
     return query.as_filter(tuple(query.state) or UNRESOLVED)
 
 
-def _on_retry(row: dict[str, Any]) -> str:
-    state = DeadLetterState(row.get("state", DeadLetterState.OPEN))
-    if state.is_unresolved:
-        return prospect(FailureCause.of(row), step=row["step"])
-    return f"was {state.value.lower()} by {row['resolved_by']}"
+def _on_retry(row: dead_letter.LetterHead) -> str:
+    if not isinstance(row, dead_letter.Letter) or row.state.is_unresolved:
+        return prospect(FailureCause.of(row), step=row.step)
+    return f"was {row.state.value.lower()} by {row.resolved_by}"
 
 
 ROUTES: Final = (

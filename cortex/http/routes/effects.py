@@ -106,15 +106,14 @@ async def list_effects(asked: CheckedRequest[EffectsQuery, None], api: Api) -> R
 async def show_effect(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Show an effect."""
     row = await api.port(store.show, asked.path["effect_id"])
-    result = row["output"] if row["result"] is None else row["result"]
     return answer(
-        record(Effect, row, arguments=_exact(row), digest=bytes(row["digest"]).hex(), result=result)
+        record(Effect, row, arguments=_exact(row), digest=row.digest.hex(), result=row.returned)
     )
 
 
-def _exact(row: dict[str, Any]) -> orjson.Fragment:
+def _exact(row: store.EffectRow) -> orjson.Fragment:
     """Return the arguments with every digit of their numbers."""
-    return orjson.Fragment(canonical(row["arguments"]))
+    return orjson.Fragment(canonical(row.arguments))
 
 
 # --- what a person says
@@ -147,7 +146,7 @@ async def resolve_effect(asked: CheckedRequest[None, EffectResolve], api: Api) -
     effect_id, by, body = asked.path["effect_id"], asked.principal.name, asked.body
     result = _result(body)
 
-    async def work(db: Database) -> dict[str, Any]:
+    async def work(db: Database) -> store.EffectResolved:
         return await store.resolve_and_show(
             db, effect_id, body.resolution, by=by, reason=body.reason, result=result
         )

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from cortex.domain import drain
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainPhase, Liveness, Trouble
+from cortex.domain.drain import DrainPhase, Liveness
+from cortex.domain.errors import Trouble
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, answer

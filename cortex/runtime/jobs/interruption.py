@@ -15,7 +15,7 @@ from cortex.domain.classification import failure_of, leaves
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, Finish, Operation, Release, StepKind, Suspend
-from cortex.domain.timeout_receipt import FinalAction, Interruption, Phase, Scope
+from cortex.domain.timeouts import FinalAction, Interruption, Phase, Scope
 from cortex.durable.progress import Progress, StepUnderWay, timed_out_by
 
 PHASES: Final = {

@@ -17,12 +17,18 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, together
-from cortex.domain.decision import AskPerson, Fail, RetryLater, TryAgain, UsedRetries, decide
-from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.failure_codes import FINAL
+from cortex.domain.failure import FINAL, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.redaction import clean_text, redact
-from cortex.domain.retry import app_delay_s
+from cortex.domain.retry import (
+    AskPerson,
+    Fail,
+    RetryLater,
+    TryAgain,
+    UsedRetries,
+    app_delay_s,
+    decide,
+)
 from cortex.domain.waiting import PERSON
 
 STACK_CHARS_MAX: Final = 16_384

@@ -28,7 +28,7 @@ from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, Lease, Operation, StepKind
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     PARTIAL_TEXT_MAX_BYTES,
     FinalAction,
     Interruption,

@@ -20,8 +20,8 @@ import structlog
 import trio
 
 from cortex.actors.backoff import SHORTAGE
-from cortex.domain.drain import Trouble, TroubleReport
-from cortex.domain.errors import UnavailableError
+from cortex.domain.drain import TroubleReport
+from cortex.domain.errors import Trouble, UnavailableError
 
 LOOK_S: Final = 1.0
 ANSWERED_WITHIN_S: Final = 5.0

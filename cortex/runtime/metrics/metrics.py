@@ -16,8 +16,7 @@ from prometheus_client.core import Metric as Family
 from cortex.domain import breaker, errors
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import CortexError
-from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.failure_codes import CODES
+from cortex.domain.failure import CODES, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, Suspend
 from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable

@@ -23,8 +23,8 @@ from prometheus_client.registry import Collector
 
 import cortex
 from cortex.domain.breaker import BreakerState
-from cortex.domain.drain import Trouble, TroubleReport
-from cortex.domain.errors import CortexError
+from cortex.domain.drain import TroubleReport
+from cortex.domain.errors import CortexError, Trouble
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics import Metrics

@@ -16,8 +16,7 @@ from cortex.actors.backoff import (
     retry_while_unavailable,
 )
 from cortex.domain.backoff import Backoff
-from cortex.domain.drain import Trouble
-from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.domain.errors import RejectedError, Trouble, UnavailableError
 
 LOG = get_logger("test")
 GONE = UnavailableError("gone", trouble=Trouble.UNREACHABLE)

@@ -8,7 +8,7 @@ import pytest
 
 from cortex.agent.workspace import artefacts
 from cortex.agent.workspace.artefacts import ArtefactScan, look_through, set_aside
-from cortex.domain.timeout_receipt import Artefact
+from cortex.domain.timeouts import Artefact
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 HOSTILE = "new\nline \x1b[2J ü"

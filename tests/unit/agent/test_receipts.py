@@ -11,7 +11,7 @@ from cortex.agent.workspace import receipts
 from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.receipts import take_receipt
 from cortex.domain.clock import system_chance
-from cortex.domain.timeout_receipt import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
+from cortex.domain.timeouts import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
 from tests.support.receipts import an_interruption
 
 

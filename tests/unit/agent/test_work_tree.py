@@ -15,7 +15,7 @@ import trio
 from cortex.agent.workspace import work_tree
 from cortex.agent.workspace.work_tree import discard, work_tree_state
 from cortex.domain.errors import RejectedError
-from cortex.domain.timeout_receipt import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
+from cortex.domain.timeouts import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
 
 JOB = UUID(int=7)
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)

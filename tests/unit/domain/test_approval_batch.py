@@ -1,16 +1,18 @@
 """Which requests are decided together."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval_batch import BATCH_MAX, check_batch, varying
+from cortex.domain.approval import BATCH_MAX, Approval, check_batch, varying
 from cortex.domain.errors import UsageError
+from tests.support.store_rows import an_approval
 
 
-def a_row(number: int = 1, **fields: Any) -> dict[str, Any]:
-    defaults = {
-        "id": f"id-{number}",
+def a_row(number: int = 1, **fields: Any) -> Approval:
+    defaults: dict[str, Any] = {
+        "id": UUID(int=number),
         "tool": "mail",
         "key": f"{number} mail approval",
         "job_type": "run_agent",
@@ -19,7 +21,7 @@ def a_row(number: int = 1, **fields: Any) -> dict[str, Any]:
         "policy": "mail asks",
         "arguments": {"to": f"{number}@b.eu", "text": "hi"},
     }
-    return defaults | fields
+    return an_approval(**defaults | fields)
 
 
 def test_requests_of_one_shape_go_together() -> None:

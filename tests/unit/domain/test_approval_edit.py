@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cortex.domain import redaction
-from cortex.domain.approval_edit import EDITED_BYTES_MAX, edited_arguments
+from cortex.domain.argument_check import EDITED_BYTES_MAX, edited_arguments
 from cortex.domain.errors import InvalidValueError, RejectedError
 from tests.support.knowing import forget_secrets
 

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.canonical import canonical, digest
+from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
 from cortex.view.approval_facts import (
     DENY_REASONS,
     RISK_WORDS,
@@ -17,62 +17,43 @@ from cortex.view.approval_facts import (
     needs_sign_in,
 )
 from tests.support.rows import new_id
+from tests.support.store_rows import an_approval
 
 NOW = datetime(2026, 7, 1, 12, 26, 4, tzinfo=UTC)
 
 
-def a_row(**fields: Any) -> dict[str, Any]:
+def a_row(**fields: Any) -> Approval:
     """A request as the store shows it."""
-    asked = fields.pop("asked", {"customer": "cus_88", "amount": 12.4})
-    arguments = fields.pop("arguments", asked)
-    text = canonical(arguments)
     defaults: dict[str, Any] = {
         "id": new_id(),
-        "status": "PENDING",
-        "tool": "refund",
         "key": "3 refund approval",
         "risk": "HIGH",
-        "effect": "money out",
-        "reversible": False,
-        "agent": "refund-bot",
         "agent_id": new_id(),
-        "agent_version": 9,
         "job_id": new_id(),
         "job_type": "run_agent",
-        "job_status": "WAITING_FOR_APPROVAL",
         "job_head": {"seq": 3, "cost_usd": "0.0213"},
         "requested_by": "li",
         "policy": "refund > 500",
         "said": "I will refund it.",
-        "asked": asked,
-        "arguments": arguments,
-        "arguments_text": text,
-        "digest": digest(text),
-        "version": 1,
-        "edited_by": None,
         "schema": {},
-        "people": 1,
-        "agreed": 0,
-        "votes": [],
-        "on_deny": "tell",
-        "on_expiry": "fail",
         "created_at": NOW - timedelta(minutes=1),
         "expires_at": NOW + timedelta(minutes=4, seconds=12),
         "now": NOW,
     }
-    return defaults | fields
+    return an_approval(**defaults | fields)
 
 
-def a_vote(row: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    defaults = {
+def a_vote(row: Approval, **fields: Any) -> ApprovalVote:
+    defaults: dict[str, Any] = {
         "person": "ana",
-        "at": "2026-07-01T12:26:00+00:00",
+        "credential": None,
+        "at": datetime(2026, 7, 1, 12, 26, tzinfo=UTC),
         "channel": "page",
         "reason": None,
-        "digest": row["digest"].hex(),
+        "digest": row.digest.hex(),
         "edited": False,
     }
-    return defaults | fields
+    return ApprovalVote(**defaults | fields)
 
 
 def test_it_says_who_asks_for_what_and_what_it_cost_so_far() -> None:
@@ -100,7 +81,8 @@ def test_everything_in_it_is_harmless() -> None:
     bad = "\x1b[2J\u202e"
     names = ("tool", "key", "effect", "agent", "job_type", "requested_by", "policy", "said")
     row = a_row(**dict.fromkeys(names, bad), asked={bad: bad}, edited_by=bad)
-    row["votes"] = [a_vote(row, person=bad, reason=bad, channel=bad)]
+    vote = a_vote(row, person=bad, reason=bad, channel=bad)
+    row = attrs.evolve(row, votes=(vote,))
     shown = str(facts_of(row))
     assert "\x1b" not in shown
     assert "\u202e" not in shown
@@ -136,7 +118,8 @@ def test_what_is_dangerous_takes_more(risk: Risk, people: int, digits: bool, sig
 
 def test_votes_count_for_the_arguments_as_they_stand() -> None:
     row = a_row(risk="CRITICAL", people=3, agreed=1, arguments={"customer": "cus_88", "amount": 9})
-    row["votes"] = [a_vote(row, person="Kim", edited=True), a_vote(row, digest="00")]
+    votes = (a_vote(row, person="Kim", edited=True), a_vote(row, digest="00"))
+    row = attrs.evolve(row, votes=votes)
     facts = facts_of(row)
     assert [vote.counts for vote in facts.votes] == [True, False]
     assert facts.votes_words == "1 of 3 people agreed; 2 more people must"

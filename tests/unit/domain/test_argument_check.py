@@ -139,7 +139,7 @@ class Choice:
     a: Literal[1, "a"]
 
 
-@settings(max_examples=60)  # each makes a class, which takes time
+@settings(max_examples=25)  # each makes a class, which takes time
 @given(classes_and_values())
 @example((Whole, {"a": 10**400}))
 @example((Whole, {"a": True}))

@@ -1,26 +1,25 @@
 """The strip of a breaker: bars at round times, the worst state of each."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from cortex.domain.breaker_past import is_calm, openings, strip
+from cortex.domain.breaker import Past, Turn, is_calm, openings, strip
 
 NOW = datetime(2026, 3, 4, 12, 2, tzinfo=UTC)
 
 
-def past(*turns: tuple[float, str], state: str | None = None, known_s: float | None = None) -> Any:
+def past(
+    *turns: tuple[float, str], state: str | None = None, known_s: float | None = None
+) -> tuple[str, Past]:
     """Turns are minutes ago and what it was from then on; before the first it was closed."""
     befores = ["CLOSED", *(after for _, after in turns)]
-    return {
-        "state": state or befores[-1],
-        "turns": [
-            {"at": NOW - timedelta(minutes=ago), "before": before, "after": after}
-            for before, (ago, after) in zip(befores, turns, strict=False)
-        ],
-        "known_since": None if known_s is None else NOW - timedelta(minutes=known_s),
-    }
+    turned = tuple(
+        Turn(at=NOW - timedelta(minutes=ago), before=before, after=after)
+        for before, (ago, after) in zip(befores, turns, strict=False)
+    )
+    known_since = None if known_s is None else NOW - timedelta(minutes=known_s)
+    return state or befores[-1], Past(turns=turned, known_since=known_since)
 
 
 @pytest.mark.parametrize(
@@ -39,19 +38,19 @@ def past(*turns: tuple[float, str], state: str | None = None, known_s: float | N
         (past((20, "OPEN"), (19, "CLOSED"), state="OPEN"), "▁▁▁▁▁▁▁▇▁▁▁▇"),
     ],
 )
-def test_each_bar_is_the_worst_of_five_minutes(given: Any, bars: str) -> None:
-    shown = strip(given, NOW)
+def test_each_bar_is_the_worst_of_five_minutes(given: tuple[str, Past], bars: str) -> None:
+    shown = strip(*given, NOW)
     assert (len(shown), shown) == (12, bars)
 
 
 def test_bars_stand_still_until_the_next_one_begins() -> None:
     given = past((21, "OPEN"), (19, "CLOSED"))
-    first = strip(given, NOW)
-    assert strip(given, NOW + timedelta(minutes=2, seconds=59)) == first
-    assert strip(given, NOW + timedelta(minutes=3)) == first[1:] + "▁"
+    first = strip(*given, NOW)
+    assert strip(*given, NOW + timedelta(minutes=2, seconds=59)) == first
+    assert strip(*given, NOW + timedelta(minutes=3)) == first[1:] + "▁"
 
 
 def test_a_probe_that_failed_is_no_new_outage() -> None:
     given = past((40, "OPEN"), (30, "HALF_OPEN"), (29, "OPEN"), (20, "CLOSED"), (1, "OPEN"))
-    assert openings(given) == 2
-    assert [is_calm(each) for each in (given, past(), past(state="OPEN"))] == [False, True, False]
+    assert openings(given[1]) == 2
+    assert [is_calm(*each) for each in (given, past(), past(state="OPEN"))] == [False, True, False]

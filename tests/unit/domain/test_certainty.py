@@ -29,8 +29,7 @@ from cortex.domain.errors import (
     TransientError,
     UnavailableError,
 )
-from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.failure_codes import CODES
+from cortex.domain.failure import CODES, Failure, FailureClass
 
 
 def answered(status: int) -> httpx2.HTTPStatusError:

@@ -17,10 +17,9 @@ import httpx2
 import pytest
 import trio
 
-from cortex.domain import errors, failure_codes
+from cortex.domain import errors, failure
 from cortex.domain.classification import class_of_status, classify, describe, failure_of
-from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.failure_codes import CODES, SEVERITY
+from cortex.domain.failure import CODES, SEVERITY, CallFailure, Failure, FailureClass
 from cortex.domain.redaction import TEXT_MAX
 
 VALID = FailureClass.VALID
@@ -538,14 +537,14 @@ def test_an_error_is_told_in_one_line_that_can_be_stored(error: Exception, line:
 
 def test_every_table_names_codes_that_have_a_meaning() -> None:
     tables: list[Mapping[Any, str]] = [
-        failure_codes.STATUSES,
-        failure_codes.STATUS_FAMILIES,
-        failure_codes.API_TYPES,
-        failure_codes.API_DETAILS,
-        failure_codes.ERRNOS,
-        failure_codes.LOOKUPS,
-        failure_codes.SQLSTATES,
-        failure_codes.KINDS,
+        failure.STATUSES,
+        failure.STATUS_FAMILIES,
+        failure.API_TYPES,
+        failure.API_DETAILS,
+        failure.ERRNOS,
+        failure.LOOKUPS,
+        failure.SQLSTATES,
+        failure.KINDS,
     ]
     named = {code for table in tables for code in table.values()}
     assert named <= CODES.keys()
@@ -554,6 +553,6 @@ def test_every_table_names_codes_that_have_a_meaning() -> None:
 
 
 def test_a_code_of_both_tables_has_one_class() -> None:
-    families = {family.code: meaning.cls for family, meaning in failure_codes.FAMILIES}
+    families = {family.code: meaning.cls for family, meaning in failure.FAMILIES}
     both = families.keys() & CODES.keys()
     assert {code: families[code] for code in both} == {code: CODES[code].cls for code in both}

@@ -6,7 +6,7 @@ import pytest
 
 from cortex.domain.dead_letter import REMEDIES, DeadLetterState, FailureCause, judge, prospect
 from cortex.domain.errors import ForbiddenError, UsageError
-from cortex.domain.failure_codes import CODES
+from cortex.domain.failure import CODES
 
 
 def a_cause(**fields: Any) -> FailureCause:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.decision import (
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.retry import (
+    RATE_LIMIT_RETRIES_MAX,
     AskPerson,
     Decision,
     Fail,
@@ -15,9 +17,8 @@ from cortex.domain.decision import (
     TryAgain,
     UsedRetries,
     decide,
+    worker_delay_s,
 )
-from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.retry import RATE_LIMIT_RETRIES_MAX, worker_delay_s
 
 BACKOFF = Backoff(base_s=2, cap_s=60, multiplier=3)
 

@@ -1,5 +1,5 @@
-import sys
 import unicodedata
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -71,7 +71,7 @@ def test_what_takes_no_cell_has_a_bound(mark: str) -> None:
 
 
 def test_nothing_without_a_cell_of_its_own_escapes_that_bound() -> None:
-    for char in map(chr, range(sys.maxunicode + 1)):
+    for char in map(chr, chain(range(0x2_0000), range(0xE_0000, 0xE_1000))):  # all such are there
         if not char.isascii() and cell_len(char) == 0:
             assert safe("a" + char * 20) != "a" + char * 20, f"U+{ord(char):04X}"
 

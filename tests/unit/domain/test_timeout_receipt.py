@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.timeout_receipt import (
+from cortex.domain.timeouts import (
     Choice,
     FinalAction,
     TimeoutReceipt,

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from cortex.domain.drain import Trouble, TroubleReport
-from cortex.domain.errors import UnavailableError
+from cortex.domain.drain import TroubleReport
+from cortex.domain.errors import Trouble, UnavailableError
 from cortex.runtime.liveness.database_watch import (
     FORGOTTEN_S,
     SILENT_S,

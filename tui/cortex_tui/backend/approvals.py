@@ -1,16 +1,15 @@
 """Approvals, read from and decided in Postgres."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import Approval, ApprovalHead, ApprovalStatus
 from cortex.domain.errors import ConflictError, ExpiredError
 from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.approvals import Vote, VoteResult
-from cortex_tui.model.inbox import InboxRow
+from cortex.store.approvals import InboxRow, Vote, VoteResult
 
 CHANNEL: Final = "tui"
 
@@ -36,7 +35,7 @@ class StoreApprovals:
     ) -> Sequence[tuple[UUID, bytes, str]]:
         return await approvals.arguments(self._db, ids, chars=chars)
 
-    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         return await approvals.show_all(self._db, ids)
 
     async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
@@ -49,22 +48,22 @@ class StoreApprovals:
         return [ruling]
 
 
-def lost(approval: Mapping[str, Any], ruling: VoteResult) -> ConflictError:
+def lost(approval: Approval, ruling: VoteResult) -> ConflictError:
     """Return why a decision came too late, in the few words for which there is room."""
     if ruling.outcome not in ("already", "expired"):
         return approvals.refusal(approval, ruling)
-    if approval["status"] in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED):
+    if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED):
         return ConflictError(f"already {ended_briefly(approval)}")
-    if approval["status"] == ApprovalStatus.CANCELLED:
-        return ConflictError(f"void: {approval['reason']}")
-    return ExpiredError(f"expired {day_time(approval['expires_at'])}: nothing was executed")
+    if approval.status == ApprovalStatus.CANCELLED:
+        return ConflictError(f"void: {approval.reason}")
+    return ExpiredError(f"expired {day_time(approval.expires_at)}: nothing was executed")
 
 
-def ended_briefly(row: Mapping[str, Any]) -> str:
+def ended_briefly(row: ApprovalHead) -> str:
     """Return how it was decided, by whom, when and where: `denied by li, 12:29:51Z, page`."""
     parts = [
-        f"{row['status'].lower()} by {row['decided_by']}",
-        day_time(row["decided_at"]),
-        row["channel"] or "",
+        f"{row.status.lower()} by {row.decided_by}",
+        "" if row.decided_at is None else day_time(row.decided_at),
+        row.channel or "",
     ]
     return ", ".join(filter(None, parts))

@@ -1,13 +1,13 @@
 """Circuit breakers, read from Postgres, held open and closed there."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from cortex.domain.breaker import Past
 from cortex.domain.phrases import span
 from cortex.postgres.database import Database
-from cortex.store import breakers, operator
-from cortex.store.breakers import past
-from cortex_tui.backend.protocol import BreakerRow
+from cortex.store import breakers
+from cortex.store.breakers import BreakerRow, past
 
 SHOWN_MAX: Final = 200
 
@@ -19,9 +19,9 @@ class StoreBreakers:
         self._db = db
 
     async def page(self) -> Sequence[BreakerRow]:
-        return await operator.breakers_seen(self._db, limit=SHOWN_MAX)
+        return await breakers.page(self._db, limit=SHOWN_MAX)
 
-    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    async def past(self, names: Sequence[str]) -> Mapping[str, Past]:
         return await past(self._db, names)
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:

@@ -1,17 +1,18 @@
 """Dead letters, read from and settled in Postgres, by what `cortex dead` uses."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from cortex.domain.bulk_operation import RATE_DEFAULT, BulkChange, BulkVerb
 from cortex.domain.clock import system_chance
+from cortex.domain.dead_letter import Letter, LetterGroup
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
 from cortex.store import bulk_operations, dead_letters
 from cortex.store.bulk_operations import BulkOperation
-from cortex.store.dead_letters import DeadLetterFilter, Resubmission
-from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex.store.dead_letters import DeadLetterFilter, NewestLetters, Resubmission
+from cortex_tui.backend.protocol import ActRow
 from cortex_tui.backend.rows import without_now
 
 LOOKED_MAX: Final = 5_000
@@ -27,10 +28,10 @@ class StoreDead:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def errors(self) -> Sequence[LetterRow]:
+    async def errors(self) -> Sequence[LetterGroup]:
         return await dead_letters.newest(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
 
-    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
+    async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         return await dead_letters.newest_of(
             self._db, fingerprint, looked_max=LOOKED_MAX, limit=limit
         )
@@ -40,7 +41,7 @@ class StoreDead:
             self._db, DeadLetterFilter(fingerprint=fingerprint), limit=limit
         )
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[dict[str, Any]]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
         return await dead_letters.of_jobs(self._db, job_ids)
 
     async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
@@ -73,7 +74,7 @@ class StoreDead:
     async def acts(self) -> Sequence[ActRow]:
         return [without_now(row) for row in await bulk_operations.page(self._db, limit=ACTS_MAX)]
 
-    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+    async def failures(self, act_id: int) -> Sequence[ActRow]:
         return await bulk_operations.failures(self._db, act_id, limit=FAILURES_MAX)
 
     async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:

@@ -1,17 +1,17 @@
 """Effects, the freeze and quotas, read from Postgres and changed there by what the commands use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.quota import Quota
 from cortex.postgres.database import Database
 from cortex.store import breakers, effects, quotas
+from cortex.store.breakers import FreezeState
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
-from cortex_tui.backend.protocol import EffectRow
-from cortex_tui.backend.rows import without_now
 
 OTHERS_MAX: Final = 30
 """Effects that are not unknown: the newest."""
@@ -25,25 +25,23 @@ class StoreEffects:
         self._db = db
 
     async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
-        rows = await effects.page(
+        return await effects.page(
             self._db, statuses=(EffectStatus.UNKNOWN,), before=before, limit=limit
         )
-        return [without_now(row) for row in rows]
 
     async def others(self) -> Sequence[EffectRow]:
         known = [status for status in EffectStatus if status is not EffectStatus.UNKNOWN]
-        rows = await effects.page(self._db, statuses=known, limit=OTHERS_MAX)
-        return [without_now(row) for row in rows]
+        return await effects.page(self._db, statuses=known, limit=OTHERS_MAX)
 
-    async def show(self, effect_id: UUID) -> Mapping[str, Any]:
-        return without_now(await effects.show(self._db, effect_id))
+    async def show(self, effect_id: UUID) -> EffectDetail:
+        return await effects.show(self._db, effect_id)
 
     async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
         goes_on = await effects.resolve(self._db, effect_id, said, by=by, reason=reason)
         return f"{said.value}: {'its job goes on now' if goes_on else 'kept for its job'}"
 
-    async def frozen(self) -> Mapping[str, Any]:
-        return without_now(await breakers.frozen(self._db))
+    async def frozen(self) -> FreezeState:
+        return await breakers.frozen(self._db)
 
     async def freeze(self, *, by: str, reason: str) -> str:
         await breakers.freeze(self._db, by=by, reason=reason)

@@ -10,12 +10,18 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
+from cortex.domain.approval import Approval
+from cortex.domain.breaker import Past
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
+from cortex.domain.dead_letter import Letter, LetterGroup
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import InboxRow, Vote, VoteResult
+from cortex.store.breakers import BreakerRow, FreezeState
+from cortex.store.dead_letters import NewestLetters
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, ListReading
@@ -24,18 +30,11 @@ from cortex.store.pulse import Figures, Recent, Trouble
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
-from cortex_tui.model.inbox import InboxRow
 
 JobRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
-LetterRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.dead_letters`: of one letter, or of an error with its newest letter."""
 ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.bulk_operations.page` without its `now`."""
-EffectRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.effects.page`, or all of one effect, or a quota; without its `now`."""
-BreakerRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.operator.breakers_seen`; on the screen with what happened to it lately."""
+"""A row of `cortex.store.bulk_operations`, of `page` without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
@@ -167,7 +166,7 @@ class ApprovalsBackend(Protocol):
         """
         ...
 
-    async def show(self, ids: Sequence[UUID]) -> Sequence[Mapping[str, Any]]:
+    async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         """Read requests in full, in no order."""
         ...
 
@@ -219,7 +218,7 @@ class BreakersBackend(Protocol):
         """Read them, those that are not closed first."""
         ...
 
-    async def past(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    async def past(self, names: Sequence[str]) -> Mapping[str, Past]:
         """Read what happened to some lately, by name; see `cortex.store.breakers`."""
         ...
 
@@ -246,7 +245,7 @@ class EffectsBackend(Protocol):
         """Read the newest of the others."""
         ...
 
-    async def show(self, effect_id: UUID) -> EffectRow:
+    async def show(self, effect_id: UUID) -> EffectDetail:
         """Return one effect in full."""
         ...
 
@@ -257,7 +256,7 @@ class EffectsBackend(Protocol):
         """
         ...
 
-    async def frozen(self) -> Mapping[str, Any]:
+    async def frozen(self) -> FreezeState:
         """Return whether effects are frozen, by whom, and how many jobs wait for that."""
         ...
 
@@ -285,11 +284,11 @@ class EffectsBackend(Protocol):
 class DeadLettersBackend(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
-    async def errors(self) -> Sequence[LetterRow]:
+    async def errors(self) -> Sequence[LetterGroup]:
         """Read the errors of the newest ones, the one that came last first."""
         ...
 
-    async def letters(self, fingerprint: str, *, limit: int) -> Sequence[LetterRow]:
+    async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         """Read the newest ones of an error, so many at most."""
         ...
 
@@ -297,7 +296,7 @@ class DeadLettersBackend(Protocol):
         """Return the jobs of an error's letters, the oldest first."""
         ...
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[LetterRow]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
         """Read the letters of jobs."""
         ...
 
@@ -322,7 +321,7 @@ class DeadLettersBackend(Protocol):
         """Read the acts, those under way first, then the newest."""
         ...
 
-    async def failures(self, act_id: int) -> Sequence[LetterRow]:
+    async def failures(self, act_id: int) -> Sequence[ActRow]:
         """Read the letters that an act could not settle."""
         ...
 

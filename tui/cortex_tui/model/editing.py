@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex.domain.approval_edit import edited_arguments
+from cortex.domain.argument_check import edited_arguments
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError
@@ -18,24 +18,24 @@ def why_not_edited(subject: Subject) -> str | None:
     if len(subject.approvals) > 1:
         return "a batch is decided as it stands: edit one by one"
     approval = subject.approvals[0]
-    if approval["schema"] is None:
+    if approval.schema is None:
         try:
             edited_arguments("{}", schema=None)
         except CortexError as error:
             return f"✗ {safe(error.message)}"
-    if len(approval["arguments_text"]) > CHARS_MAX:
+    if len(approval.arguments_text) > CHARS_MAX:
         return "too long to be edited here: cortex approvals approve --edit FILE"
     return None
 
 
 def text_of(subject: Subject) -> str:
     """Return the arguments as they are edited."""
-    return visible_json(subject.approvals[0]["arguments"])
+    return visible_json(subject.approvals[0].arguments)
 
 
 def edit_of(subject: Subject, text: str) -> Edit | None:
     """Return what was edited; None: nothing was changed. Raises `CortexError`s that say why not."""
     approval = subject.approvals[0]
-    edited = edited_arguments(text, schema=approval["schema"])
-    found = changes(approval["arguments"], parse(edited))
+    edited = edited_arguments(text, schema=approval.schema)
+    found = changes(approval.arguments, parse(edited))
     return Edit(text=edited, changes=found) if found else None

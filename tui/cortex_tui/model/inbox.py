@@ -4,20 +4,18 @@ The order is frozen while something is marked or a question is open: what is new
 ended stays in its place. Else the row under the cursor stays until the cursor leaves it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approval import ApprovalStatus
+from cortex.store.approvals import InboxRow
 from cortex_tui.model.window import Window
 
 ROWS_MAX: Final = 300
 """More that wait are not shown before these are decided."""
-
-InboxRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.approvals`."""
 
 
 class Tab(StrEnum):
@@ -31,12 +29,12 @@ class Tab(StrEnum):
 
 def is_open(row: InboxRow, now: datetime) -> bool:
     """Whether it can still be decided."""
-    return bool(row["status"] == ApprovalStatus.PENDING and row["expires_at"] > now)
+    return bool(row.status == ApprovalStatus.PENDING and row.expires_at > now)
 
 
 def is_mine(row: InboxRow) -> bool:
     """Whether who looks may decide it."""
-    return not (row["is_own"] or row["has_agreed"])
+    return not (row.is_own or row.has_agreed)
 
 
 class Inbox:
@@ -45,7 +43,7 @@ class Inbox:
     def __init__(self, *, deciding: Callable[[], Collection[UUID]] = frozenset) -> None:
         """`deciding`: which ones were decided here and are not sent yet."""
         self._deciding = deciding
-        self.window: Window[InboxRow, None] = Window(key=lambda row: row["id"])
+        self.window: Window[InboxRow, None] = Window(key=lambda row: row.id)
         self.tab = Tab.MINE
         self.marked: set[UUID] = set()
         self.is_asking = False
@@ -71,7 +69,7 @@ class Inbox:
     def focused(self) -> UUID | None:
         """The request under the cursor."""
         row = self.window.current
-        return None if row is None else row["id"]
+        return None if row is None else row.id
 
     def row(self, approval_id: UUID) -> InboxRow | None:
         """Return what is known of a request."""
@@ -82,7 +80,7 @@ class Inbox:
         """Requests that are shown whatever becomes of them: to be looked at again by id."""
         if self.tab is Tab.DECIDED:
             return ()
-        shown = [row["id"] for row in self.window.rows] if self.is_frozen else [self.focused]
+        shown = [row.id for row in self.window.rows] if self.is_frozen else [self.focused]
         return [each for each in (*shown, self._sought) if each is not None]
 
     @property
@@ -103,7 +101,7 @@ class Inbox:
 
     def take(self, rows: Iterable[InboxRow]) -> bool:
         """Take what a look found; return whether that is news."""
-        found = {row["id"]: row for row in rows}
+        found = {row.id: row for row in rows}
         is_news = found != self._found or not self.is_read
         self._found = found
         self.is_read = True
@@ -125,7 +123,7 @@ class Inbox:
         return is_vain
 
     def _find(self) -> None:
-        ids = [row["id"] for row in self.window.rows]
+        ids = [row.id for row in self.window.rows]
         if self._sought in ids:
             self.window.move_to(ids.index(self._sought))
             self._sought = None
@@ -136,14 +134,14 @@ class Inbox:
             self._put(list(self._found.values()))
             return
         wanted = [row for row in self._waiting() if self.tab is Tab.ALL or is_mine(row)]
-        shown = {row["id"] for row in self.window.rows}
+        shown = {row.id for row in self.window.rows}
         if self.is_frozen:
-            self.new_count = sum(row["id"] not in shown for row in wanted)
-            self._put([self._found.get(row["id"], row) for row in self.window.rows])
+            self.new_count = sum(row.id not in shown for row in wanted)
+            self._put([self._found.get(row.id, row) for row in self.window.rows])
             return
         self.new_count = 0
         focused, at = self.focused, self.window.cursor
-        if focused in self._found and all(row["id"] != focused for row in wanted):
+        if focused in self._found and all(row.id != focused for row in wanted):
             wanted.insert(min(at or 0, len(wanted)), self._found[focused])
         self._put(wanted)
 
@@ -155,7 +153,7 @@ class Inbox:
             return
         for index in (*range(at + 1, len(rows)), *range(at)):
             row = rows[index]
-            if row["id"] not in approval_ids and self._is_next(row, now):
+            if row.id not in approval_ids and self._is_next(row, now):
                 self.window.move_to(index)
                 return
 
@@ -167,10 +165,10 @@ class Inbox:
                 return
 
     def _is_next(self, row: InboxRow, now: datetime) -> bool:
-        return row["id"] not in self._deciding() and is_open(row, now) and is_mine(row)
+        return row.id not in self._deciding() and is_open(row, now) and is_mine(row)
 
     def _waiting(self) -> list[InboxRow]:
-        rows = (row for row in self._found.values() if row["status"] == ApprovalStatus.PENDING)
+        rows = (row for row in self._found.values() if row.status == ApprovalStatus.PENDING)
         return sorted(rows, key=_urgency)
 
     def _put(self, rows: list[InboxRow]) -> None:
@@ -184,4 +182,4 @@ class Inbox:
 
 
 def _urgency(row: InboxRow) -> tuple[int, datetime, UUID]:
-    return -Risk(row["risk"]).rank, row["expires_at"], row["id"]
+    return -row.risk.rank, row.expires_at, row.id

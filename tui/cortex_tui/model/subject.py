@@ -1,11 +1,11 @@
 """What is decided on: one request, or several of one shape, as it was shown."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.approval import Approval, ApprovalHead
 from cortex.domain.argument_diff import ArgumentChange
 from cortex.view.approval_facts import Facts, facts_of
 
@@ -14,14 +14,14 @@ from cortex.view.approval_facts import Facts, facts_of
 class Subject:
     """Requests in full; of a batch all of one shape."""
 
-    approvals: Sequence[Mapping[str, Any]]
+    approvals: Sequence[Approval]
     facts: Facts
     """Of the first one."""
 
     @property
     def ids(self) -> tuple[UUID, ...]:
         """In their order."""
-        return tuple(each["id"] for each in self.approvals)
+        return tuple(each.id for each in self.approvals)
 
     @property
     def version(self) -> tuple[object, ...]:
@@ -31,7 +31,7 @@ class Subject:
     @property
     def digests(self) -> tuple[bytes, ...]:
         """Of the arguments."""
-        return tuple(each["digest"] for each in self.approvals)
+        return tuple(each.digest for each in self.approvals)
 
 
 @attrs.frozen(kw_only=True)
@@ -43,11 +43,11 @@ class Edit:
     changes: Sequence[ArgumentChange]
 
 
-def version_of(row: Mapping[str, Any]) -> tuple[object, ...]:
+def version_of(row: ApprovalHead) -> tuple[object, ...]:
     """Return what differs when a request was changed or decided; of a row or of all of it."""
-    return row["id"], row["status"], row["digest"], row["agreed"] if row["people"] > 1 else 0
+    return row.id, row.status, row.digest, row.agreed if row.people > 1 else 0
 
 
-def subject_of(approvals: Sequence[Mapping[str, Any]]) -> Subject:
+def subject_of(approvals: Sequence[Approval]) -> Subject:
     """Return requests as what is decided on."""
     return Subject(approvals=approvals, facts=facts_of(approvals[0]))

@@ -38,7 +38,7 @@ def one(inbox: Inbox, briefs: Briefs, now: datetime, palette: Palette, width: in
     if row is None or at is None:
         return Strip([Segment(f" {nothing(inbox)}", palette["dim"])])
     risk, what, when = approval_rows.one_line(row, briefs, now)
-    mark = "*" if row["id"] in inbox.marked else " "
+    mark = "*" if row.id in inbox.marked else " "
     place = f"▌{mark}{at + 1}/{len(window.rows)}  "
     room = max(0, width - cell_len(f"{place}{risk.text}{when.text}") - 4)
     parts = [

@@ -3,14 +3,13 @@
 Of the arguments nothing is left out: they are broken into lines, never cut.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from cortex.domain.approval import ApprovalStatus, ended
-from cortex.domain.approval_batch import varying
+from cortex.domain.approval import Approval, ApprovalStatus, ended, varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id
@@ -46,7 +45,7 @@ def head(facts: Facts, now: datetime, *, is_own: bool = False) -> tuple[str, Cel
 
 def page(
     facts: Facts,
-    approval: Mapping[str, Any],
+    approval: Approval,
     width: int,
     *,
     edit: Sequence[ArgumentChange] = (),
@@ -109,10 +108,10 @@ def diff(changes: Iterable[ArgumentChange], width: int) -> Iterator[Line]:
                 yield indent, Cell(f"{sign if index == 0 else ' '} {piece}", style)
 
 
-def batch_page(approvals: Sequence[Mapping[str, Any]], facts: Facts, width: int) -> list[Line]:
+def batch_page(approvals: Sequence[Approval], facts: Facts, width: int) -> list[Line]:
     """Return what several requests have in common, then what they differ in, each of them."""
     names = varying(approvals)
-    given = approvals[0]["arguments"].items()
+    given = approvals[0].arguments.items()
     same = argument_rows({name: value for name, value in given if name not in names})
     lines = [*_about(facts, approvals[0], width, is_one=False), ()]
     lines += arguments(same, width, is_call=facts.is_call) if same else []
@@ -121,9 +120,9 @@ def batch_page(approvals: Sequence[Mapping[str, Any]], facts: Facts, width: int)
     lines += [(), *_titled(safe(title), width)]
     for each in approvals:
         told = "  ".join(
-            f"{argument_name(name)}={marked_json(each['arguments'][name])}" for name in names
+            f"{argument_name(name)}={marked_json(each.arguments[name])}" for name in names
         )
-        first = Cell(f"{short_id(each['id'])}  ".ljust(LABEL_CELLS), "bold")
+        first = Cell(f"{short_id(each.id)}  ".ljust(LABEL_CELLS), "bold")
         for index, piece in enumerate(chopped(told, width - LABEL_CELLS) or [""]):
             yield_first = first if index == 0 else Cell(" " * LABEL_CELLS)
             lines.append((yield_first, Cell(piece)))
@@ -157,9 +156,7 @@ def chopped(text: str, width: int) -> list[str]:
 # ---
 
 
-def _about(
-    facts: Facts, approval: Mapping[str, Any], width: int, *, is_one: bool = True
-) -> Iterator[Line]:
+def _about(facts: Facts, approval: Approval, width: int, *, is_one: bool = True) -> Iterator[Line]:
     risk = "alarm" if facts.needs_last_digits else ""
     told = f"{RISK_WORDS[facts.risk].upper() if risk else RISK_WORDS[facts.risk]} · "
     told += " · ".join(filter(None, (facts.effect, facts.undo)))
@@ -174,10 +171,10 @@ def _about(
     yield from _labelled("ran as", _ran(approval), width)
 
 
-def _ran(approval: Mapping[str, Any]) -> str:
-    if not approval["effect_id"]:
+def _ran(approval: Approval) -> str:
+    if not approval.effect_id:
         return ""
-    return f"effect {short_id(approval['effect_id'])}, {approval['effect_status']}"
+    return f"effect {short_id(approval.effect_id)}, {approval.effect_status}"
 
 
 def _asker(facts: Facts) -> str:

@@ -9,9 +9,9 @@ from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import age
 from cortex.domain.safe import safe
+from cortex.store.approvals import InboxRow
 from cortex.view.approvals import SOON_SHARE, STATES, what
 from cortex.view.cells import Cell, width_of
-from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown
 
@@ -30,8 +30,8 @@ Briefs = Mapping[Any, Cell]
 
 def status_of(row: InboxRow, now: datetime) -> ApprovalStatus:
     """Return where it stands; one whose time is over is expired, and never denied."""
-    status = ApprovalStatus(row["status"])
-    is_over = status is ApprovalStatus.PENDING and row["expires_at"] <= now
+    status = row.status
+    is_over = status is ApprovalStatus.PENDING and row.expires_at <= now
     return ApprovalStatus.EXPIRED if is_over else status
 
 
@@ -40,19 +40,19 @@ def expires(row: InboxRow, now: datetime) -> Cell:
     status = status_of(row, now)
     if status is not ApprovalStatus.PENDING:
         return STATES[status]
-    left = (row["expires_at"] - now).total_seconds()
-    allowed = (row["expires_at"] - row["created_at"]).total_seconds()
+    left = (row.expires_at - now).total_seconds()
+    allowed = (row.expires_at - row.created_at).total_seconds()
     return Cell(countdown(left), "alarm" if left < SOON_SHARE * allowed else "")
 
 
 def who_may(row: InboxRow) -> Cell:
     """Return who may still decide."""
-    if row["is_own"]:
+    if row.is_own:
         return Cell("not you", "dim")
-    if row["people"] == 1:
+    if row.people == 1:
         return Cell("any", "dim")
-    told = f"{row['agreed']}/{row['people']}"
-    return Cell(f"{told} you" if row["has_agreed"] else told, "warn")
+    told = f"{row.agreed}/{row.people}"
+    return Cell(f"{told} you" if row.has_agreed else told, "warn")
 
 
 def brief(arguments: str) -> Cell:
@@ -63,13 +63,13 @@ def brief(arguments: str) -> Cell:
 
 def one_line(row: InboxRow, briefs: Briefs, now: datetime) -> list[Cell]:
     """Return a request where there is room for one line only: its end, when, comes last."""
-    given = briefs.get(row["digest"], _UNREAD)
+    given = briefs.get(row.digest, _UNREAD)
     text = f"{what(row)}  {given.text}".rstrip()
 
     def shrink(cells: int) -> str:
         return f"{what(row)}  {given.fitted(cells - width_of(what(row)) - 2)}"
 
-    return [RISKS[Risk(row["risk"])], Cell(text, shrink=shrink), expires(row, now)]
+    return [RISKS[row.risk], Cell(text, shrink=shrink), expires(row, now)]
 
 
 def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
@@ -89,13 +89,13 @@ def decided_columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
         Column(title="state", width=10, cell=lambda row, now: STATES[status_of(row, now)]),
         _tool(),
         Column(title="what", width=8, cell=_arguments(briefs), grows=True),
-        Column(title="by", width=10, cell=lambda row, _: Cell(safe(row["decided_by"] or ""))),
+        Column(title="by", width=10, cell=lambda row, _: Cell(safe(row.decided_by or ""))),
         Column(title="ago", width=4, cell=_ago, is_right=True),
     )
 
 
 def _risk() -> Column[InboxRow]:
-    return Column(title="  risk", width=7, cell=lambda row, _: RISKS[Risk(row["risk"])])
+    return Column(title="  risk", width=7, cell=lambda row, _: RISKS[row.risk])
 
 
 def _tool() -> Column[InboxRow]:
@@ -105,8 +105,10 @@ def _tool() -> Column[InboxRow]:
 
 
 def _arguments(briefs: Briefs) -> Callable[[InboxRow, datetime], Cell]:
-    return lambda row, _: briefs.get(row["digest"], _UNREAD)
+    return lambda row, _: briefs.get(row.digest, _UNREAD)
 
 
 def _ago(row: InboxRow, now: datetime) -> Cell:
-    return Cell(age((now - row["decided_at"]).total_seconds()), "dim")
+    if row.decided_at is None:
+        return Cell("")
+    return Cell(age((now - row.decided_at).total_seconds()), "dim")

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.breaker import POLICIES, BreakerState
-from cortex.domain.breaker_past import BARS, is_calm, openings, strip
+from cortex.domain.breaker import BARS, POLICIES, BreakerState, Past, is_calm, openings, strip
 from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.domain.safe import safe
+from cortex.store.breakers import BreakerRow
 from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
 from cortex.view.effects import held_told, is_held
-from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column, fit
 from cortex_tui.render.words import countdown, short
@@ -27,38 +26,41 @@ _HELD: Final = Cell("◆ held open", "warn")
 
 def order_of(row: BreakerRow) -> tuple[object, ...]:
     """Sort by what is wrong, then by name: so that a failure that is counted moves no row."""
-    return row["state"] == BreakerState.CLOSED, row["failures"] == 0, row["name"]
+    return row.state == BreakerState.CLOSED, row.failures == 0, row.name
 
 
 def is_closed(row: BreakerRow) -> bool:
     """Calls pass."""
-    return bool(row["state"] == BreakerState.CLOSED)
+    return bool(row.state == BreakerState.CLOSED)
 
 
 def remark(row: BreakerRow, now: datetime) -> str:
     """Say what a person must know first; "": there is nothing to say. Not safe yet."""
-    if row["forced_by"] is not None:
+    if row.forced_by is not None:
         return held_told(row, now)
-    error = str(row["last_error"] or "")
-    return f"! look after it: {error}" if row["escalated_at"] is not None else error
+    error = str(row.last_error or "")
+    return f"! look after it: {error}" if row.escalated_at is not None else error
 
 
 def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ...]]:
     """Return all that is known of a breaker, in lines of `room` cells."""
     told: list[tuple[str, str]] = []
-    if row["opened_at"] is not None:
-        waits = "1 job waits" if row["waiting"] == 1 else f"{_waiting(row)} jobs wait"
-        told.append((f"open since {day_time(row['opened_at'])} · {waits} for it", ""))
-    if row["forced_by"] is not None:
-        is_over = row["open_until"] is not None and row["open_until"] <= now
-        began = "" if is_over else f", begun {_ago(row['forced_at'], now)}"
+    if row.opened_at is not None:
+        waits = "1 job waits" if row.waiting == 1 else f"{_waiting(row)} jobs wait"
+        told.append((f"open since {day_time(row.opened_at)} · {waits} for it", ""))
+    if row.forced_by is not None:
+        is_over = row.open_until is not None and row.open_until <= now
+        began = ""
+        if row.forced_at is not None and not is_over:
+            began = f", begun {_ago(row.forced_at, now)}"
         told.append((f"{held_told(row, now)}{began}", "warn"))
-    if row["escalated_at"] is not None:
-        told.append((f"a person was asked {_ago(row['escalated_at'], now)}", "warn"))
-    if "turns" in row:
-        told.append((_last_hour_told(row, now), "dim" if is_calm(row) else ""))
+    if row.escalated_at is not None:
+        told.append((f"a person was asked {_ago(row.escalated_at, now)}", "warn"))
+    if row.past is not None:
+        calm = is_calm(row.state, row.past)
+        told.append((_last_hour_told(row, row.past, now), "dim" if calm else ""))
     first, *others = _errors(row, now)
-    told += [(first, "" if row["opened_at"] else "dim")] if first else []
+    told += [(first, "" if row.opened_at else "dim")] if first else []
     lines = [(line, style) for text, style in told for line in wrapped(safe(text), room)]
     lines += [(fit(safe(text), room).rstrip(), "dim") for text in others]
     return [(Cell(line, style),) for line, style in lines]
@@ -66,23 +68,23 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
 
 def page_head(row: BreakerRow) -> Cell:
     """Return the name, whole."""
-    return Cell(safe(row["name"]), "bold")
+    return Cell(safe(row.name), "bold")
 
 
-def _last_hour_told(row: BreakerRow, now: datetime) -> str:
-    opened = openings(row)
+def _last_hour_told(row: BreakerRow, past: Past, now: datetime) -> str:
+    opened = openings(past)
     times = "once" if opened == 1 else f"{opened} times"
-    return f"last hour  {strip(row, now)}" + (f"  opened {times}" if opened else "")
+    return f"last hour  {strip(row.state, past, now)}" + (f"  opened {times}" if opened else "")
 
 
 def _errors(row: BreakerRow, now: datetime) -> list[str]:
     """Tell the last errors, the newest first: always one, "" if there was none. Not safe yet."""
     told = [
-        f"{_when(error['at'], now)}: {error['code']}: {error['message']}"
-        for error in row.get("errors", ())
+        f"{_when(error.at, now)}: {error.code}: {error.message}"
+        for error in (() if row.past is None else row.past.errors)
     ]
     if not told:
-        return [f"last error: {row['last_error']}" if row["last_error"] else ""]
+        return [f"last error: {row.last_error}" if row.last_error else ""]
     return [f"last error {told[0]}", *(f"before that {each}" for each in told[1:])]
 
 
@@ -96,52 +98,52 @@ def _ago(instant: datetime, now: datetime) -> str:
 
 
 def _waiting(row: BreakerRow) -> str:
-    number: int = row["waiting"]
+    number: int = row.waiting
     return f"{number:,}" if number < COUNT_MAX else f"{COUNT_MAX:,}+"
 
 
 def _name(row: BreakerRow, _: datetime) -> Cell:
-    return Cell(safe(row["name"]), "bold")
+    return Cell(safe(row.name), "bold")
 
 
 def _state(row: BreakerRow, now: datetime) -> Cell:
-    return _HELD if is_held(row, now) else _MARKS[BreakerState(row["state"])]
+    return _HELD if is_held(row, now) else _MARKS[row.state]
 
 
 def _failures(row: BreakerRow, _: datetime) -> Cell:
-    policy = POLICIES.get(row["name"].partition(":")[0])  # newer pods may know more kinds
+    policy = POLICIES.get(row.name.partition(":")[0])  # newer pods may know more kinds
     limit = f"/{policy.opens_after}" if policy else ""
-    return Cell(f"{short(row['failures'])}{limit}", "" if row["failures"] else "dim")
+    return Cell(f"{short(row.failures)}{limit}", "" if row.failures else "dim")
 
 
 def _open_for(row: BreakerRow, now: datetime) -> Cell:
-    opened_at = row["opened_at"]
+    opened_at = row.opened_at
     return NONE if opened_at is None else Cell(age((now - opened_at).total_seconds()))
 
 
 def _probe(row: BreakerRow, now: datetime) -> Cell:
-    if row["probe_by"] is not None:
-        return Cell(safe(f"by {row['probe_pod'] or 'a pod'}"), "warn")
-    until = row["open_until"]
-    if row["state"] == BreakerState.CLOSED or (row["forced_by"] is not None and until is None):
+    if row.probe_by is not None:
+        return Cell(safe(f"by {row.probe_pod or 'a pod'}"), "warn")
+    until = row.open_until
+    if row.state == BreakerState.CLOSED or (row.forced_by is not None and until is None):
         return NONE
-    if row["state"] == BreakerState.HALF_OPEN or until is None or until <= now:
+    if row.state == BreakerState.HALF_OPEN or until is None or until <= now:
         return Cell("next job", "warn")
     return Cell(countdown((until - now).total_seconds()))
 
 
 def _jobs(row: BreakerRow, _: datetime) -> Cell:
-    return Cell(_waiting(row), "" if row["waiting"] else "dim")
+    return Cell(_waiting(row), "" if row.waiting else "dim")
 
 
 def _last_hour(row: BreakerRow, now: datetime) -> Cell:
-    if "turns" not in row:
+    if row.past is None:
         return Cell("")
-    return Cell(strip(row, now), "dim" if is_calm(row) else "")
+    return Cell(strip(row.state, row.past, now), "dim" if is_calm(row.state, row.past) else "")
 
 
 def _why(row: BreakerRow, now: datetime) -> Cell:
-    is_urgent = row["forced_by"] is not None or row["escalated_at"] is not None
+    is_urgent = row.forced_by is not None or row.escalated_at is not None
     return Cell(safe(remark(row, now)), "warn" if is_urgent else "dim")
 
 

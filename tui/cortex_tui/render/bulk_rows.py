@@ -10,7 +10,7 @@ from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, bar
 from cortex.view.dead_letters import failed_cell, why_cell
-from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.backend.protocol import ActRow
 from cortex_tui.render.dead_letter_rows import state_cell
 from cortex_tui.render.table import Column
 
@@ -100,16 +100,16 @@ ACT_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     ),
 )
 
-FAILURE_COLUMNS: Final[Sequence[Column[LetterRow]]] = (
+FAILURE_COLUMNS: Final[Sequence[Column[ActRow]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["job_id"]), "bold")),
-    Column(title="now", width=11, cell=lambda row, _: state_cell(row)),
+    Column(title="now", width=11, cell=lambda row, _: state_cell(row["state"])),
     Column(title="agent", width=14, cell=lambda row, _: _what(row), spare=1),
     Column(title="code", width=14, cell=lambda row, _: Cell(safe(row["error_code"]), "fail")),
     Column(title="why not", width=24, cell=lambda row, _: Cell(safe(row["error"])), grows=True),
 )
 
 
-def _what(row: LetterRow) -> Cell:
+def _what(row: ActRow) -> Cell:
     if row["agent"]:
         return Cell(safe(row["agent"]))
     return Cell(safe(row["type"] or NOTHING), "dim")

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.bulk_operation import progress
+from cortex.domain.dead_letter import Letter, LetterGroup
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import why_cell
-from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.backend.protocol import ActRow
 from cortex_tui.render.bulk_rows import is_over, mark_of
 from cortex_tui.render.dead_letter_rows import on_retry
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued
@@ -22,55 +23,55 @@ STEP_AT: Final = 15
 FINGERPRINT: Final = "--fingerprint"
 
 
-def side_head(row: LetterRow) -> Cell:
+def side_head(row: LetterGroup) -> Cell:
     """Name the error."""
-    count = f"{row['count']:,}{'' if row['is_all'] else '+'}"
-    code = row["error_code"] or row["error_class"] or "error"
-    return Cell(safe(f"{count} {'letter' if row['count'] == 1 else 'letters'}  {code}"), "bold")
+    count = f"{row.count:,}{'' if row.is_all else '+'}"
+    code = row.error_code or row.error_class or "error"
+    return Cell(safe(f"{count} {'letter' if row.count == 1 else 'letters'}  {code}"), "bold")
 
 
 def side_lines(
-    row: LetterRow,
+    row: LetterGroup,
     acts: Sequence[ActRow],
-    letters: Sequence[LetterRow],
+    letters: Sequence[Letter],
     now: datetime,
     width: int,
 ) -> Iterator[Line]:
     """Yield the same labels for each error; below them what grows. `letters`: its newest ones."""
-    escalated = row["escalated_count"]
+    escalated = row.escalated_count
     for label, text in (
-        ("error", " · ".join(filter(None, (row["error_class"], row["error_code"])))),
-        ("breaker", (row["breaker"] or "").lower().replace("_", " ")),
-        ("first", age((now - row["first_at"]).total_seconds())),
-        ("last", age((now - row["last_at"]).total_seconds())),
+        ("error", " · ".join(filter(None, (row.error_class, row.error_code)))),
+        ("breaker", (row.breaker or "").lower().replace("_", " ")),
+        ("first", age((now - row.first_at).total_seconds())),
+        ("last", age((now - row.last_at).total_seconds())),
         ("escalated", f"{escalated:,}" if escalated else ""),
     ):
         yield from valued(label, text, width)
     yield from titled("newest letter")
     for label, text in (
-        ("job", short_id(row["job_id"])),
-        ("agent", row["agent"] or row["type"]),
-        ("last step", row["step"] or ""),
+        ("job", short_id(row.job_id)),
+        ("agent", row.agent or row.type),
+        ("last step", row.step or ""),
     ):
         yield from valued(label, text, width)
     yield from labelled("on retry", on_retry(row), width)
     yield from titled("it says")
-    yield from said(row["error_message"] or "", width, style="fail")
+    yield from said(row.error_message or "", width, style="fail")
     yield from titled("fingerprint")
-    yield from said(row["fingerprint"], width, style="")
+    yield from said(row.fingerprint, width, style="")
     yield from titled("acts on these letters")
-    yield from _acts(acts_on(row["fingerprint"], acts), now, width)
+    yield from _acts(acts_on(row.fingerprint, acts), now, width)
     yield from titled("newest jobs")
     for letter in letters:
-        waits = age((now - letter["created_at"]).total_seconds())
-        yield Cell(f"{short_id(letter['job_id'])}{waits:>6}  ", "dim"), *_step_of(letter, width)
+        waits = age((now - letter.created_at).total_seconds())
+        yield Cell(f"{short_id(letter.job_id)}{waits:>6}  ", "dim"), *_step_of(letter, width)
     if not letters:
         yield (Cell(NOTHING, "dim"),)
 
 
-def _step_of(letter: LetterRow, width: int) -> Line:
-    step = fit(safe(letter["step"] or NOTHING), max(0, width - STEP_AT))
-    return (Cell(step, "" if letter["step"] else "dim"),)
+def _step_of(letter: Letter, width: int) -> Line:
+    step = fit(safe(letter.step or NOTHING), max(0, width - STEP_AT))
+    return (Cell(step, "" if letter.step else "dim"),)
 
 
 def acts_on(fingerprint: str, acts: Sequence[ActRow]) -> Sequence[ActRow]:

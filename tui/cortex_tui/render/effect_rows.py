@@ -1,20 +1,20 @@
 """Effects and quotas on one line each, what is known of one effect, and the freeze."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from cortex.domain.effect import EffectStatus
-from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, date_time, exact, short_id
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
+from cortex.store.breakers import FreezeState
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES, prospects
 from cortex.view.jobs import state_shown
-from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.render.job_rows import NONE
 from cortex_tui.render.labelled import Line, labelled
 from cortex_tui.render.table import Column
@@ -27,76 +27,74 @@ ARGUMENT_CHARS_MAX: Final = 8_000
 
 def is_unknown(row: EffectRow) -> bool:
     """Return whether a person has to say what became of it."""
-    return EffectStatus(row["status"]) is EffectStatus.UNKNOWN
+    return row.status is EffectStatus.UNKNOWN
 
 
 def effect_words(row: EffectRow) -> str:
     """Name an effect in a question; not safe yet."""
-    return f"{row['tool']} {short_id(row['id'])}"
+    return f"{row.tool} {short_id(row.id)}"
 
 
 def why(row: EffectRow) -> str:
     """Say why it stands so, or who has said it; not safe yet."""
-    if row["resolution"] and not is_unknown(row):  # it may be so again, after another call
-        return f"{row['resolution']}, said {row['resolved_by']}"
-    return str(row["why"] or "")
+    if row.resolution and not is_unknown(row):  # it may be so again, after another call
+        return f"{row.resolution}, said {row.resolved_by}"
+    return str(row.why or "")
 
 
-def freeze_line(seen: Mapping[str, Any] | None, now: datetime) -> Cell:
+def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
     """Say whether effects may begin, and how many jobs wait for that."""
     if seen is None:
         return Cell("")
-    count = seen["waiting_jobs"]
+    count = seen.waiting_jobs
     jobs = "1 job waits" if count == 1 else f"{count:,} jobs wait"
-    if not seen["is_frozen"]:
+    if not seen.is_frozen:
         return Cell("● effects may begin", "done")
-    since = age((now - seen["frozen_at"]).total_seconds())
-    told = f"✗ effects are frozen {since} · {jobs} · by {seen['by']}: {seen['reason']}"
+    since = "" if seen.frozen_at is None else f" {age((now - seen.frozen_at).total_seconds())}"
+    told = f"✗ effects are frozen{since} · {jobs} · by {seen.by}: {seen.reason}"
     return Cell(safe(told), "fail")
 
 
-def effect_lines(row: EffectRow, width: int, now: datetime) -> Iterator[Line]:
+def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]:
     """Yield what is known of one effect, as `effects.show` gives it."""
 
-    def at(name: str) -> str:
-        moment = row[name]
+    def at(moment: datetime | None) -> str:
         if moment is None:
             return ""
         return f"{age((now - moment).total_seconds())} ago ({date_time(moment)})"
 
-    agent = f" of {row['agent']} v{row['agent_version']}" if row["agent"] else ""
-    job = state_shown(JobStatus(row["job_status"]), f"effect:{row['id']}")
-    times = "once" if row["calls_count"] == 1 else f"{row['calls_count']} times, last"
-    asked = "can be asked" if row["can_reconcile"] else "cannot be asked"
+    agent = f" of {row.agent} v{row.agent_version}" if row.agent else ""
+    job = state_shown(row.job_status, f"effect:{row.id}")
+    times = "once" if row.calls_count == 1 else f"{row.calls_count} times, last"
+    asked = "can be asked" if row.can_reconcile else "cannot be asked"
     for label, text in (
-        ("why", row["why"] or ""),
-        ("job", f"{short_id(row['job_id'])} {row['job_type']}{agent}, {job}"),
-        ("step", f"{row['step']} {row['key']}" if row["step"] else row["key"]),
-        ("call", str(row["id"])),
-        ("intended", at("created_at")),
-        ("called", f"{times} {at('called_at')}; attempt {row['attempt']} has it"),
-        ("ended", at("finished_at")),
+        ("why", row.why or ""),
+        ("job", f"{short_id(row.job_id)} {row.job_type}{agent}, {job}"),
+        ("step", f"{row.step} {row.key}" if row.step else row.key),
+        ("call", str(row.id)),
+        ("intended", at(row.created_at)),
+        ("called", f"{times} {at(row.called_at)}; attempt {row.attempt} has it"),
+        ("ended", at(row.finished_at)),
         ("other end", f"{asked} what became of the call"),
         ("said", _said(row)),
     ):
         yield from labelled(label, text, width)
-    yield from labelled("arguments", exact(row["arguments"])[:ARGUMENT_CHARS_MAX], width)
-    result = row["output"] if row["result"] is None else row["result"]
-    if result is not None:
-        yield from labelled("result", exact(result)[:ARGUMENT_CHARS_MAX], width)
+    yield from labelled("arguments", exact(row.arguments)[:ARGUMENT_CHARS_MAX], width)
+    if row.returned is not None:
+        yield from labelled("result", exact(row.returned)[:ARGUMENT_CHARS_MAX], width)
     if is_unknown(row):
-        for resolution, told in prospects(dict(row)).items():
+        for resolution, told in prospects(row).items():
             yield from labelled(resolution, told, width, "dim")
 
 
-def _said(row: EffectRow) -> str:
-    if not row["resolution"]:
+def _said(row: EffectDetail) -> str:
+    if not row.resolution:
         return ""
-    return f"{row['resolution']} by {row['resolved_by']}: {row['resolved_reason']}"
+    return f"{row.resolution} by {row.resolved_by}: {row.resolved_reason}"
 
 
 def _state(row: EffectRow, _: datetime) -> Cell:
-    return STATES[EffectStatus(row["status"])]
+    return STATES[row.status]
 
 
 def _limit(row: QuotaRow, _: datetime) -> Cell:
@@ -124,20 +122,20 @@ def _set(row: QuotaRow, now: datetime) -> Cell:
 
 
 EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
-    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row["id"]), "bold")),
-    Column(title="tool", width=16, cell=lambda row, _: Cell(safe(row["tool"]))),
+    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
+    Column(title="tool", width=16, cell=lambda row, _: Cell(safe(row.tool))),
     Column(title="state", width=13, cell=_state),
-    Column(title="job", width=7, cell=lambda row, _: Cell(short_id(row["job_id"]))),
+    Column(title="job", width=7, cell=lambda row, _: Cell(short_id(row.job_id))),
     Column(
         title="age",
         width=4,
-        cell=lambda row, now: Cell(age((now - row["created_at"]).total_seconds()), "dim"),
+        cell=lambda row, now: Cell(age((now - row.created_at).total_seconds()), "dim"),
         is_right=True,
     ),
     Column(
         title="arguments",
         width=24,
-        cell=lambda row, _: Cell(safe(exact(row["arguments"])[:ARGUMENT_CHARS_MAX])),
+        cell=lambda row, _: Cell(safe(exact(row.arguments)[:ARGUMENT_CHARS_MAX])),
         spare=2,
     ),
     Column(title="why", width=16, cell=lambda row, _: Cell(safe(why(row)), "dim"), grows=True),

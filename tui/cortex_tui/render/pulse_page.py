@@ -263,13 +263,8 @@ def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
 
 
 def _breaker(trouble: Trouble, now: datetime) -> Cell:
-    if trouble.held_by is not None:
-        row = {
-            "forced_by": trouble.held_by,
-            "forced_reason": trouble.held_for,
-            "open_until": trouble.held_until,
-        }
-        return Cell(safe(f"breaker {trouble.name} {held_told(row, now)}"), "fail")
+    if trouble.forced_by is not None:
+        return Cell(safe(f"breaker {trouble.name} {held_told(trouble, now)}"), "fail")
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
     word = trouble.word.replace("_", " ").lower()
     return Cell(safe(f"breaker {trouble.name} is {word}{since}"), "fail")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from cortex.store.approvals import InboxRow
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
-from cortex_tui.model.inbox import InboxRow
 from cortex_tui.render import approval_rows
 
 CHARS: Final = 200_000
@@ -26,7 +26,7 @@ class ArgumentReader:
 
     def unread(self, rows: Sequence[InboxRow]) -> list[UUID]:
         """Return the ids of requests whose arguments are not known."""
-        return [row["id"] for row in rows if row["digest"] not in self.briefs]
+        return [row.id for row in rows if row.digest not in self.briefs]
 
     async def read(self, ids: Sequence[UUID]) -> None:
         """Read the arguments of these, or of the first ones."""

@@ -8,14 +8,14 @@ from cortex.domain.approval import Risk
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import InboxRow, Vote, VoteResult
 from cortex.view.approval_facts import DENY_REASONS
 from cortex.view.approvals import call_of
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.approvals import CHANNEL
 from cortex_tui.model.guard import Guard
-from cortex_tui.model.inbox import InboxRow, is_mine
+from cortex_tui.model.inbox import is_mine
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.subject import Edit, Subject
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
@@ -48,7 +48,7 @@ def why_not_mine(row: InboxRow | None) -> str | None:
         return None
     return (
         "it is critical and was asked for by you: another person has to agree"
-        if row["is_own"]
+        if row.is_own
         else "you have agreed to it: another person has to, too"
     )
 
@@ -144,11 +144,11 @@ class Decider:
     ) -> Vote:
         approval = subject.approvals[at]
         return Vote(
-            approval_id=approval["id"],
+            approval_id=approval.id,
             is_approved=reason is None,
             by=self._desk.session.actor,
             credential=self._desk.session.credential,
-            seen=approval["digest"],
+            seen=approval.digest,
             reason=reason,
             channel=CHANNEL,
             edited=edit.text if edit else None,

@@ -51,13 +51,13 @@ class OwnActions:
 def news_of(subject: Subject) -> str:
     """Say what became of it elsewhere."""
     for each in subject.approvals:
-        match ApprovalStatus(each["status"]):
+        match ApprovalStatus(each.status):
             case ApprovalStatus.PENDING:
                 continue
             case ApprovalStatus.EXPIRED:
-                return approval_lines.expired(each["expires_at"])
+                return approval_lines.expired(each.expires_at)
             case ApprovalStatus.CANCELLED:
-                return safe(f"void: {each['reason']}")
+                return safe(f"void: {each.reason}")
             case _:
                 return safe(f"already {ended_briefly(each)}")
     return subject.facts.votes_words

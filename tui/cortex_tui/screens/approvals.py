@@ -15,8 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_batch import BATCH_MAX, check_batch
+from cortex.domain.approval import BATCH_MAX, ApprovalStatus, Risk, check_batch
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
@@ -97,7 +96,7 @@ class ApprovalsScreen(Frame):
             desk,
             self._inbox.window,
             approval_rows.columns(self._arguments.briefs),
-            key=lambda row: row["id"],
+            key=lambda row: row.id,
             empty=lambda: approval_lines.nothing(self._inbox),
         )
         self._table.marked = self._inbox.marked
@@ -162,7 +161,7 @@ class ApprovalsScreen(Frame):
 
     def thing(self) -> Resource | None:
         row = self._inbox.window.current
-        return None if row is None else approval_decisions.thing_of(self.desk, row["id"])
+        return None if row is None else approval_decisions.thing_of(self.desk, row.id)
 
     # --- looking
 
@@ -223,7 +222,7 @@ class ApprovalsScreen(Frame):
 
     async def _look_at_page(self) -> bool:
         asked = self._in_front
-        found = {each["id"]: each for each in await self.desk.backend.approvals.show(asked)}
+        found = {each.id: each for each in await self.desk.backend.approvals.show(asked)}
         approvals = [found[each] for each in asked if each in found]
         if asked != self._in_front or len(approvals) < len(asked):
             return asked != self._in_front
@@ -237,7 +236,7 @@ class ApprovalsScreen(Frame):
             self.strip.tell(f"✗ {safe(told)}", "fail")
             self._refocus()
             return True
-        is_long = sum(len(each["arguments_text"]) for each in approvals) > LONG_CHARS
+        is_long = sum(len(each.arguments_text) for each in approvals) > LONG_CHARS
         subject = (
             await asyncio.to_thread(subject_of, approvals) if is_long else subject_of(approvals)
         )
@@ -295,7 +294,7 @@ class ApprovalsScreen(Frame):
 
     def _is_over(self, subject: Subject) -> bool:
         now = self.desk.session.now
-        return any(each["expires_at"] <= now for each in subject.approvals)
+        return any(each.expires_at <= now for each in subject.approvals)
 
     def go_first(self) -> None:
         """Go to the most urgent one that this operator may decide."""
@@ -362,7 +361,7 @@ class ApprovalsScreen(Frame):
     def action_job(self) -> None:
         row = self._inbox.window.current
         if row is not None:
-            self.desk.open("job", row["job_id"])
+            self.desk.open("job", row.job_id)
 
     def action_mark(self) -> None:
         focused = self._inbox.focused
@@ -377,7 +376,7 @@ class ApprovalsScreen(Frame):
         if self._batch:
             self._batch = ()
         elif len(self._inbox.marked) in range(2, BATCH_MAX + 1):
-            order = (row["id"] for row in self._inbox.window.rows)
+            order = (row.id for row in self._inbox.window.rows)
             self._batch = tuple(each for each in order if each in self._inbox.marked)
         else:
             told = f"mark 2 to {BATCH_MAX} requests of one shape by space, then b"
@@ -437,7 +436,7 @@ class ApprovalsScreen(Frame):
                 told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
-            elif not all(each["status"] == ApprovalStatus.PENDING for each in subject.approvals):
+            elif not all(each.status == ApprovalStatus.PENDING for each in subject.approvals):
                 told = news_of(subject)
             elif self._is_over(subject):
                 told = approval_lines.expired(subject.facts.expires_at)
@@ -570,7 +569,7 @@ class ApprovalsScreen(Frame):
 
     def _steps_of(self) -> StepsOf | None:
         row = self._inbox.window.current
-        return None if row is None else (row["job_id"], (row["id"], row["version"], row["status"]))
+        return None if row is None else (row.job_id, (row.id, row.version, row.status))
 
     def _head(self) -> tuple[Cell, Cell]:
         subject = self._subject
@@ -579,7 +578,7 @@ class ApprovalsScreen(Frame):
         if len(subject.approvals) > 1:
             return Cell(name_of(subject), "bold"), Cell("BATCH", "bold")
         row = self._inbox.row(subject.facts.id)
-        is_own = row is not None and row["is_own"]
+        is_own = row is not None and row.is_own
         title, when = approval_page.head(subject.facts, self.desk.session.now, is_own=is_own)
         return Cell(title, "bold"), when
 

@@ -4,17 +4,19 @@ What happened to them in the last hour is a statement of its own: it takes turns
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+import attrs
 from textual import on
 from textual.widget import Widget
 
+from cortex.domain.breaker import Past
 from cortex.domain.safe import safe
+from cortex.store.breakers import BreakerRow
 from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
-from cortex_tui.backend.protocol import BreakerRow
 from cortex_tui.model.breaker_override import ForceQuestion, OverrideQuestion
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
@@ -45,15 +47,15 @@ class BreakersScreen(Frame):
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
-        self._window: Window[BreakerRow, None] = Window(key=lambda row: row["name"])
+        self._window: Window[BreakerRow, None] = Window(key=lambda row: row.name)
         self._table = VirtualTable(
-            desk, self._window, BREAKER_COLUMNS, key=lambda row: row["name"], empty=self._nothing
+            desk, self._window, BREAKER_COLUMNS, key=lambda row: row.name, empty=self._nothing
         )
         self._page = Page(desk, head=self._head)
         self._in_page = ""
         """Name of the one that the page is about."""
         self._is_read = False
-        self._past: Mapping[str, Mapping[str, Any]] = {}
+        self._past: Mapping[str, Past] = {}
         self._past_at = float("-inf")
         """When the past was looked at."""
         self._past_due = float("-inf")
@@ -72,7 +74,7 @@ class BreakersScreen(Frame):
         now, backend = self.desk.session.clock.now(), self.desk.backend.breakers
         if self._window.rows and now >= self._past_due:
             self._past_at, self._past_due = now, now + PAST_EVERY_S
-            self._past = await backend.past([row["name"] for row in self._window.rows])
+            self._past = await backend.past([row.name for row in self._window.rows])
             return self._window.refill([self._with_past(row) for row in self._window.rows])
         rows = sorted(await backend.page(), key=order_of)
         is_first, self._is_read = not self._is_read, True
@@ -84,7 +86,7 @@ class BreakersScreen(Frame):
         return is_changed or is_first
 
     def _with_past(self, row: BreakerRow) -> BreakerRow:
-        return {**row, **self._past.get(row["name"], {})}
+        return attrs.evolve(row, past=self._past.get(row.name))
 
     def thing(self) -> Resource | None:
         row = self._window.current
@@ -94,7 +96,7 @@ class BreakersScreen(Frame):
         async def document() -> object:
             return row
 
-        return Resource(id=row["name"], document=document)
+        return Resource(id=row.name, document=document)
 
     # --- keys
 
@@ -108,7 +110,7 @@ class BreakersScreen(Frame):
         if row is None:
             self.strip.tell(self._window.why_none("there is no breaker here"), "warn")
             return
-        name: str = row["name"]
+        name: str = row.name
         hold_text = safe(f"open {name}: jobs wait")
         if is_closed(row):
             held = OverrideQuestion(hold_text)
@@ -163,7 +165,7 @@ class BreakersScreen(Frame):
     @on(Page.Resized)
     def _tell(self) -> None:
         row = self._window.current
-        name = "" if row is None else row["name"]
+        name = "" if row is None else row.name
         now = self.desk.session.now
         lines = [] if row is None else page_lines(row, now, self._page.room)
         self._page.show(lines, is_other=name != self._in_page)

@@ -12,7 +12,7 @@ from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ACTS_MAX, FAILURES_MAX
-from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.backend.protocol import ActRow
 from cortex_tui.model.window import Window
 from cortex_tui.render.bulk_rows import ACT_COLUMNS, FAILURE_COLUMNS, act_words, is_over
 from cortex_tui.screens.frame import Frame
@@ -120,7 +120,7 @@ class BulkOperationScreen(Frame):
     def __init__(self, desk: AppContext, act: ActRow) -> None:
         self._act = act
         super().__init__(desk)
-        self._window: Window[LetterRow, None] = Window(key=lambda row: row["nth"])
+        self._window: Window[ActRow, None] = Window(key=lambda row: row["nth"])
         self._table = VirtualTable(
             desk, self._window, FAILURE_COLUMNS, key=lambda row: row["nth"], empty=self._nothing
         )

@@ -1,7 +1,7 @@
 """Dead letters by their error, and the letters of one error: to retry or to give up."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from rich.segment import Segment
@@ -11,11 +11,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.dead_letter import Letter, LetterGroup, LetterHead
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
-from cortex_tui.backend.protocol import ActRow, LetterRow
+from cortex_tui.backend.protocol import ActRow
 from cortex_tui.model import steady
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
@@ -29,6 +30,8 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
+Row = TypeVar("Row", bound=LetterHead)
+
 LOOK_EVERY_S: Final = 2.0
 """A look reads some thousand entries of an index."""
 
@@ -40,15 +43,15 @@ REST_S: Final = 0.3
 """So long the cursor stands still before they are read: who moves on wants others."""
 
 
-class _DeadLetters(Frame):
+class _DeadLetters(Frame, Generic[Row]):
     """A list that is read whole; new rows are counted until they are asked for."""
 
     KEY: str
-    COLUMNS: Sequence[Column[LetterRow]]
+    COLUMNS: Sequence[Column[Row]]
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
-        self._window: Window[LetterRow, None] = Window(key=self._key)
+        self._window: Window[Row, None] = Window(key=self._key)
         self._is_read = False
         self._is_fresh = False
         """All that is new shall be shown."""
@@ -58,8 +61,8 @@ class _DeadLetters(Frame):
             desk, self._window, self.COLUMNS, key=self._key, empty=self._nothing
         )
 
-    def _key(self, row: LetterRow) -> str | UUID:
-        found: str | UUID = row[self.KEY]
+    def _key(self, row: Row) -> str | UUID:
+        found: str | UUID = getattr(row, self.KEY)
         return found
 
     def body(self) -> Iterable[Widget]:
@@ -76,11 +79,11 @@ class _DeadLetters(Frame):
             Cell(f"▲ {self._new_count} new   . shows ", "accent") if self._new_count else Cell("")
         )
 
-    async def rows(self) -> Sequence[LetterRow]:
+    async def rows(self) -> Sequence[Row]:
         """Read the list."""
         raise NotImplementedError
 
-    def cut(self, rows: Sequence[LetterRow]) -> str:
+    def cut(self, rows: Sequence[Row]) -> str:
         """Say where the letters are that were not looked at; "": there are none."""
         raise NotImplementedError
 
@@ -126,7 +129,7 @@ class _DeadLetters(Frame):
         else:
             self.ask(verb, row)
 
-    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: Row) -> None:
         """Ask for an act on the row of the cursor."""
         raise NotImplementedError
 
@@ -136,7 +139,7 @@ class _DeadLetters(Frame):
         )
 
 
-class DeadScreen(_DeadLetters):
+class DeadScreen(_DeadLetters[LetterGroup]):
     """`dead`: one row for each error, and how far the newest act on many letters is.
 
     The looks take turns: each is one statement.
@@ -152,7 +155,7 @@ class DeadScreen(_DeadLetters):
         self._side = Side(desk, about=self._about)
         self._is_acts_turn = False
         self._moved_at = float("-inf")
-        self._newest: Sequence[LetterRow] = ()
+        self._newest: Sequence[Letter] = ()
         self._newest_of: tuple[object, ...] = ()
         """The error that they are of, and how it was then."""
 
@@ -177,21 +180,22 @@ class DeadScreen(_DeadLetters):
         is_changed, self._acts = rows != self._acts, rows
         return is_changed
 
-    async def rows(self) -> Sequence[LetterRow]:
+    async def rows(self) -> Sequence[LetterGroup]:
         return await self.desk.backend.dead.errors()
 
-    def _wants_newest(self, row: LetterRow) -> bool:
+    def _wants_newest(self, row: LetterGroup) -> bool:
         """Whether the letters of the error under the cursor are to be read for the pane beside."""
         is_resting = self.desk.session.clock.now() - self._moved_at >= REST_S
         return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
 
-    async def _look_at_newest(self, row: LetterRow) -> bool:
+    async def _look_at_newest(self, row: LetterGroup) -> bool:
         self._newest_of = _version(row)  # before it fails: the list is looked at in any case
-        self._newest = await self.desk.backend.dead.letters(row["fingerprint"], limit=NEWEST_MAX)
+        found = await self.desk.backend.dead.letters(row.fingerprint, limit=NEWEST_MAX)
+        self._newest = found.letters
         return True
 
-    def cut(self, rows: Sequence[LetterRow]) -> str:
-        if len(rows) < ERRORS_MAX and all(row["is_all"] for row in rows):
+    def cut(self, rows: Sequence[LetterGroup]) -> str:
+        if len(rows) < ERRORS_MAX and all(row.is_all for row in rows):
             return ""
         return f"of the newest {LOOKED_MAX:,} letters; older ones: cortex dead ls"
 
@@ -208,7 +212,7 @@ class DeadScreen(_DeadLetters):
         """Let the act that the line is about rest, or go on."""
         bulk_operations.rest(self.desk, self.strip, foremost(self._acts))
 
-    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: LetterGroup) -> None:
         typed = self.strip.expect(dead_asking.COUNTING)
         work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
@@ -226,7 +230,7 @@ class DeadScreen(_DeadLetters):
         is_theirs = self._newest_of[:1] == _version(row)[:1]
         newest, now = self._newest if is_theirs else (), self.desk.session.now
         lines = tuple(side_lines(row, self._acts, newest, now, width))
-        return About(key=row["fingerprint"], title=side_head(row), lines=lines)
+        return About(key=row.fingerprint, title=side_head(row), lines=lines)
 
     def _act_line(self, width: int) -> Strip:
         key = self.desk.keys.named("acts.rest").keys[0]
@@ -236,36 +240,40 @@ class DeadScreen(_DeadLetters):
         return Strip(parts).adjust_cell_length(width)
 
 
-def _version(row: LetterRow) -> tuple[object, ...]:
+def _version(row: LetterGroup) -> tuple[object, ...]:
     """Return what differs when an error has other letters."""
-    return row["fingerprint"], row["count"], row["last_at"]
+    return row.fingerprint, row.count, row.last_at
 
 
-class DeadLettersScreen(_DeadLetters):
+class DeadLettersScreen(_DeadLetters[Letter]):
     """`letters`: those of one error."""
 
     NAME = "letters"
     KEY = "job_id"
     COLUMNS = LETTER_COLUMNS
 
-    def __init__(self, desk: AppContext, error: LetterRow) -> None:
+    def __init__(self, desk: AppContext, error: LetterGroup) -> None:
         self._error = error
+        self._is_all = True
+        """No letters are left that were not looked at."""
         super().__init__(desk)
 
     def path(self) -> tuple[str, ...]:
         return ("dead", safe(error_words(self._error)))
 
-    async def rows(self) -> Sequence[LetterRow]:
-        return await self.desk.backend.dead.letters(self._error["fingerprint"], limit=LETTERS_MAX)
+    async def rows(self) -> Sequence[Letter]:
+        found = await self.desk.backend.dead.letters(self._error.fingerprint, limit=LETTERS_MAX)
+        self._is_all = found.is_all
+        return found.letters
 
-    def cut(self, rows: Sequence[LetterRow]) -> str:
-        if len(rows) < LETTERS_MAX and all(row["is_all"] for row in rows):
+    def cut(self, rows: Sequence[Letter]) -> str:
+        if len(rows) < LETTERS_MAX and self._is_all:
             return ""
         return f"older ones: {self._command}"
 
     @property
     def _command(self) -> str:
-        return f"cortex dead ls --each --fingerprint {safe(self._error['fingerprint'][:8])}"
+        return f"cortex dead ls --each --fingerprint {safe(self._error.fingerprint[:8])}"
 
     def _nothing(self) -> str:
         if not self._is_read:
@@ -274,13 +282,13 @@ class DeadLettersScreen(_DeadLetters):
 
     def thing(self) -> Resource | None:
         row = self._window.current
-        return None if row is None else job_actions.thing_of_step(self.desk, row["job_id"], None)
+        return None if row is None else job_actions.thing_of_step(self.desk, row.job_id, None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
             self.strip.tell(self._window.why_none(self._nothing()), "dim")
         else:
-            self.desk.open("job", row["job_id"])
+            self.desk.open("job", row.job_id)
 
-    def ask(self, verb: BulkVerb, row: LetterRow) -> None:
+    def ask(self, verb: BulkVerb, row: Letter) -> None:
         dead_asking.ask_one(self.desk, self.strip, verb, row)

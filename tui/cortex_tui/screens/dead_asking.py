@@ -10,12 +10,11 @@ from typing import Final
 from textual.events import Key
 
 from cortex.domain.bulk_operation import LETTERS_MAX, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter_choice import DryRun, retries_of, why_no_retry
+from cortex.domain.dead_letter import DryRun, Letter, LetterGroup, retries_of, why_no_retry
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
-from cortex_tui.backend.protocol import LetterRow
 from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
 from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
@@ -29,21 +28,21 @@ Work = Callable[[str], Awaitable[str]]
 """Takes why; returns what became of it."""
 
 
-async def dry_run(desk: AppContext, verb: BulkVerb, row: LetterRow) -> DryRun:
+async def dry_run(desk: AppContext, verb: BulkVerb, row: LetterGroup) -> DryRun:
     """Count what an act on all letters of an error would do. Raises `CortexError`s."""
     dead = desk.backend.dead
-    found = await dead.choose(row["fingerprint"], limit=LETTERS_MAX + 1)
+    found = await dead.choose(row.fingerprint, limit=LETTERS_MAX + 1)
     job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
     if verb is BulkVerb.DISCARD:
         return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
-    rows: list[LetterRow] = []
+    rows: list[Letter] = []
     for start in range(0, len(job_ids), READ_MAX):
         rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
     return retries_of(rows, has_more=has_more)
 
 
 async def ask_group(
-    desk: AppContext, strip: StripLine, verb: BulkVerb, row: LetterRow, *, typed: Sequence[Key]
+    desk: AppContext, strip: StripLine, verb: BulkVerb, row: LetterGroup, *, typed: Sequence[Key]
 ) -> None:
     """Count, then ask for an act on all letters of an error.
 
@@ -61,7 +60,7 @@ async def ask_group(
         strip.tell(_nothing(found), "warn")
         return
     how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
-    which = ("--fingerprint", row["fingerprint"], "--limit", str(found.looked_count))
+    which = ("--fingerprint", row.fingerprint, "--limit", str(found.looked_count))
     by = desk.session.actor
 
     async def begin(reason: str) -> str:
@@ -87,7 +86,7 @@ def ask_one(
     desk: AppContext,
     strip: StripLine,
     verb: BulkVerb,
-    row: LetterRow,
+    row: Letter,
     *,
     command: Sequence[str] = (),
     what: str = "",
@@ -102,7 +101,7 @@ def ask_one(
         strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
         return
     how = on_retry(row) if verb is BulkVerb.RETRY else error_briefly(row)
-    job_id, by, dead = row["job_id"], desk.session.actor, desk.backend.dead
+    job_id, by, dead = row.job_id, desk.session.actor, desk.backend.dead
     settle = dead.retry if verb is BulkVerb.RETRY else dead.discard
     how = f"{what}; {how}" if what else how
     _ask(

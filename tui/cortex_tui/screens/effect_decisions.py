@@ -13,11 +13,11 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
+from cortex.store.effects import EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.effects import STATES, prospects
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
-from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.model.resolving import SAID, LimitQuestion, ResolveQuestion
 from cortex_tui.render.effect_rows import effect_words, is_unknown
 from cortex_tui.render.words import failed
@@ -31,9 +31,9 @@ Acted = Callable[[], None]
 
 def why_nothing(row: EffectRow) -> str:
     """Say why nobody has to say what became of an effect; safe."""
-    if row["resolution"]:
-        return safe(f"{row['resolved_by']} has said that already: {row['resolution']}")
-    return safe(f"{effect_words(row)} is {STATES[row['status']].text}: nobody is asked")
+    if row.resolution:
+        return safe(f"{row.resolved_by} has said that already: {row.resolution}")
+    return safe(f"{effect_words(row)} is {STATES[row.status].text}: nobody is asked")
 
 
 async def resolve(
@@ -56,7 +56,7 @@ async def resolve(
         strip.tell(why_nothing(row), "warn")
         return
     name = safe(effect_words(row))
-    question = ResolveQuestion(name, prospects(dict(row)))
+    question = ResolveQuestion(name, prospects(row))
 
     def act() -> Action:
         said, reason = question.said or Resolution.GIVE_UP, question.reason

@@ -15,12 +15,13 @@ from textual.widget import Widget
 
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.store.breakers import FreezeState
+from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
-from cortex_tui.backend.protocol import EffectRow
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import PAGE_ROWS, ROWS_MAX, Window
 from cortex_tui.render.effect_rows import (
@@ -60,8 +61,8 @@ class EffectsScreen(Frame):
         self._others: Rows = ()
         self._first: EffectRow | None = None
         """The effect that the screen was opened for."""
-        self._freeze: Mapping[str, Any] | None = None
-        self._detail: EffectRow | None = None
+        self._freeze: FreezeState | None = None
+        self._detail: EffectDetail | None = None
         self._read: set[str] = set()
         self._due: dict[str, float] = {}
         self._in_page: UUID | None = None
@@ -141,7 +142,7 @@ class EffectsScreen(Frame):
         if "unknown" not in self._read:
             return "detail" if self._wants_first else "unknown"
         row = self._effects.current
-        if row is not None and (self._detail is None or self._detail["id"] != row["id"]):
+        if row is not None and (self._detail is None or self._detail.id != row.id):
             return "detail"
         if self._effects.wants_below:
             return "below"
@@ -156,7 +157,7 @@ class EffectsScreen(Frame):
     async def _look_at_one(self) -> bool:
         """Read the effect under the cursor in full; before there is a list, the one asked for."""
         row = self._effects.current
-        effect_id = self._opened_for if self._wants_first or row is None else row["id"]
+        effect_id = self._opened_for if self._wants_first or row is None else row.id
         if effect_id is None:
             return False
         before, self._detail = self._detail, await self.desk.backend.effects.show(effect_id)
@@ -169,7 +170,7 @@ class EffectsScreen(Frame):
         """Read a page of the unknown effects: the one in sight again, or the next one."""
         known, top = self._unknown, self._effects.top
         start = len(known) if goes_on else min(max(0, top - PAGE_ROWS // 2), len(known))
-        before = known[start - 1]["id"] if start else None
+        before = known[start - 1].id if start else None
         rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
         rest: Rows = ()
         if len(rows) == PAGE_ROWS:
@@ -179,7 +180,7 @@ class EffectsScreen(Frame):
         if not rest:
             has_more = len(rows) == PAGE_ROWS
             is_full = has_more and len(self._unknown) >= ROWS_MAX
-            self._below = rows[-1]["id"] if has_more and not is_full else None
+            self._below = rows[-1].id if has_more and not is_full else None
             self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
 
     _below: UUID | None = None
@@ -189,8 +190,8 @@ class EffectsScreen(Frame):
         """Put the list together; return whether it is another one."""
         first = [] if self._first is None else [self._first]
         others = self._others if self._below is None else ()
-        found = {row["id"]: row for row in [*first, *self._unknown]}
-        rows = [*found.values(), *(row for row in others if row["id"] not in found)]
+        found = {row.id: row for row in [*first, *self._unknown]}
+        rows = [*found.values(), *(row for row in others if row.id not in found)]
         is_changed = self._effects.refill(rows)
         self._effects.below = self._below
         return is_changed
@@ -215,7 +216,7 @@ class EffectsScreen(Frame):
         if row is None:
             self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
         else:
-            self.desk.open("job", row["job_id"])
+            self.desk.open("job", row.job_id)
 
     def action_resolve(self) -> None:
         """Ask what became of the effect under the cursor."""
@@ -229,7 +230,7 @@ class EffectsScreen(Frame):
         else:
             typed = self.strip.expect(effect_decisions.READING)
             asking = effect_decisions.resolve(
-                self.desk, self.strip, row["id"], typed=typed, acted=self.acted
+                self.desk, self.strip, row.id, typed=typed, acted=self.acted
             )
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
@@ -238,7 +239,7 @@ class EffectsScreen(Frame):
         if self._freeze is None:
             self.strip.tell("reading …", "dim")
         else:
-            is_frozen = bool(self._freeze["is_frozen"])
+            is_frozen = bool(self._freeze.is_frozen)
             effect_decisions.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
 
     def action_limit(self) -> None:
@@ -257,7 +258,7 @@ class EffectsScreen(Frame):
 
     def thing(self) -> Resource | None:
         if (row := self._effect) is not None:
-            effect_id: UUID = row["id"]
+            effect_id: UUID = row.id
 
             async def shown() -> object:
                 return await self.desk.backend.effects.show(effect_id)
@@ -287,11 +288,11 @@ class EffectsScreen(Frame):
     def _tell(self) -> None:
         """Show what is known of the effect under the cursor."""
         row, detail = self._effects.current, self._detail
-        is_known = row is not None and detail is not None and detail["id"] == row["id"]
+        is_known = row is not None and detail is not None and detail.id == row.id
         if row is not None and not is_known:
             self.desk.wake()
         shown = detail if is_known else None
-        shown_id = None if row is None else row["id"]
+        shown_id = None if row is None else row.id
         now = self.desk.session.now
         lines = () if shown is None else tuple(effect_lines(shown, self._page.room, now))
         self._page.show(lines, is_other=shown_id != self._in_page)
@@ -301,8 +302,8 @@ class EffectsScreen(Frame):
         row = self._effects.current
         if row is None:
             return Cell(""), Cell("")
-        state = STATES[row["status"]]
-        return Cell(safe(f"{row['tool']} {short_id(row['id'])}"), "bold"), state
+        state = STATES[row.status]
+        return Cell(safe(f"{row.tool} {short_id(row.id)}"), "bold"), state
 
     def _freeze_line(self, width: int) -> Strip:
         cell = freeze_line(self._freeze, self.desk.session.now)
@@ -326,9 +327,9 @@ class EffectsScreen(Frame):
 
 
 def _id_of(row: EffectRow) -> UUID:
-    found: UUID = row["id"]
+    found: UUID = row.id
     return found
 
 
 def _place(row: EffectRow) -> tuple[Any, UUID]:
-    return row["created_at"], row["id"]
+    return row.created_at, row.id

@@ -109,7 +109,7 @@ async def _retry_failed(
     if not strip.may_ask:
         strip.untell(READING)
         return  # nobody is asked who is not looking
-    if not DeadLetterState(letter["state"]).is_unresolved:
+    if not DeadLetterState(letter.state).is_unresolved:
         strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
         return
     dead_asking.ask_one(

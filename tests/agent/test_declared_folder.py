@@ -22,8 +22,8 @@ echo more >> readme; echo new > sub/new; mv sub/new sub/newer; mkdir sub/deep
 """
 
 
-def test_the_folder_and_the_workspace_are_written(case: tuple[Confinement, Place]) -> None:
-    means, place = case
+def test_the_folder_and_the_workspace_are_written(confined: tuple[Confinement, Place]) -> None:
+    means, place = confined
     folder = place.root / "folder"
     (folder / "sub").mkdir()
     os.chown(folder / "sub", place.uid, place.uid) if AS_ROOT else None
@@ -87,8 +87,8 @@ def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-def test_nothing_is_planted_in_the_folders_repository(case: tuple[Confinement, Place]) -> None:
-    means, place = case
+def test_nothing_is_planted_in_the_folders_repository(confined: tuple[Confinement, Place]) -> None:
+    means, place = confined
     folder = place.root / "folder"
     shutil.rmtree(folder / ".git")
     (folder / "sub").mkdir()
@@ -191,8 +191,8 @@ def test_a_folder_that_is_replaced_before_the_start_is_not_followed() -> None:
         assert not (place.root / "home" / "planted").exists()
 
 
-def test_an_agent_that_only_reads_writes_nothing(as_me: tuple[Confinement, Place]) -> None:
-    means, place = as_me
+def test_an_agent_that_only_reads_writes_nothing(confined_as_me: tuple[Confinement, Place]) -> None:
+    means, place = confined_as_me
     folder = place.root / "folder"
     done = place.run(means, "sh", "-c", "echo x > readme", folder=folder, writes=False)
     assert (folder / "readme").read_text() == "readable"
@@ -200,8 +200,10 @@ def test_an_agent_that_only_reads_writes_nothing(as_me: tuple[Confinement, Place
         assert f"[folder {folder} is read-only: by its agent]" in done["stderr"]
 
 
-def test_what_is_hidden_in_the_folder_stays_hidden(as_me: tuple[Confinement, Place]) -> None:
-    means, place = as_me
+def test_what_is_hidden_in_the_folder_stays_hidden(
+    confined_as_me: tuple[Confinement, Place],
+) -> None:
+    means, place = confined_as_me
     home = place.root / "home"
     home.chmod(0o755)
     done = place.run(means, "sh", "-c", "cat .config/cortex/config.toml", folder=home)

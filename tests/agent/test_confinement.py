@@ -33,8 +33,8 @@ HARMLESS = [
 
 
 @pytest.mark.timeout(120)
-def test_none_of_the_attempts_succeeds(case: tuple[Confinement, Place]) -> None:
-    means, place = case
+def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> None:
+    means, place = confined
     script = place.workspace / "intruder.py"
     script.write_bytes(Path(intruder.__file__).read_bytes())
     facts = {**place.facts, "own_view": means is Confinement.BUBBLEWRAP}
@@ -78,10 +78,10 @@ def test_the_attempts_are_real(tmp_path: Path) -> None:
 
 
 def test_a_program_goes_first_when_the_machine_is_out_of_memory(
-    case: tuple[Confinement, Place],
+    confined_as_me: tuple[Confinement, Place],
 ) -> None:
     """Its supervisor does not, so that nothing is left without one."""
-    means, place = case
+    means, place = confined_as_me
     go = place.workspace / "go"
     os.mkfifo(go)
     os.chown(go, place.uid, place.uid)
@@ -109,9 +109,9 @@ def commands_below(pid: int) -> list[tuple[int, tuple[str, ...]]]:
     return found
 
 
-def test_nothing_is_left_when_the_pod_is_killed(case: tuple[Confinement, Place]) -> None:
+def test_nothing_is_left_when_the_pod_is_killed(confined: tuple[Confinement, Place]) -> None:
     """Also where the program has tried to stop those who would end it."""
-    means, place = case
+    means, place = confined
     (place.workspace / "daemon.py").write_text(DAEMON)
     stop = "kill -STOP $PPID 2>/dev/null; kill -STOP 1 2>/dev/null"
     script = f"python3 daemon.py; ({stop}); touch begun; sleep 100"
@@ -152,8 +152,8 @@ while True:
 """
 
 
-def test_a_daemon_ends_with_the_call(case: tuple[Confinement, Place]) -> None:
-    means, place = case
+def test_a_daemon_ends_with_the_call(confined_as_me: tuple[Confinement, Place]) -> None:
+    means, place = confined_as_me
     (place.workspace / "daemon.py").write_text(DAEMON)
     wait = "until [ -s beats ]; do sleep 0.02; done"
     done = place.run(means, "sh", "-c", f"python3 daemon.py; {wait}; echo begun")

@@ -1,0 +1,67 @@
+"""What the tests of each folder may cost, by what they use: the whole run has to stay short.
+
+A test costs what the dearest of its fixtures does: figures that were measured, in seconds of CPU,
+so that the sums are the same on every machine and under every load. A folder that exceeds its
+budget has to become cheaper first: share a pod, look at a screen once more rather than start it
+again, move what nobody needs a process for into tests/unit.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+
+FIXTURES_S: Final = {
+    "playing": 1.2,  # faults on a stage with pods, a server and proxies
+    "pods": 0.5,
+    "confined": 0.7,  # a pod's place, and programs confined there
+    "confined_as_me": 0.7,
+    "private_postgres": 0.7,
+    "server_home": 0.5,
+    "cortex": 0.15,  # a forked process of the command line
+    "cluster": 0.12,  # a terminal UI without a terminal
+    "server": 0.08,
+    "database": 0.06,
+}
+OTHERS_S: Final = 0.01
+
+BUDGETS_S: Final = {
+    "tests": 3.0,
+    "tests/agent": 24.0,
+    "tests/chaos": 48.0,
+    "tests/cli": 70.0,
+    "tests/demo": 3.0,
+    "tests/e2e": 88.0,
+    "tests/http": 42.0,
+    "tests/runtime": 32.0,
+    "tests/sql": 14.0,
+    "tests/store": 76.0,
+    "tests/tui": 135.0,
+    "tests/unit": 47.0,
+}
+
+
+def costs(items: list[pytest.Item]) -> dict[str, float]:
+    """Return the sums by folder."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for item in items:
+        folder, *below = item.path.relative_to(ROOT).parent.parts
+        names = getattr(item, "fixturenames", ())
+        cost_s = max((FIXTURES_S[name] for name in names if name in FIXTURES_S), default=OTHERS_S)
+        found["/".join([folder, *below[:1]])] += cost_s
+    return dict(found)
+
+
+def test_each_folder_keeps_its_budget(request: pytest.FixtureRequest) -> None:
+    """Of a part of the tests it sees what that part costs; the gate runs all."""
+    found = costs(request.session.items)
+    assert found.keys() <= BUDGETS_S.keys(), "a folder without a budget"
+    over = [
+        f"{folder}: {cost_s:.0f} s of {BUDGETS_S[folder]:.0f} s"
+        for folder, cost_s in found.items()
+        if cost_s > BUDGETS_S[folder]
+    ]
+    assert not over, "\n".join(["", *over])
