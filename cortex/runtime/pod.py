@@ -2,13 +2,14 @@
 
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
-        {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
+        {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
         takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
 
-Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
-handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
-signs off, the pool is closed. From the first signal on the API says that the pod is not ready, and
-takes no more work. Deadlines count from the signal: see `cortex.runtime.liveness.drain`.
+Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
+handed back there; at the abort all others are handed back; the API is closed, the committer is
+flushed, the pod signs off, the pool is closed. From the first signal on the API reports that the
+pod is not ready, and takes no more work. Deadlines count from the signal: see
+`cortex.runtime.liveness.drain`.
 """
 
 import gc
@@ -75,9 +76,10 @@ from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
 GC_THRESHOLDS: Final = (10_000, 2, 30)
-"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
-comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
-POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects. The second
+generation comes soon, since it scans what a thousand new connections hold, and nothing runs
+meanwhile."""
+POOLED: Final = "behind a pooler: no notifications, and only silence shows that a pod has died"
 _log = structlog.get_logger(__name__)
 
 
@@ -90,11 +92,11 @@ class Ready:
     """Its name, for people."""
     job_types: tuple[str, ...]
     nursery: trio.Nursery
-    """For what uses the port beside the pod: cancelled before the port is closed."""
+    """For users of the port beside the pod: cancelled before the port is closed."""
     waiters: ResultWaiters
-    """Who waits for the ends of jobs."""
+    """Waits for the ends of jobs."""
     feeds: JobFeeds
-    """Who follows jobs event by event."""
+    """Follows jobs event by event."""
     metrics: MetricsPage
     http: str | None = None
     """Where the API is served."""
@@ -114,10 +116,10 @@ async def run_pod(
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
-    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `fork_server`
-    makes the processes of jobs that run in their own: without it every job runs in this one.
-    Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
-    often. Jobs of a pod that ends in any way go on elsewhere.
+    `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
+    the processes of isolated jobs: without it every job runs in this one. Raises what starting
+    raises (`CortexError`), or an exception group when an actor crashed too often. Jobs of a pod
+    that ends in any way go on elsewhere.
     """
     name = name or f"{socket.gethostname()}:{os.getpid()}"
     profile = Profile.of_pod(dsn, name)
@@ -194,12 +196,15 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        told = self._heartbeat.beat_soon
+        beat_soon = self._heartbeat.beat_soon
         self.drain = Drain(
-            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
+            drain_s=settings.drain_s,
+            close_s=settings.close_s,
+            running=self._running,
+            on_change=beat_soon,
         )
         self._drain_requests = DrainRequests(
-            port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
+            port, pod_id=self._record.id, running=self._running, on_change=beat_soon, rng=rng
         )
         self._dispatcher: Dispatcher | None = None
         self._has_signed_off = False
@@ -231,14 +236,14 @@ class _Pod:
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
-        """Build what serves those who wait for jobs, follow them, and read the metrics."""
+        """Build the services for clients that wait for jobs, follow them, and read the metrics."""
         port = self._port
         self._metrics_page = MetricsPage(
             port,
             metrics=self._metrics,
             running=self._running,
             breakers=self._breakers.states,
-            trouble=lambda: self._watch.seen,
+            trouble=lambda: self._watch.report,
         )
         self._waiters = ResultWaiters(port)
         self._running.when_ended.append(self._waiters.ended)
@@ -284,8 +289,8 @@ class _Pod:
             if self._parts.preload is not None:
                 trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
                 if trouble is not None:
-                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
-                    _log.warning(**told)
+                    beat_soon = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**beat_soon)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -293,7 +298,8 @@ class _Pod:
                 "intake", bound_s=partial(left, DrainPhase.INTAKE)
             ) as intake:
                 await self._start_intake(intake, level, policies)
-                gc.freeze()  # what was imported stays: no need to look at it again and again
+                # imports stay in memory: the collector need not scan them again and again
+                gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
@@ -310,15 +316,15 @@ class _Pod:
                     )
                 )
                 await self._shutdown.stop.wait()
-            # Beside the drain: a claim that hangs must not hold up the jobs that run.
+            # Beside the drain: a claim that hangs must not hold up the running jobs.
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
-        """Serve the API, if that was asked for; return where."""
+        """Serve the API, if configured; return its address."""
         if self._settings.http is None:
             return None
-        # A pod that serves nothing does not load a web server: a tenth of a second.
+        # Without the API the pod does not load a web server: that saves a tenth of a second.
         from cortex.http.framework.api import PodView  # noqa: PLC0415
         from cortex.http.server import api_server  # noqa: PLC0415
 
@@ -335,7 +341,7 @@ class _Pod:
                     and self._dispatcher.may_claim
                     and not stop.is_set()
                 ),
-                trouble=lambda: self._watch.seen,
+                trouble=lambda: self._watch.report,
                 draining=stop,
                 drain=lambda: self.drain.status,
                 drain_request=lambda: self._running.drain_request,
@@ -357,7 +363,7 @@ class _Pod:
         return server.url
 
     async def _begin_with(self) -> Policies:
-        """Enter what this pod knows: jobs that begin here keep it."""
+        """Record this pod's configuration: jobs that begin here keep it."""
         registry = self._parts.registry
         config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
         crash_point("before_enter")
@@ -461,7 +467,7 @@ class _Pod:
                 batch_max=settings.sweep_max,
                 rng=self._rng,
                 metrics=self._metrics,
-                trouble=lambda: self._watch.seen,
+                trouble=lambda: self._watch.report,
             )
         )
         self._shutdown.has_started = True  # from now on there may be something to drain
@@ -470,7 +476,7 @@ class _Pod:
         self._dispatcher = dispatcher
 
     async def _isolate(self, level: Supervisor) -> Isolation | None:
-        """Begin to run jobs in processes of their own, if there is a fork server for them."""
+        """Start to run jobs in processes of their own, if there is a fork server."""
         if self._fork_server is None:
             return None
         isolation = Isolation(
@@ -500,19 +506,19 @@ class _Pod:
         self._committer.close()
 
     async def _sign_off(self) -> None:
-        """Say goodbye, also when the start is cut short: nobody is to wait for this pod.
+        """Sign off, also when the start is cut short, so that no other pod waits for this one.
 
-        What it had to stop when it could not be sure of it is still its own, and no death of a pod:
-        while the database does not answer, it asks for as long as it has.
+        The jobs that the pod stopped while it was not sure of itself are still its own, and this is
+        no pod death: while the database does not answer, the pod keeps trying as long as it may.
         """
         self.drain.enter(DrainPhase.SIGN_OFF)
-        is_answered = self._self_fence.is_sure or self._watch.seen is None
+        is_answered = self._self_fence.is_sure or self._watch.report is None
         may_owe = self._running.lost_count > 0
         if is_answered or may_owe or not self._shutdown.has_started:
             with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
                 await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
         if not self._has_signed_off:
-            self.drain.tell_left_behind()
+            self.drain.log_left_behind()
 
     async def _say_goodbye(self) -> None:
         if self._dispatcher is not None:
@@ -538,7 +544,7 @@ class _Pod:
             rss_bytes=self._process.memory_info().rss,
             hint_latency_ms=self._listener.latency_ms,
             drain=self.drain.status,
-            trouble=self._watch.seen,
+            trouble=self._watch.report,
         )
 
 

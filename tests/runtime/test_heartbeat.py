@@ -235,7 +235,7 @@ async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(
             assert trio.current_time() - sent_at > 1.8 * each_way_s
             assert bench.self_fence._beat_sent_at >= sent_at
             assert bench.self_fence.is_sure
-            assert watch.seen is None
+            assert watch.report is None
         assert job.stop is None
         line.slow(0)
         nursery.cancel_scope.cancel()
@@ -265,14 +265,14 @@ async def test_a_broken_network_shows_long_before_the_next_beat(
         broken_at = trio.current_time()
         with pytest.raises(UnavailableError):
             await port(pods.live_types)
-        assert watch.seen is not None
+        assert watch.report is not None
         expected = {Trouble.UNREACHABLE} if how == "it refuses" else {Trouble.SILENT}
-        assert watch.seen.trouble in expected
+        assert watch.report.trouble in expected
         await eventually_async(lambda: not bench.self_fence.is_sure, what="it is not sure any more")
         assert trio.current_time() - broken_at < 20
         line.heal()
         await eventually_async(lambda: bench.self_fence.is_sure, what="it holds its lock again")
-        assert watch.seen is None
+        assert watch.report is None
         assert job.stop is None
         assert job_row(database, job.lease.job_id)["attempt"] == 1
         nursery.cancel_scope.cancel()

@@ -152,8 +152,8 @@ async def test_an_outage_later_on_is_waited_out(newsroom: Newsroom) -> None:
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
         newsroom.port.is_down = True
-        looks = newsroom.poller
-        await eventually_async(lambda: newsroom.poller > looks, what="it tries")
+        looks = newsroom.looks
+        await eventually_async(lambda: newsroom.looks > looks, what="it tries")
         await newsroom.finish(claim)
         newsroom.port.is_down = False
         assert names(await until_over(feed)) == ["PENDING", "RUNNING", "COMPLETED"]
@@ -186,12 +186,12 @@ async def test_many_followers_share_few_statements(newsroom: Newsroom) -> None:
         assert len(claims) == CROWD
         for feed in feeds:
             assert names(await until(feed, count=2)) == ["PENDING", "RUNNING"]
-    assert newsroom.poller < 5 * (trio.current_time() - began) + 2
-    looks = newsroom.poller
+    assert newsroom.looks < 5 * (trio.current_time() - began) + 2
+    looks = newsroom.looks
     newsroom.feeds.poller.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
     for _ in range(50):
         await newsroom.bench.port(jobs.counts, [])
-    assert newsroom.poller == looks, "nobody follows"
+    assert newsroom.looks == looks, "nobody follows"
 
 
 async def test_more_places_than_fit_into_one_statement_take_turns(
@@ -220,9 +220,9 @@ async def test_who_does_not_take_its_events_gets_no_more_until_it_does(
     for seq in range(1, 31):
         await newsroom.step(claim, seq)
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
-        looks = newsroom.poller
+        looks = newsroom.looks
         async with newsroom.feeds.follow(other):
-            await eventually_async(lambda: newsroom.poller > looks + 3, what="others are served")
+            await eventually_async(lambda: newsroom.looks > looks + 3, what="others are served")
             assert len(feed._events) == 12
         await newsroom.finish(claim)
         assert len(await until_over(feed)) == 33

@@ -31,7 +31,7 @@ from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
-"""A cancelled call is booked before its job ends; the budget_guard books it later if this is too short."""
+"""A cancelled call is booked before its job ends, or later if this is too short."""
 
 
 @attrs.frozen(kw_only=True)

@@ -103,7 +103,7 @@ def _run(
             settings, lambda: parts, on_ready=tell, shutdown=shutdown, fork_server=fork_server
         )
         # The pod has ended; a call that was left behind must not hold the process.
-        process.arm(process.GOODBYE_S, exit_code=exit_code, told=_left_behind())
+        process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
         return exit_code
 
     try:

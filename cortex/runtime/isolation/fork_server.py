@@ -95,7 +95,7 @@ class _RunnerStart:
     """A request for a runner."""
 
     stream: trio.SocketStream
-    reply: trio.Event = attrs.field(factory=trio.Event)
+    done: trio.Event = attrs.field(factory=trio.Event)
     runner: RunnerProcess | None = None
     error: str = "the fork server does not answer"
 
@@ -152,13 +152,13 @@ class ForkServer:
                 message = await self._receive()
                 try:
                     reply = orjson.loads(message)
-                    self.handle(reply)
+                    self._handle(reply)
                 except (AttributeError, KeyError, TypeError, ValueError):
                     return  # it has ended, or sends garbage
                 continue
             return
 
-    def handle(self, reply: dict[str, Any]) -> None:
+    def _handle(self, reply: dict[str, Any]) -> None:
         if "ready" in reply:
             if self.is_lost:
                 self.is_lost = False
@@ -362,7 +362,7 @@ class _ForkServerProcess:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(reading, select.POLLIN)
-        self.send({"ready": os.getpid()})
+        self._send({"ready": os.getpid()})
         while True:
             for file, _ in poll.poll():
                 if file == reading:
@@ -392,7 +392,7 @@ class _ForkServerProcess:
             reply = {"number": request["number"], "error": error.strerror}
         finally:
             os.close(files[0])
-        self.send(reply)
+        self._send(reply)
         return True
 
     def _fork(self, file: int) -> int:
@@ -437,9 +437,9 @@ class _ForkServerProcess:
                 self._children.discard(pid)
                 # Processes that it left in its group must not go on without it.
                 _kill_group(pid)
-                self.send({"gone": pid, "status": status, "rss_kb": usage.ru_maxrss})
+                self._send({"gone": pid, "status": status, "rss_kb": usage.ru_maxrss})
 
-    def send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # the pod is gone: the next poll ends this process, too
             self._control.send(orjson.dumps(message))
 

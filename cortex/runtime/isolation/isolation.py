@@ -161,12 +161,12 @@ class Isolation:
         """Pass on when the pod leaves, and end runners that are idle for long."""
         task_status.started()
         try:
-            await self.maintain()
+            await self._maintain()
         finally:
             for runner, _ in self._idle:
                 runner.stream.socket.close()  # this ends it
 
-    async def maintain(self) -> None:
+    async def _maintain(self) -> None:
         was_leaving = False
         while True:
             await trio.sleep(LOOK_S)

@@ -99,7 +99,7 @@ class JobActors:
             ending = _stopped(claim, job.stop) if job.stop else await self._ending(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
                 recorded = await self._report(ending)
-                job.is_told, job.is_answered = recorded is not None, True
+                job.is_recorded, job.is_answered = recorded is not None, True
                 self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
             else:

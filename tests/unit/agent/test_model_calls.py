@@ -96,7 +96,7 @@ class PlayedClient:
 
 @define
 class Book:
-    """A budget_guard that keeps what it is told; `refusal` is what the next reservation meets."""
+    """A budget guard that keeps its bookings; `refusal` is raised by the next reservation."""
 
     reserved: list[Reservation] = field(factory=list)
     settled: list[tuple[Reservation, Usage, Decimal | None, str, Failure | None]] = field(
