@@ -56,7 +56,7 @@ _UNREADABLE: Final = "payload"
 
 
 @attrs.frozen(kw_only=True)
-class LetterHead:
+class DeadLetterHead:
     """What a letter has, and a group of them by its newest one."""
 
     job_id: UUID
@@ -78,7 +78,7 @@ class LetterHead:
 
 
 @attrs.frozen(kw_only=True)
-class LetterGroup(LetterHead):
+class DeadLetterGroup(DeadLetterHead):
     """Letters with the same error."""
 
     count: int
@@ -90,7 +90,7 @@ class LetterGroup(LetterHead):
 
 
 @attrs.frozen(kw_only=True)
-class Letter(LetterHead):
+class DeadLetter(DeadLetterHead):
     """A failed job."""
 
     lineage_id: UUID
@@ -107,7 +107,7 @@ class Letter(LetterHead):
 
 
 @attrs.frozen(kw_only=True)
-class LetterDetail(Letter):
+class DeadLetterDetail(DeadLetter):
     """All that is known of a failed job."""
 
     payload: Any
@@ -148,7 +148,7 @@ class FailureCause:
     """So many steps stand before the model response that failed it; None: that was not why."""
 
     @classmethod
-    def of(cls, row: "LetterHead") -> "FailureCause":
+    def of(cls, row: "DeadLetterHead") -> "FailureCause":
         """Return the cause of a letter, or of a group of them."""
         return cls(
             code=row.error_code,
@@ -259,7 +259,7 @@ class DryRun:
         return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
 
 
-def why_no_retry(row: LetterHead, *, from_start: bool = False) -> str:
+def why_no_retry(row: DeadLetterHead, *, from_start: bool = False) -> str:
     """Return in a word why another try could only fail; "": it may succeed.
 
     `from_start`: it would be given no steps.
@@ -270,7 +270,7 @@ def why_no_retry(row: LetterHead, *, from_start: bool = False) -> str:
     return DIVERGED if cause.code == DIVERGED and not from_start else ""
 
 
-def retries_of(rows: Sequence[Letter], *, has_more: bool, from_start: bool = False) -> DryRun:
+def retries_of(rows: Sequence[DeadLetter], *, has_more: bool, from_start: bool = False) -> DryRun:
     """Return which of these letters a retry may help."""
     whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
     return DryRun(

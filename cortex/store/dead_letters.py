@@ -12,7 +12,13 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, Letter, LetterDetail, LetterGroup
+from cortex.domain.dead_letter import (
+    UNRESOLVED,
+    DeadLetter,
+    DeadLetterDetail,
+    DeadLetterGroup,
+    DeadLetterState,
+)
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -90,7 +96,7 @@ class KnownValues:
 class NewestLetters:
     """Letters of one error, the newest first."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     is_all: bool
     """There are no others; else these are of those that were looked at."""
 
@@ -195,28 +201,28 @@ def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[LetterGroup]:
+async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[DeadLetterGroup]:
     """Return errors, the one that came last first, each with its count and its newest letter.
 
     Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
     """
     rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
-    return rows_of(LetterGroup, rows)
+    return rows_of(DeadLetterGroup, rows)
 
 
 async def page(
     db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
-) -> list[Letter]:
+) -> list[DeadLetter]:
     """Return letters, the newest first, older than that of the job `before`."""
-    return rows_of(Letter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
+    return rows_of(DeadLetter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
 
 
-async def newest(db: Database, *, looked_max: int, limit: int) -> list[LetterGroup]:
+async def newest(db: Database, *, looked_max: int, limit: int) -> list[DeadLetterGroup]:
     """Return errors of the newest letters that wait for a decision, as `groups` does.
 
     So many letters are looked at, however many there are; `is_all`: these were all of them.
     """
-    return rows_of(LetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
+    return rows_of(DeadLetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
 
 
 async def newest_of(
@@ -224,7 +230,7 @@ async def newest_of(
 ) -> NewestLetters:
     """Return the letters of one error among those that `newest` looks at, the newest first."""
     rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
-    return NewestLetters(rows_of(Letter, rows), is_all=all(row["is_all"] for row in rows))
+    return NewestLetters(rows_of(DeadLetter, rows), is_all=all(row["is_all"] for row in rows))
 
 
 async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
@@ -233,7 +239,7 @@ async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[U
     return [row["job_id"] for row in rows]
 
 
-async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[Letter]:
+async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[DeadLetter]:
     """Return the letters of these jobs in their order, in any state.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -242,10 +248,10 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[Letter]:
     missing = [each for each in job_ids if each not in rows]
     if missing:
         raise await refusal(db, missing[0])
-    return rows_of(Letter, [rows[each] for each in job_ids])
+    return rows_of(DeadLetter, [rows[each] for each in job_ids])
 
 
-async def show(db: Database, job_id: UUID) -> LetterDetail:
+async def show(db: Database, job_id: UUID) -> DeadLetterDetail:
     """Return a letter with what its job tells of it.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
@@ -253,7 +259,7 @@ async def show(db: Database, job_id: UUID) -> LetterDetail:
     row = await db.fetch_one("dead_letters.show", job_id)
     if row is None:
         raise await refusal(db, job_id)
-    return row_of(LetterDetail, row, payload=payload_of(row["payload"]))
+    return row_of(DeadLetterDetail, row, payload=payload_of(row["payload"]))
 
 
 async def refusal(db: Database, job_id: UUID) -> CortexError:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import Letter, why_no_retry
+from cortex.domain.dead_letter import DeadLetter, why_no_retry
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -316,7 +316,7 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
     found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
-    letters = {row["job_id"]: row_of(Letter, row) for row in found}
+    letters = {row["job_id"]: row_of(DeadLetter, row) for row in found}
     return {
         job_id: JobSituation(
             status=JobStatus(row["status"]),
@@ -329,7 +329,7 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
     }
 
 
-def _letter(letter: Letter | None) -> DeadLetterSituation | None:
+def _letter(letter: DeadLetter | None) -> DeadLetterSituation | None:
     if letter is None:
         return None
     return DeadLetterSituation(

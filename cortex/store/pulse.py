@@ -1,18 +1,19 @@
-"""How the cluster does: what happened lately by buckets of time, and what somebody should know of.
+"""How the cluster does: what happened lately by buckets of time, what needs a person, what fails.
 
-Both statements are bounded, however long the history and however many the facts: what they did not
+Each statement is bounded, however long the history and however many the facts: what it did not
 reach is said.
 """
 
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
-from cortex.postgres.database import Database
+from cortex.postgres.database import Database, Record
 
 BUCKET_S: Final = 30.0
 BUCKETS: Final = 30
@@ -23,8 +24,8 @@ WAITS_MAX: Final = 40
 """Of a bucket: their quantiles stand for those of all."""
 COST_S: Final = 3_600.0
 CALLS_MAX: Final = 10_000
-TROUBLES_MAX: Final = 20
-EXPIRES_SOON_S: Final = 300.0
+ATTENTION_MAX: Final = 20
+"""Of each kind."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,22 +63,66 @@ class Recent:
 
 @attrs.frozen(kw_only=True)
 class Trouble:
-    """One thing that somebody should know of."""
+    """A breaker that lets no call through, or a pod that is dead or silent."""
 
     kind: str
-    """breaker, pod or approval."""
+    """breaker or pod."""
     name: str
-    """Of the breaker, the pod, the tool that asks."""
     word: str
-    """State of the breaker or the pod, risk of the request."""
+    """Its state."""
     at: datetime | None
-    """Opened, last heard of, expires."""
+    """When the breaker opened, or the last heartbeat of the pod."""
     forced_by: str | None = None
     """Who holds the breaker open; None: nobody."""
     forced_reason: str | None = None
     """Why."""
     open_until: datetime | None = None
     """When the breaker may be tried; None: once somebody closes it."""
+
+
+@attrs.frozen(kw_only=True)
+class Need:
+    """A request, an effect of unknown outcome or a job: it waits for a person."""
+
+    kind: str
+    """approval, effect or job."""
+    id: UUID
+    """Of the request, the effect or the job."""
+    job_id: UUID
+    name: str
+    """The tool, or the type of the job."""
+    word: str
+    """Risk of a request, state of an effect, `waiting_on` of a job."""
+    agent: str | None
+    since: datetime | None
+    until: datetime | None
+    """When the request expires, or the job tries again; None: nothing happens by itself."""
+    why: str | None = None
+    """Why the outcome of an effect is unknown."""
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """A failed job that waits for somebody to decide."""
+
+    job_id: UUID
+    type: str
+    agent: str | None
+    error: str | None
+    """Code of the error, or its class."""
+    message: str | None
+    at: datetime
+
+
+@attrs.frozen(kw_only=True)
+class Attention:
+    """What needs somebody and what fails, `ATTENTION_MAX` of each kind at most."""
+
+    troubles: tuple[Trouble, ...] = ()
+    needs: tuple[Need, ...] = ()
+    """Requests, the one that expires first, then effects, then jobs, the oldest first."""
+    failures: tuple[Failure, ...] = ()
+    """The newest first."""
 
 
 async def recent(db: Database) -> Recent:
@@ -109,13 +154,60 @@ async def recent(db: Database) -> Recent:
     )
 
 
-async def troubles(db: Database) -> list[Trouble]:
-    """Return what somebody should know of, `TROUBLES_MAX` of each kind at most."""
-    rows = await db.fetch("pulse.troubles", TROUBLES_MAX, EXPIRES_SOON_S)
-    return [Trouble(**dict(row)) for row in rows]
+async def attention(db: Database) -> Attention:
+    """Return what needs somebody now, and what fails."""
+    troubles: list[Trouble] = []
+    needs: list[Need] = []
+    failures: list[Failure] = []
+    for row in await db.fetch("pulse.attention", ATTENTION_MAX):
+        match row["kind"]:
+            case "breaker" | "pod":
+                troubles.append(_trouble(row))
+            case "failure":
+                failures.append(_failure(row))
+            case _:
+                needs.append(_need(row))
+    return Attention(troubles=tuple(troubles), needs=tuple(needs), failures=tuple(failures))
 
 
-# --- What the database tells of the whole system, for a scrape: counts of what is unfinished.
+def _trouble(row: Record) -> Trouble:
+    return Trouble(
+        kind=row["kind"],
+        name=row["name"],
+        word=row["word"],
+        at=row["at"],
+        forced_by=row["by"],
+        forced_reason=row["text"],
+        open_until=row["until"],
+    )
+
+
+def _need(row: Record) -> Need:
+    return Need(
+        kind=row["kind"],
+        id=row["id"],
+        job_id=row["job_id"],
+        name=row["name"],
+        word=row["word"],
+        agent=row["agent"],
+        since=row["at"],
+        until=row["until"],
+        why=row["text"],
+    )
+
+
+def _failure(row: Record) -> Failure:
+    return Failure(
+        job_id=row["job_id"],
+        type=row["name"],
+        agent=row["agent"],
+        error=row["word"],
+        message=row["text"],
+        at=row["at"],
+    )
+
+
+# --- Figures of the whole system, for a scrape: counts of what is unfinished.
 
 
 COUNTED_MAX = 100_000

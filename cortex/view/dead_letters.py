@@ -8,7 +8,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.bulk_operation import hold_up
-from cortex.domain.dead_letter import DeadLetterState, FailureCause, Letter, LetterHead, prospect
+from cortex.domain.dead_letter import (
+    DeadLetter,
+    DeadLetterHead,
+    DeadLetterState,
+    FailureCause,
+    prospect,
+)
 from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
@@ -27,15 +33,15 @@ def state_cell(state: DeadLetterState) -> Cell:
     return Cell(*_STATES[state])
 
 
-def on_retry(row: LetterHead) -> str:
+def on_retry(row: DeadLetterHead) -> str:
     """Say what a retry would do, or what became of the letter."""
-    if not isinstance(row, Letter) or row.state.is_unresolved:
+    if not isinstance(row, DeadLetter) or row.state.is_unresolved:
         return prospect(FailureCause.of(row), step=row.step)
     heir = f" as {short_id(row.retried_as)}" if row.retried_as else ""
     return f"was {row.state.value.lower()}{heir} by {row.resolved_by}"
 
 
-def error_told(row: LetterHead) -> str:
+def error_told(row: DeadLetterHead) -> str:
     """Return class, code and source of an error, as far as they are known."""
     told = (row.error_class, row.error_code, row.error_source)
     return " · ".join(each for each in told if each)

@@ -48,28 +48,57 @@ LEFT JOIN counted c USING (ago) LEFT JOIN waited w USING (ago) LEFT JOIN spent s
 CROSS JOIN known k CROSS JOIN clock
 ORDER BY b.ago DESC;
 
--- name: troubles
--- What somebody should know of now: breakers that let no call through, pods that are dead or say nothing, requests
--- that expire.
--- $1 how many of each at most, $2 seconds to expiry. Locks: none.
--- Who holds a breaker open stands with it, why and until when. A request that no tool makes goes by its step's name.
-(SELECT 'breaker' AS kind, b.name, 'OPEN' AS word, b.opened_at AS at, b.forced_by,
-        b.forced_reason, b.open_until
+-- name: attention
+-- What needs somebody now, and what fails: breakers that let no call through, pods that are dead or silent, requests that
+-- wait, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs.
+-- $1 how many of each at most. Locks: none.
+-- A breaker that is held open names who holds it, why and until when. A request that no tool makes has its step's name.
+(SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
+        b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b
  WHERE (b.state <> 'CLOSED' OR b.failures > 0) AND cortex.breaker_state(b.state, b.open_until) = 'OPEN'
    AND b.name <> 'effects:all'
  ORDER BY b.updated_at DESC LIMIT $1::int)
 UNION ALL
-(SELECT 'pod', p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, p.heartbeat_at, NULL, NULL, NULL
+(SELECT 'pod', p.id, NULL, p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, NULL, p.heartbeat_at, NULL, NULL,
+        NULL
  FROM (SELECT o.*, o.id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod o
        WHERE o.state IN ('READY', 'DRAINING')) p
  WHERE p.is_lost OR p.heartbeat_at < cortex.now() - p.silent_after_s * interval '1 second'
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
-(SELECT 'approval', found.name, found.risk, found.expires_at, NULL, NULL, NULL
- FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
-     SELECT coalesce(a.tool, a.key) AS name, a.risk, a.expires_at FROM cortex.approval a
-     WHERE a.status = 'PENDING' AND a.risk = level.risk AND a.expires_at > cortex.now()
-       AND a.expires_at <= cortex.now() + $2::float8 * interval '1 second'
-     ORDER BY a.expires_at, a.id LIMIT $1::int) found
- ORDER BY found.expires_at LIMIT $1::int);
+(SELECT 'approval', found.id, found.job_id, coalesce(found.tool, found.key), found.risk, g.name, found.created_at,
+        found.expires_at, NULL, NULL
+ FROM (SELECT due.* FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+           SELECT a.id, a.job_id, a.tool, a.key, a.risk, a.agent_id, a.created_at, a.expires_at FROM cortex.approval a
+           WHERE a.status = 'PENDING' AND a.risk = level.risk AND a.expires_at > cortex.now()
+           ORDER BY a.expires_at, a.id LIMIT $1::int) due
+       ORDER BY due.expires_at, due.id LIMIT $1::int) found
+ LEFT JOIN cortex.agent g ON g.id = found.agent_id
+ ORDER BY found.expires_at, found.id)
+UNION ALL
+(SELECT 'effect', e.id, e.job_id, e.tool, e.status, g.name, e.called_at, NULL, NULL, left(e.why, 300)
+ FROM (SELECT * FROM cortex.effect WHERE status = 'UNKNOWN' ORDER BY created_at, id LIMIT $1::int) e
+ LEFT JOIN cortex.agent g ON g.id = e.agent_id
+ ORDER BY e.created_at, e.id)
+UNION ALL
+(SELECT 'job', j.id, j.id, j.type, j.waiting_on, g.name, j.suspended_at, j.next_retry_at, NULL, NULL
+ FROM (
+     (SELECT * FROM cortex.job WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL
+        AND waiting_on LIKE 'budget:%' ORDER BY waiting_on, id LIMIT $1::int)
+     UNION ALL
+     (SELECT * FROM cortex.job WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
+      ORDER BY waiting_on, suspended_at LIMIT $1::int)
+     UNION ALL
+     (SELECT * FROM cortex.job WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%'
+      ORDER BY suspended_at LIMIT $1::int)) j
+ LEFT JOIN cortex.agent g ON g.id = j.agent_id
+ ORDER BY j.suspended_at, j.id LIMIT $1::int)
+UNION ALL
+(SELECT 'failure', d.job_id, d.job_id, d.type, coalesce(d.error_code, d.error_class), g.name, d.created_at, NULL, NULL,
+        left(j.error_message, 300)
+ FROM (SELECT * FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED')
+       ORDER BY created_at DESC, job_id DESC LIMIT $1::int) d
+ JOIN cortex.job j ON j.id = d.job_id
+ LEFT JOIN cortex.agent g ON g.id = d.agent_id
+ ORDER BY d.created_at DESC, d.job_id DESC);

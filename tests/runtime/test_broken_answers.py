@@ -242,7 +242,8 @@ async def test_a_breaker_that_nobody_calls_is_half_open_when_its_time_is_over(
     (page,) = await port(store.page, name=NAME)
     assert page["state"] == "HALF_OPEN", "readers need no pod for that"
     assert (await port(operator.head)).breakers == 0
-    assert [each for each in await port(pulse.troubles) if each.kind == "breaker"] == []
+    troubles = (await port(pulse.attention)).troubles
+    assert [each for each in troubles if each.kind == "breaker"] == []
     for each in (pod, other, pod):
         await each.tick()
     assert state_of(database) == "HALF_OPEN"

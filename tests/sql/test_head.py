@@ -139,7 +139,7 @@ async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
         assert await states(db) == {"eu-1": "DEAD", "eu-2": "DEAD", "pooled": "READY"}
         head = await operator.head(db)
         assert (head.pods_ready, head.pods_living, head.pods_lost) == (1, 3, 2)
-        found = [(each.name, each.word) for each in await pulse.troubles(db)]
+        found = [(each.name, each.word) for each in (await pulse.attention(db)).troubles]
         assert sorted(found) == [("eu-1", "DEAD"), ("eu-2", "DEAD")]
         await session.execute(SERVING_SINCE.format("clock_timestamp()"))
         assert set((await states(db)).values()) == {"READY"}, "all locks are new then"

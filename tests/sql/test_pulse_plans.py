@@ -31,6 +31,7 @@ FILL = """
 """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50
+SHOWN = 20
 ALL_STATES = [state.value for state in DeadLetterState]
 ROWS_A_BLOCK_MAX = 130
 """8,192 bytes, and a row of history takes 70 at least."""
@@ -52,6 +53,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
             "job": pulse.BUCKETS * WAITS,
             "fact": CALLS,
         },
+        "pulse.attention": {"dead_letter": SHOWN, "job": SHOWN},
         "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
         "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
         "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
@@ -60,6 +62,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
     }
     arguments: dict[str, tuple[object, ...]] = {
         "pulse.recent": recent,
+        "pulse.attention": (SHOWN,),
         "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
         "dead_letters.groups": (*[None] * 6, ALL_STATES, None, ERRORS, LETTERS),

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from cortex.domain.job import Suspend
 from cortex.postgres.session import Session
 from cortex.store import breakers, pulse, tasks
 from tests.support.approvals import Askers, a_request
@@ -29,7 +30,7 @@ def test_an_empty_cluster_has_a_flat_pulse(store: Session) -> None:
     }
     assert all(b.is_known and b.is_priced for b in recent.buckets)
     assert (recent.spent_usd, recent.calls) == (Decimal(0), 0)
-    assert store(pulse.troubles) == []
+    assert store(pulse.attention) == pulse.Attention()
 
 
 def test_each_transition_counts_in_its_bucket(store: Session, database: str) -> None:
@@ -120,7 +121,7 @@ def test_what_is_wrong_is_named(store: Session, database: str) -> None:
         timedelta(hours=1),
     )
     store(breakers.force_open, "llm:gpt", by="ana", reason="it lies")
-    found = store(pulse.troubles)
+    found = store(pulse.attention).troubles
     assert [(each.kind, each.name, each.word) for each in found] == [
         ("breaker", "llm:gpt", "OPEN"),
         ("pod", "eu-2", "READY"),
@@ -129,16 +130,61 @@ def test_what_is_wrong_is_named(store: Session, database: str) -> None:
     assert (held.forced_by, held.forced_reason, held.open_until) == ("ana", "it lies", None)
     assert silent.forced_by is None
     store(breakers.force_open, "llm:gpt", by="ana", reason="deploy", for_s=60.0)
-    assert store(pulse.troubles)[0].open_until is not None
+    assert store(pulse.attention).troubles[0].open_until is not None
 
 
-def test_requests_that_expire_soon_are_named(store: Session, database: str) -> None:
+def test_requests_are_named_the_one_that_expires_first_on_top(
+    store: Session, database: str
+) -> None:
     life = Life(store, database)
     life.type("run_agent")
     askers = Askers(store, database)
-    for number, expires_s in enumerate((120.0, 3_000.0)):
+    for number, expires_s in enumerate((3_000.0, 120.0)):
         life.job("run_agent")
         claim = life.claim(askers.pod_id, "run_agent")
-        askers.suspend(claim, a_request({"n": number}, tool="refund", expires_s=expires_s))
-    (only,) = store(pulse.troubles)
-    assert (only.kind, only.name) == ("approval", "refund")
+        tool = f"refund{number}"
+        askers.suspend(claim, a_request({"n": number}, tool=tool, expires_s=expires_s))
+    first, second = store(pulse.attention).needs
+    assert [(each.kind, each.name) for each in (first, second)] == [
+        ("approval", "refund1"),
+        ("approval", "refund0"),
+    ]
+    assert first.until is not None
+    assert first.since is not None
+    assert (first.until - first.since).total_seconds() == 120
+    assert first.id != first.job_id
+
+
+def test_jobs_that_wait_for_a_budget_a_quota_or_a_person_are_named(
+    store: Session, database: str
+) -> None:
+    life = Life(store, database)
+    life.type()
+    pod = life.pod()
+    waits = (("budget:x:usd:run", None), ("quota:mail:calls:day", 60.0), ("person:llm:m", None))
+    jobs = []
+    for waiting_on, delay_s in (*waits, ("llm:m", 60.0)):
+        jobs.append(life.job())
+        lease = life.claim(pod).lease
+        wait = Suspend(lease=lease, delay_s=delay_s, is_counted=False, waiting_on=waiting_on)
+        store(tasks.suspend, pod_id=pod, operations=[wait])
+    needs = store(pulse.attention).needs
+    assert [(each.id, each.word) for each in needs] == [
+        (job_id, waiting_on) for job_id, (waiting_on, _) in zip(jobs, waits, strict=False)
+    ]
+    assert {(each.kind, each.name) for each in needs} == {("job", "digest")}
+    assert all(each.since is not None for each in needs)
+
+
+def test_the_newest_failed_jobs_that_wait_come_first(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    jobs = [life.failed(f"no page {number}") for number in range(pulse.ATTENTION_MAX + 2)]
+    failures = store(pulse.attention).failures
+    assert [each.job_id for each in failures] == jobs[:1:-1]
+    assert failures[0].message == f"no page {len(jobs) - 1}"
+    assert (failures[0].type, failures[0].error) == ("digest", "job_failed")
+    life.sql(
+        "UPDATE cortex.dead_letter SET state = 'ARCHIVED', resolved_at = now(), resolved_by = 'li'"
+    )
+    assert store(pulse.attention).failures == ()

@@ -58,7 +58,8 @@ def test_silence_is_judged_by_the_pods_own_settings(
     assert (silent_s > row.silent_after_s) == is_silent
     (seen,) = life.call(doctor.living)
     assert seen.is_silent == is_silent
-    assert [each.name for each in life.call(pulse.troubles)] == (["pod-1"] if is_silent else [])
+    troubles = life.call(pulse.attention).troubles
+    assert [each.name for each in troubles] == (["pod-1"] if is_silent else [])
     facts = life.call(why.facts_of, job_id)
     assert reason_of(facts).cause is (Cause.ORPHANED if is_silent else Cause.RUNNING)
     listed = life.call(page, JobFilter()).jobs

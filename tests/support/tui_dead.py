@@ -9,12 +9,12 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
-from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead, DeadLetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
-from cortex.store.pulse import Bucket, Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Bucket, Figures, Recent
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.clock import Clock
 
@@ -32,7 +32,7 @@ class FakeDead:
     clock: Clock
     ask: Ask
     """Counts a statement; raises while the cluster does not answer."""
-    rows: dict[UUID, Letter] = attrs.field(factory=dict)
+    rows: dict[UUID, DeadLetter] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
     begun: list[tuple[BulkVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
@@ -72,7 +72,7 @@ class FakeDead:
             "is_automatic": False,
             "now": _now(self.clock),
         }
-        self.rows[job_id] = Letter(**one | fields)
+        self.rows[job_id] = DeadLetter(**one | fields)
         return job_id
 
     def set_letter(self, job_id: UUID, **fields: Any) -> None:
@@ -123,21 +123,21 @@ class FakeDead:
         )
 
     @property
-    def _waiting(self) -> list[Letter]:
+    def _waiting(self) -> list[DeadLetter]:
         open_ones = [row for row in self.rows.values() if row.state.is_unresolved]
         return sorted(open_ones, key=lambda row: row.created_at, reverse=True)
 
     # --- the screens' side
 
-    async def errors(self) -> Sequence[LetterGroup]:
+    async def errors(self) -> Sequence[DeadLetterGroup]:
         self.ask("errors")
-        groups: dict[str, list[Letter]] = {}
+        groups: dict[str, list[DeadLetter]] = {}
         looked = self._waiting[:LOOKED_MAX]
         for row in looked:
             groups.setdefault(row.fingerprint, []).append(row)
         return [
-            LetterGroup(
-                **{each.name: getattr(rows[0], each.name) for each in attrs.fields(LetterHead)},
+            DeadLetterGroup(
+                **{each.name: getattr(rows[0], each.name) for each in attrs.fields(DeadLetterHead)},
                 count=len(rows),
                 escalated_count=0,
                 first_at=rows[-1].created_at,
@@ -158,7 +158,7 @@ class FakeDead:
         found = [row.job_id for row in self._waiting if row.fingerprint == fingerprint]
         return found[::-1][:limit]
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         self.ask("of_jobs")
         return [self.rows[each] for each in job_ids]
 
@@ -217,7 +217,7 @@ class FakePulse:
     buckets: list[Bucket] = attrs.field(factory=list)
     spent_usd: Decimal = Decimal(0)
     calls: int = 0
-    found: list[Trouble] = attrs.field(factory=list)
+    attention_seen: Attention = attrs.field(factory=Attention)
 
     async def figures(self) -> Figures:
         self.ask("figures")
@@ -239,9 +239,9 @@ class FakePulse:
             calls=self.calls,
         )
 
-    async def troubles(self) -> Sequence[Trouble]:
-        self.ask("troubles")
-        return list(self.found)
+    async def attention(self) -> Attention:
+        self.ask("attention")
+        return self.attention_seen
 
 
 def a_bucket(**fields: Any) -> Bucket:

@@ -15,7 +15,7 @@ import attrs
 
 from cortex.store import pulse
 from cortex.store.breakers import FreezeState
-from cortex.store.pulse import Trouble
+from cortex.store.pulse import Attention, Failure, Need, Trouble
 from tests.support.hostile import HOSTILE, LINES
 from tests.support.tui import FakeBackend, Seat, instant
 from tests.support.tui_dead import a_bucket
@@ -116,10 +116,21 @@ def hostile(cluster: FakeBackend) -> None:
     )
     output = {"output": '{"content": [{"text": "' + "x" * 99, "output_bytes": 10**9, "why": LINES}
     cluster.one.details = {step["key"]: output for step in steps}
-    troubles = [("breaker", MARKUP), ("pod", HOSTILE), ("approval", WIDE_TEXT)]
-    cluster.pulse.found = [
-        Trouble(kind=kind, name=name, word=name, at=now) for kind, name in troubles
-    ]
+    waits = [("approval", WIDE_TEXT), ("effect", HOSTILE), ("job", MARKUP), ("job", "x" * 300)]
+    cluster.pulse.attention_seen = Attention(
+        troubles=tuple(
+            Trouble(kind=kind, name=name, word=name, at=now)
+            for kind, name in (("breaker", MARKUP), ("pod", HOSTILE))
+        ),
+        needs=tuple(
+            _need(kind, number, name, now, word=name, agent=name, why=LINES)
+            for number, (kind, name) in enumerate(waits, 1)
+        ),
+        failures=tuple(
+            Failure(job_id=UUID(int=n), type=name, agent=name, error=name, message=LINES, at=now)
+            for n, name in enumerate(names, 1)
+        ),
+    )
     cluster.heads = {
         "approvals": 10**4,
         "first_expiry": now + timedelta(days=40),
@@ -381,11 +392,51 @@ def _pulse(cluster: FakeBackend, now: datetime) -> None:
             )
         )
     shown.spent_usd, shown.calls = Decimal("12.34"), 4_210
-    shown.found = [
-        Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=now - timedelta(seconds=130)),
-        Trouble(kind="pod", name="eu-4", word="READY", at=now - timedelta(seconds=130)),
-        Trouble(kind="approval", name="refund", word="HIGH", at=now + timedelta(seconds=252)),
-    ]
+    pay = {"agent": "refund-bot", "word": "UNKNOWN", "why": NO_WORD}
+    spent = {"agent": "crawler", "word": "budget:agent:crawler:usd:run"}
+    week = now + timedelta(seconds=7200)
+    push, mail = {"word": "CRITICAL", "agent": "deploy-bot"}, {"word": "MED", "agent": "news-bot"}
+    soon = now + timedelta(seconds=252)
+    lost = {"agent": "crawler", "error": "not_found"}
+    shown.attention_seen = Attention(
+        troubles=(
+            Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=now - timedelta(seconds=130)),
+            Trouble(kind="pod", name="eu-4", word="READY", at=now - timedelta(seconds=130)),
+        ),
+        needs=(
+            _need(
+                "approval",
+                GATE.int,
+                "stripe.refund",
+                now,
+                until=soon,
+                word="HIGH",
+                agent="refund-bot",
+            ),
+            _need("approval", 0xA1, "git.push", now, until=week, **push),
+            _need("approval", 0xA2, "mail.send", now, until=now + timedelta(days=1), **mail),
+            _need("effect", DOUBT.int, "pay", now, **pay),
+            _need("job", 0x9F3BB3, "digest", now, **spent),
+        ),
+        failures=(
+            _failure(1, 180, now, agent="invoice-bot", error="overloaded"),
+            _failure(2, 360, now, agent="invoice-bot", error="overloaded"),
+            *(_failure(n, 1200 * n, now, **lost) for n in range(3, 12)),
+        ),
+    )
+
+
+def _need(kind: str, number: int, name: str, now: datetime, **fields: Any) -> Need:
+    known = {"since": now - timedelta(seconds=600), "until": None}
+    return Need(
+        kind=kind, id=UUID(int=number), job_id=UUID(int=ASKING), name=name, **known | fields
+    )
+
+
+def _failure(number: int, ago_s: float, now: datetime, **fields: Any) -> Failure:
+    message = "404: https://shop.example.org/p/8812" if number > 2 else "the model is overloaded"
+    at = now - timedelta(seconds=ago_s)
+    return Failure(job_id=UUID(int=number), type="digest", message=message, at=at, **fields)
 
 
 # --- hostile ones

@@ -355,7 +355,7 @@ async def test_a_new_request_moves_nothing(
         inbox.add(0x7F3C, risk="HIGH")
         cluster.heads["approvals"] = 2
         await seat.pass_time(2)
-        assert "◆ 2 ask" in seat.lines[0]
+        assert "◆ 2 approvals" in seat.lines[0]
         assert seat.app.title == "(2) cortex"
         assert len(rung) == 1
         cluster.heads |= {"effects": 1, "budgets": 2, "persons": 3, "dead": 4}

@@ -27,14 +27,14 @@ async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: OpenSessi
     async with sit(place="prod-eu") as seat:
         top = seat.lines[0]
         assert top.startswith(" cortex prod-eu > jobs")
-        assert "◆ 3 ask, first in 04:1" in top
+        assert "◆ 3 approvals · first expires in 04:1" in top
         assert "1 breaker OPEN" in top
         assert "dead 12" in top
         assert "pods 4/5" in top
         assert "LIVE" in top
-        before = top.split("first in ")[1][:5]
+        before = top.split("expires in ")[1][:5]
         await seat.pass_time(1)
-        assert seat.lines[0].split("first in ")[1][:5] < before
+        assert seat.lines[0].split("expires in ")[1][:5] < before
 
 
 @pytest.mark.parametrize("width", [80, 60])

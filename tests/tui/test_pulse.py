@@ -1,22 +1,38 @@
-"""The first screen: numbers, sparklines, and what is wrong, in words."""
+"""The first screen: what needs somebody, what fails, what runs, and sparklines."""
 
 import asyncio
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from cortex.domain.phrases import time_of_day
-from cortex.store.pulse import Trouble
+from cortex.store.pulse import ATTENTION_MAX, Attention, Failure, Need, Trouble
 from cortex_tui.app import FIRST
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.support.tui_dead import a_bucket
 from tests.tui.conftest import OpenSession
 
 HOSTILE = "\x1b]52;c;aGk=\x07\u202egpt\n[@click=app.quit]"
+
+
+def troubled(*troubles: Trouble) -> Attention:
+    return Attention(troubles=troubles)
+
+
+def a_need(kind: str, number: int, **fields: Any) -> Need:
+    known: dict[str, Any] = {"name": "refund", "word": "HIGH", "agent": None, "since": None}
+    known |= {"id": UUID(int=number), "job_id": UUID(int=number), "until": None}
+    return Need(kind=kind, **known | fields)
+
+
+def a_failure(number: int, at: datetime) -> Failure:
+    fields: dict[str, Any] = {"agent": None, "error": "overloaded", "message": f"busy {number}"}
+    return Failure(job_id=UUID(int=number), type="digest", at=at, **fields)
 
 
 def test_it_is_the_first_screen() -> None:
@@ -30,7 +46,9 @@ async def test_a_calm_cluster_says_so(sit: OpenSession) -> None:
         assert "✓ nothing needs you" in seat.text
         assert "✓ nothing waits" in seat.lines[0]
         assert "> pulse" in seat.lines[0]
-        for label in ("running", "due", "oldest due", "approvals", "dead", "started", "wait p50"):
+        assert "failing       ✓ nothing" in seat.text
+        assert "running       0 running · 0 due" in seat.text
+        for label in ("started", "wait p50", "spent"):
             assert label in seat.text
 
 
@@ -39,17 +57,18 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Open
     cluster.heads["approvals"] = 4
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
-        assert "◆ 4 ask (A)" in seat.text
+        assert "needs you     ◆ 4 approvals (A)" in seat.text
         assert "nothing needs you" not in seat.text
         cluster.heads |= {"approvals": 1, "is_frozen": True}
         await seat.pass_time(3)
-        assert "! 1 alert   ◆ 1 asks (A)" in seat.text
+        assert "needs you     ◆ 1 approval (A)" in seat.text
+        assert "failing       1 alert" in seat.text
 
 
 @pytest.mark.parametrize(
     "name, told",
     [
-        ("approvals", "◆ 1 asks (A)"),
+        ("approvals", "◆ 1 approval (A)"),
         ("effects", "? 1 effect"),
         ("budgets", "$ 1 budget"),
         ("persons", "! 1 person"),
@@ -63,7 +82,7 @@ async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
     cluster.heads[name] = 1
     async with sit(first="pulse", size=(80, 24)) as seat:
         await seat.pass_time(3)
-        assert seat.lines[1].strip() == told
+        assert seat.lines[1].split("needs you")[1].strip() == told
         assert "dead 1" in seat.lines[0] if name == "dead" else f"{told[0]} 1" in seat.lines[0]
         assert "✓ 0" not in seat.lines[0]
         assert "LIVE" in seat.lines[0]
@@ -81,7 +100,8 @@ async def test_it_is_complete_at_every_size(
         await seat.pass_time(3)
         assert all(len(line) <= size[0] for line in seat.lines)
         assert "more line" not in seat.text
-        assert "still waits" in seat.text
+        assert "the oldest due job has waited for 12d" in seat.text
+        assert "1,000+ running · 1,000+ due · oldest due 12d" in seat.text
 
 
 @on_asyncio
@@ -115,20 +135,17 @@ async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSes
     now = instant(cluster.clock)
     cluster.heads |= {"dead": 412, "is_frozen": True}
     cluster.pulse.oldest_due_s = 75.0
-    cluster.pulse.found = [
+    cluster.pulse.attention_seen = troubled(
         Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=now - timedelta(seconds=30)),
         Trouble(kind="pod", name="eu-2", word="READY", at=now - timedelta(seconds=200)),
-        Trouble(kind="approval", name="refund", word="HIGH", at=now + timedelta(seconds=200)),
-    ]
+    )
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
         for told in (
-            "! 6 alerts",
+            "412 failed jobs wait · 4 alerts",
             "breaker llm:gpt is open for 00:3",
-            "pod eu-2 says nothing for 03:2",
-            "1 approval expires within 5 min: refund",
-            "a job has been due for 01:15",
-            "412 dead letters",
+            "pod eu-2 is silent for 03:2",
+            "the oldest due job has waited for 01:15",
             "effects are frozen",
         ):
             assert told in seat.text
@@ -144,15 +161,138 @@ async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenS
         "forced_by": "ana",
         "forced_reason": "deploy",
     }
-    cluster.pulse.found = [
+    cluster.pulse.attention_seen = troubled(
         Trouble(kind="breaker", name="llm:gpt", **held, open_until=until),
         Trouble(kind="breaker", name="llm:old", **held),
-    ]
+    )
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
         at = time_of_day(until, now)
         assert f'breaker llm:gpt held open by ana until {at} "deploy"' in seat.text
         assert 'breaker llm:old held open by ana "deploy"' in seat.text
+
+
+# --- what needs somebody, what failed
+
+
+@on_asyncio
+async def test_what_needs_you_stands_above_what_fails_and_what_runs(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    now = instant(cluster.clock)
+    since = now - timedelta(hours=3)
+    cluster.heads |= {"approvals": 1, "effects": 1, "budgets": 2, "persons": 1, "dead": 1}
+    cluster.pulse.attention_seen = Attention(
+        needs=(
+            a_need("approval", 1, until=now + timedelta(seconds=200), since=since),
+            a_need("effect", 2, name="pay", word="UNKNOWN", why="its pod died", since=since),
+            a_need("job", 3, name="crawl", word="budget:team:usd:day", since=since),
+            a_need("job", 4, name="mail", word="quota:mail.send:calls:day", since=since),
+            a_need("job", 5, name="plan", word="person:llm:gpt", since=since),
+        ),
+        failures=(a_failure(6, now - timedelta(minutes=3)),),
+    )
+    wanted = (
+        ("needs you", "1 approval", "1 effect", "2 budgets", "1 person", "1 dead"),
+        ("◆ refund", "HIGH", "expires in 03:1", "waits 3h"),
+        ("? pay", "unknown", "outcome unknown: its pod died", "waits 3h"),
+        ("$ crawl", "budget", "team:usd:day is spent", "waits 3h"),
+        ("$ mail", "quota", "mail.send:calls:day is used up", "waits 3h"),
+        ("! plan", "person", "llm:gpt needs a person", "waits 3h"),
+        ("failing", "1 failed job waits"),
+        ("✗ digest", "overloaded", "busy 6", "3m ago"),
+        ("running", "0 running · 0 due"),
+        ("last 15 min",),
+    )
+    async with sit(first="pulse", size=(120, 40)) as seat:
+        await seat.pass_time(3)
+        shown = [line for line in seat.lines[1:-2] if line and "default" not in line]
+        for line, words in zip(shown, wanted, strict=False):
+            assert [word for word in words if word not in line] == [], line
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@on_asyncio
+async def test_there_is_room_for_some_of_everything(
+    cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
+) -> None:
+    seed_queues(cluster, 20)
+    now = instant(cluster.clock)
+    cluster.heads |= {"approvals": 300, "dead": 300}
+    cluster.pulse.attention_seen = Attention(
+        troubles=tuple(
+            Trouble(kind=kind, name=f"{kind}{n}", word="OPEN", at=now)
+            for kind in ("breaker", "pod")
+            for n in range(ATTENTION_MAX)
+        ),
+        needs=tuple(a_need("approval", n + 1) for n in range(ATTENTION_MAX)),
+        failures=tuple(a_failure(n + 100, now) for n in range(ATTENTION_MAX)),
+    )
+    async with sit(first="pulse", size=size) as seat:
+        await seat.pass_time(4)
+        assert "more line" not in seat.text
+        for words in (
+            "◆ refund",
+            "more · 3 shows the requests",
+            "! breaker",
+            "✗ digest",
+            "started",
+        ):
+            assert words in seat.text
+        rows = [line for line in seat.lines if line[1:3] in ("◆ ", "! ", "✗ ", "  ")]
+        assert len(rows) >= 11
+        assert seat.lines[-4], "no line is left empty"
+
+
+@on_asyncio
+async def test_enter_opens_what_the_cursor_is_on(cluster: FakeBackend, sit: OpenSession) -> None:
+    now = instant(cluster.clock)
+    cluster.approvals.add(7)
+    cluster.effects.add(8)
+    for number in (9, 10):
+        cluster.add(number)
+    cluster.pulse.attention_seen = Attention(
+        troubles=(Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=now),),
+        needs=(
+            a_need("approval", 7),
+            a_need("effect", 8),
+            a_need("job", 9, word="budget:x:usd:run"),
+        ),
+        failures=(a_failure(10, now),),
+    )
+    places = ("> approvals", "> effects", "> jobs > …000009", "> breakers", "> jobs > …00000a")
+    async with sit(first="pulse") as seat:
+        for downs, place in enumerate(places):
+            await seat.press("1", "g", *("j" * downs))
+            (at,) = [line for line in seat.lines if line.startswith("▌")]
+            assert at.startswith(("▌◆", "▌?", "▌$", "▌!", "▌✗")[downs])
+            await seat.press("enter")
+            await seat.pass_time(1)
+            assert place in seat.lines[0]
+            await seat.press("escape")
+
+
+@on_asyncio
+async def test_the_cursor_stays_on_its_row_while_others_come(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    now = instant(cluster.clock)
+    failures = tuple(a_failure(n, now) for n in (1, 2, 3))
+    cluster.pulse.attention_seen = Attention(failures=failures)
+    async with sit(first="pulse") as seat:
+        await seat.pass_time(1)
+        await seat.press("j")
+        cluster.pulse.attention_seen = Attention(
+            needs=(a_need("approval", 9),), failures=(a_failure(8, now), *failures)
+        )
+        await seat.pass_time(6)
+        (at,) = [line for line in seat.lines if line.startswith("▌")]
+        assert "busy 2" in at
+        cluster.pulse.attention_seen = Attention()
+        await seat.pass_time(6)
+        assert not [line for line in seat.lines if line.startswith("▌")]
+        await seat.press("enter")
+        assert "nothing here opens" in seat.text
 
 
 # --- queues
@@ -207,12 +347,12 @@ async def test_alerts_come_before_queues_where_there_is_no_room(
 ) -> None:
     seed_queues(cluster, 20)
     now = instant(cluster.clock)
-    cluster.pulse.found = [
-        Trouble(kind="breaker", name=f"llm:{n}", word="OPEN", at=now) for n in range(4)
-    ]
+    cluster.pulse.attention_seen = troubled(
+        *(Trouble(kind="breaker", name=f"llm:{n}", word="OPEN", at=now) for n in range(4))
+    )
     async with sit(first="pulse", size=(80, 24)) as seat:
         await seat.pass_time(4)
-        assert "21 queues, 4 shows them" in seat.text
+        assert "4 shows them" in seat.text
         assert seat.text.count("breaker llm:") == 4
         assert "more line" not in seat.text
 
@@ -233,11 +373,11 @@ async def test_queues_cost_no_more_statements(cluster: FakeBackend, sit: OpenSes
 
 @on_asyncio
 async def test_hostile_names_stay_text(cluster: FakeBackend, sit: OpenSession) -> None:
-    cluster.pulse.found = [
-        Trouble(kind=kind, name=HOSTILE, word=HOSTILE, at=None) for kind in ("breaker", "pod")
-    ]
     held: dict[str, Any] = {"forced_by": HOSTILE, "forced_reason": HOSTILE}
-    cluster.pulse.found.append(Trouble(kind="breaker", name="x", word="OPEN", at=None, **held))
+    cluster.pulse.attention_seen = troubled(
+        *(Trouble(kind=kind, name=HOSTILE, word=HOSTILE, at=None) for kind in ("breaker", "pod")),
+        Trouble(kind="breaker", name="x", word="OPEN", at=None, **held),
+    )
     paused = {"paused_at": instant(cluster.clock), "paused_by": HOSTILE, "reason": HOSTILE}
     cluster.queues.add(HOSTILE, **paused)
     async with sit(first="pulse") as seat:
@@ -264,7 +404,7 @@ async def test_nothing_is_asked_for_while_another_screen_is_in_front(
         await seat.press("2")
         cluster.asked.clear()
         await seat.pass_time(10)
-    assert not {"recent", "figures", "troubles"} & set(cluster.asked)
+    assert not {"recent", "figures", "attention"} & set(cluster.asked)
 
 
 @on_asyncio
@@ -277,22 +417,24 @@ async def test_what_was_shown_stays_while_the_database_is_away(
         cluster.down()
         await seat.pass_time(3)
         assert "STALE" in seat.lines[0]
-        assert "412 dead letters" in seat.text
+        assert "412 failed jobs wait" in seat.text
 
 
 @on_asyncio
 async def test_an_alert_that_fails_costs_no_other_one_its_line(
     cluster: FakeBackend, sit: OpenSession, tmp_path: Path
 ) -> None:
-    cluster.pulse.found = [
+    cluster.pulse.attention_seen = troubled(
         Trouble(kind="pod", name=None, word="READY", at="yesterday"),  # type: ignore[arg-type]
         Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=None),
-    ]
+    )
     async with sit(first="pulse", reports=tmp_path) as seat:
         await seat.pass_time(8)
         assert "! an alert cannot be shown (TypeError)" in seat.text
         assert "breaker llm:gpt is open" in seat.text
-        assert "! 2 alerts" in seat.text
-        assert "✗ an alert cannot be shown: TypeError in cortex_tui/render/pulse_page" in seat.text
+        assert "failing       2 alerts" in seat.text
+        assert (
+            "✗ an alert cannot be shown: TypeError in cortex_tui/render/pulse_alerts" in seat.text
+        )
     (report,) = os.scandir(tmp_path)
     assert "_silent" in await asyncio.to_thread(Path(report).read_text, "utf-8")

@@ -215,7 +215,7 @@ KEYS: Final = (
         label="open",
         help="Open what the cursor is on",
         group="look",
-        where=("jobs", "dead", "letters", "acts", "act", "pods", "effects"),
+        where=("pulse", "jobs", "dead", "letters", "acts", "act", "pods", "effects"),
         in_footer=True,
     ),
     Key(

@@ -21,7 +21,13 @@ from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter import DeadLetterState, Letter, LetterGroup, LetterHead, retries_of
+from cortex.domain.dead_letter import (
+    DeadLetter,
+    DeadLetterGroup,
+    DeadLetterHead,
+    DeadLetterState,
+    retries_of,
+)
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.phrases import short_id
@@ -120,7 +126,7 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 class ChosenDeadLetters:
     """The letters that will be acted on."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     has_more: bool
     """More letters match than the limit lets through."""
     empty: str = ""
@@ -205,14 +211,14 @@ def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb:
     output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
 
 
-def _are_listed(letters: Sequence[Letter], output: Output) -> bool:
+def _are_listed(letters: Sequence[DeadLetter], output: Output) -> bool:
     """Of many letters people get their errors only."""
     return not output.is_for_people or len(letters) <= SHOWN_MAX
 
 
-def _errors(letters: Sequence[Letter], output: Output, columns: Sequence[Column[Any]]) -> None:
+def _errors(letters: Sequence[DeadLetter], output: Output, columns: Sequence[Column[Any]]) -> None:
     """Write the errors of letters, the most frequent first."""
-    alike: dict[str, list[Letter]] = {}
+    alike: dict[str, list[DeadLetter]] = {}
     for letter in letters:
         alike.setdefault(letter.fingerprint, []).append(letter)
     groups = sorted(map(_group, alike.values()), key=lambda group: -group.count)
@@ -221,10 +227,10 @@ def _errors(letters: Sequence[Letter], output: Output, columns: Sequence[Column[
     output.listing("errors", shown, groups, empty="")
 
 
-def _group(letters: Sequence[Letter]) -> LetterGroup:
+def _group(letters: Sequence[DeadLetter]) -> DeadLetterGroup:
     newest = max(letters, key=lambda letter: letter.created_at)
-    head = {field.name: getattr(newest, field.name) for field in attrs.fields(LetterHead)}
-    return LetterGroup(
+    head = {field.name: getattr(newest, field.name) for field in attrs.fields(DeadLetterHead)}
+    return DeadLetterGroup(
         **head,
         count=len(letters),
         escalated_count=sum(each.state is DeadLetterState.ESCALATED for each in letters),
@@ -238,7 +244,7 @@ def _group(letters: Sequence[Letter]) -> LetterGroup:
 class _Done:
     """A letter, and why nothing was done with it."""
 
-    letter: Letter
+    letter: DeadLetter
     error: Mapping[str, Any] | None
 
 

@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.cli.screen.table import Column, only_on_demand
-from cortex.domain.dead_letter import Letter, LetterGroup, LetterHead
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
 from cortex.domain.phrases import age, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import on_retry, state_cell
 
 
-def _age(row: LetterHead, instant: datetime) -> Cell:
+def _age(row: DeadLetterHead, instant: datetime) -> Cell:
     return Cell(age(since_s(row, instant)))
 
 
@@ -40,7 +40,7 @@ _MORE: Final[Sequence[Column[Any]]] = (
     Column(name="step", title="last step", is_default=False),
 )
 
-GROUP_COLUMNS: Final[Sequence[Column[LetterGroup]]] = (
+GROUP_COLUMNS: Final[Sequence[Column[DeadLetterGroup]]] = (
     Column(name="fingerprint", shown=lambda r: Cell(r.fingerprint, "bold")),
     Column(
         name="count",
@@ -63,7 +63,7 @@ GROUP_COLUMNS: Final[Sequence[Column[LetterGroup]]] = (
     *_MORE,
 )
 
-LETTER_COLUMNS: Final[Sequence[Column[Letter]]] = (
+LETTER_COLUMNS: Final[Sequence[Column[DeadLetter]]] = (
     Column(name="job_id", title="id", shown=lambda r: Cell(short_id(r.job_id), "bold")),
     Column(name="type", least=8),
     Column(name="state", shown=lambda r: state_cell(r.state)),

@@ -10,7 +10,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.dead_letter import LetterDetail
+from cortex.domain.dead_letter import DeadLetterDetail
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
@@ -53,7 +53,7 @@ def show(options: Options, *, name: str) -> None:
 
 
 def _page(
-    letter: LetterDetail, attempts: Sequence[dict[str, Any]], terminal: Terminal
+    letter: DeadLetterDetail, attempts: Sequence[dict[str, Any]], terminal: Terminal
 ) -> Iterator[str]:
     agent = f" · {letter.agent} v{letter.agent_version}" if letter.agent else ""
     state = state_cell(letter.state)
@@ -81,7 +81,7 @@ def _raw(text: str) -> Iterator[str]:
         yield f"    … {len(text) - RAW_CHARS_MAX:,} more characters: --json has them all"
 
 
-def _facts(letter: LetterDetail, terminal: Terminal) -> dict[str, str]:
+def _facts(letter: DeadLetterDetail, terminal: Terminal) -> dict[str, str]:
     return {
         "id": str(letter.job_id),
         "error": letter.error_message,
@@ -99,7 +99,7 @@ def _facts(letter: LetterDetail, terminal: Terminal) -> dict[str, str]:
     }
 
 
-def _failed(letter: LetterDetail, terminal: Terminal) -> str:
+def _failed(letter: DeadLetterDetail, terminal: Terminal) -> str:
     told = [
         f"{when(letter, letter.finished_at, is_tty=terminal.is_tty)} in attempt {letter.attempt}"
     ]
@@ -113,20 +113,20 @@ def _failed(letter: LetterDetail, terminal: Terminal) -> str:
     return " · ".join(told)
 
 
-def _last_step(letter: LetterDetail, terminal: Terminal) -> str:
+def _last_step(letter: DeadLetterDetail, terminal: Terminal) -> str:
     if letter.step is None:
         return "none was committed"
     return f"{letter.step} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
 
 
-def _origin(letter: LetterDetail) -> str:
+def _origin(letter: DeadLetterDetail) -> str:
     if letter.origin_id is None:
         return ""
     first = "" if letter.origin_id == letter.lineage_id else f", first {letter.lineage_id}"
     return f"went on from {letter.origin_id}{first}"
 
 
-def _settled(letter: LetterDetail, terminal: Terminal) -> str:
+def _settled(letter: DeadLetterDetail, terminal: Terminal) -> str:
     reason = letter.reason or ""
     if _is_unresolved(letter):
         return reason
@@ -137,7 +137,7 @@ def _settled(letter: LetterDetail, terminal: Terminal) -> str:
     return f"{told} · {letter.retried_as} is {letter.retried_status}"
 
 
-def _is_unresolved(letter: LetterDetail) -> bool:
+def _is_unresolved(letter: DeadLetterDetail) -> bool:
     return letter.state.is_unresolved
 
 

@@ -205,8 +205,8 @@ def _which(query: DeadLetterErrorsQuery) -> DeadLetterFilter:
     return query.as_filter(tuple(query.state) or UNRESOLVED)
 
 
-def _on_retry(row: dead_letter.LetterHead) -> str:
-    if not isinstance(row, dead_letter.Letter) or row.state.is_unresolved:
+def _on_retry(row: dead_letter.DeadLetterHead) -> str:
+    if not isinstance(row, dead_letter.DeadLetter) or row.state.is_unresolved:
         return prospect(FailureCause.of(row), step=row.step)
     return f"was {row.state.value.lower()} by {row.resolved_by}"
 

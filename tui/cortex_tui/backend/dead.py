@@ -6,7 +6,7 @@ from uuid import UUID
 
 from cortex.domain.bulk_operation import RATE_DEFAULT, BulkChange, BulkVerb
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import Letter, LetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
 from cortex.store import bulk_operations, dead_letters
@@ -28,7 +28,7 @@ class StoreDead:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def errors(self) -> Sequence[LetterGroup]:
+    async def errors(self) -> Sequence[DeadLetterGroup]:
         return await dead_letters.newest(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
 
     async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
@@ -41,7 +41,7 @@ class StoreDead:
             self._db, DeadLetterFilter(fingerprint=fingerprint), limit=limit
         )
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         return await dead_letters.of_jobs(self._db, job_ids)
 
     async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:

@@ -13,7 +13,7 @@ from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
 from cortex.domain.breaker import Past
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
-from cortex.domain.dead_letter import Letter, LetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
@@ -26,7 +26,7 @@ from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
-from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
@@ -284,7 +284,7 @@ class EffectsBackend(Protocol):
 class DeadLettersBackend(Protocol):
     """Dead letters: failed jobs that wait for somebody to decide."""
 
-    async def errors(self) -> Sequence[LetterGroup]:
+    async def errors(self) -> Sequence[DeadLetterGroup]:
         """Read the errors of the newest ones, the one that came last first."""
         ...
 
@@ -296,7 +296,7 @@ class DeadLettersBackend(Protocol):
         """Return the jobs of an error's letters, the oldest first."""
         ...
 
-    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[Letter]:
+    async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         """Read the letters of jobs."""
         ...
 
@@ -341,8 +341,8 @@ class PulseBackend(Protocol):
         """Read the last quarter of an hour: dearer than the others."""
         ...
 
-    async def troubles(self) -> Sequence[Trouble]:
-        """Read what somebody should know of."""
+    async def attention(self) -> Attention:
+        """Read what needs somebody, and what fails."""
         ...
 
 

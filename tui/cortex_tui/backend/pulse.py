@@ -1,11 +1,9 @@
 """How the cluster does, read from Postgres."""
 
-from collections.abc import Sequence
-
 from cortex.postgres.database import Database
 from cortex.store import pulse
 from cortex.store.operator import COUNT_MAX
-from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Figures, Recent
 
 
 class StorePulse:
@@ -20,5 +18,5 @@ class StorePulse:
     async def recent(self) -> Recent:
         return await pulse.recent(self._db)
 
-    async def troubles(self) -> Sequence[Trouble]:
-        return await pulse.troubles(self._db)
+    async def attention(self) -> Attention:
+        return await pulse.attention(self._db)

@@ -1,10 +1,14 @@
-"""What the first screen knows of the cluster, as far as it was read."""
+"""The first screen: what was read of the cluster, its lines, and the cursor on them."""
+
+from collections.abc import Sequence
+from uuid import UUID
 
 import attrs
 
 from cortex.store.operator import Head
-from cortex.store.pulse import Figures, Recent, Trouble
+from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
+from cortex.view.cells import Cell
 
 
 @attrs.define(kw_only=True)
@@ -14,5 +18,64 @@ class Pulse:
     head: Head | None = None
     figures: Figures | None = None
     recent: Recent | None = None
-    troubles: list[Trouble] | None = None
+    attention: Attention | None = None
     queues: list[QueueRow] | None = None
+
+
+@attrs.frozen
+class Opens:
+    """Where enter on a line leads."""
+
+    screen: str
+    id: UUID | None = None
+    """Of the request, effect or job; None: the screen has no one thing to show."""
+    key: str = ""
+    """Distinguishes lines that open the same screen."""
+
+
+@attrs.frozen
+class PulseLine:
+    """One line of the page."""
+
+    cells: tuple[Cell, ...] = ()
+    opens: Opens | None = None
+
+
+class PulseCursor:
+    """Stands on a line that opens something, and stays on it while others come and go."""
+
+    def __init__(self) -> None:
+        self._lines: Sequence[PulseLine] = ()
+        self._on: Opens | None = None
+        self.at: int | None = None
+        """Index of its line; None: no line opens anything."""
+
+    @property
+    def opens(self) -> Opens | None:
+        return self._on
+
+    def follow(self, lines: Sequence[PulseLine]) -> None:
+        """Take other lines: stay on the same thing, else at about the same place."""
+        self._lines = lines
+        places = self._places()
+        same = [place for place in places if lines[place].opens == self._on]
+        before = self.at or 0
+        if not places:
+            self.at = None
+        else:
+            self.at = same[0] if same else min(places, key=lambda place: abs(place - before))
+        self._on = None if self.at is None else lines[self.at].opens
+
+    def move(self, by: int) -> bool:
+        """Move by so many lines that open something; return whether it moved."""
+        places = self._places()
+        if self.at is None:
+            return False
+        index = places.index(self.at)
+        after = max(0, min(index + by, len(places) - 1))
+        self.at = places[after]
+        self._on = self._lines[self.at].opens
+        return after != index
+
+    def _places(self) -> list[int]:
+        return [place for place, line in enumerate(self._lines) if line.opens is not None]

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.dead_letter import (
+    DeadLetter,
+    DeadLetterGroup,
+    DeadLetterHead,
     DeadLetterState,
     FailureCause,
-    Letter,
-    LetterGroup,
-    LetterHead,
     prospect,
 )
 from cortex.domain.phrases import NOTHING, age, short_id
@@ -25,36 +25,36 @@ _STATES: Final = {
 _BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
 
 
-def on_retry(row: LetterHead) -> str:
+def on_retry(row: DeadLetterHead) -> str:
     """Say what another try would do; not safe yet."""
     return prospect(FailureCause.of(row), step=row.step)
 
 
-def error_words(row: LetterHead) -> str:
+def error_words(row: DeadLetterHead) -> str:
     """Name an error; not safe yet."""
     return f"{row.error_code or row.error_class or 'error'}: {row.error_message or ''}"
 
 
-def error_briefly(row: LetterHead) -> str:
+def error_briefly(row: DeadLetterHead) -> str:
     """Name an error in a question, with the beginning of what it says; not safe yet."""
     words = error_words(row)
     return words if len(words) <= BRIEF_CHARS else f"{words[: BRIEF_CHARS - 1]}…"
 
 
-def letter_words(row: Letter) -> str:
+def letter_words(row: DeadLetter) -> str:
     """Name a letter in a question; not safe yet."""
     return f"{row.agent or row.type} {short_id(row.job_id)}"
 
 
-def _what(row: LetterHead, _: datetime) -> Cell:
+def _what(row: DeadLetterHead, _: datetime) -> Cell:
     return Cell(safe(row.agent)) if row.agent else Cell(safe(row.type), "dim")
 
 
-def _count(row: LetterGroup, _: datetime) -> Cell:
+def _count(row: DeadLetterGroup, _: datetime) -> Cell:
     return Cell(f"{row.count:,}{'' if row.is_all else '+'}", "bold")
 
 
-def _breaker(row: LetterHead, _: datetime) -> Cell:
+def _breaker(row: DeadLetterHead, _: datetime) -> Cell:
     state = row.breaker
     if state is None:
         return Cell(NOTHING, "dim")
@@ -65,7 +65,7 @@ def _age(instant: datetime, now: datetime) -> Cell:
     return Cell(age((now - instant).total_seconds()), "dim")
 
 
-def _code(row: LetterHead, _: datetime) -> Cell:
+def _code(row: DeadLetterHead, _: datetime) -> Cell:
     return Cell(safe(row.error_code or NOTHING), "fail" if row.error_code else "dim")
 
 
@@ -76,11 +76,11 @@ def state_cell(state: str | None) -> Cell:
     return _STATES.get(DeadLetterState(state), Cell(state.lower(), "dim"))
 
 
-def _step(row: Letter, _: datetime) -> Cell:
+def _step(row: DeadLetter, _: datetime) -> Cell:
     return Cell(safe(row.step)) if row.step else Cell(NOTHING, "dim")
 
 
-def _message(row: LetterHead, _: datetime) -> Cell:
+def _message(row: DeadLetterHead, _: datetime) -> Cell:
     return Cell(safe(row.error_message or ""))
 
 
@@ -88,7 +88,7 @@ _PROSPECT: Final[Column[Any]] = Column(
     title="on retry", width=34, cell=lambda row, _: Cell(safe(on_retry(row)), "dim"), spare=9
 )
 
-ERROR_COLUMNS: Final[Sequence[Column[LetterGroup]]] = (
+ERROR_COLUMNS: Final[Sequence[Column[DeadLetterGroup]]] = (
     Column(title="count", width=7, cell=_count, is_right=True),
     Column(title="agent", width=14, cell=_what),
     Column(title="code", width=16, cell=_code, spare=2),
@@ -105,7 +105,7 @@ ERROR_COLUMNS: Final[Sequence[Column[LetterGroup]]] = (
     Column(title="last", width=4, cell=lambda row, now: _age(row.last_at, now), is_right=True),
 )
 
-LETTER_COLUMNS: Final[Sequence[Column[Letter]]] = (
+LETTER_COLUMNS: Final[Sequence[Column[DeadLetter]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.job_id), "bold")),
     Column(title="state", width=8, cell=lambda row, _: state_cell(row.state)),
     Column(title="agent", width=14, cell=_what),

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.bulk_operation import progress
-from cortex.domain.dead_letter import Letter, LetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
@@ -23,7 +23,7 @@ STEP_AT: Final = 15
 FINGERPRINT: Final = "--fingerprint"
 
 
-def side_head(row: LetterGroup) -> Cell:
+def side_head(row: DeadLetterGroup) -> Cell:
     """Name the error."""
     count = f"{row.count:,}{'' if row.is_all else '+'}"
     code = row.error_code or row.error_class or "error"
@@ -31,9 +31,9 @@ def side_head(row: LetterGroup) -> Cell:
 
 
 def side_lines(
-    row: LetterGroup,
+    row: DeadLetterGroup,
     acts: Sequence[ActRow],
-    letters: Sequence[Letter],
+    letters: Sequence[DeadLetter],
     now: datetime,
     width: int,
 ) -> Iterator[Line]:
@@ -69,7 +69,7 @@ def side_lines(
         yield (Cell(NOTHING, "dim"),)
 
 
-def _step_of(letter: Letter, width: int) -> Line:
+def _step_of(letter: DeadLetter, width: int) -> Line:
     step = fit(safe(letter.step or NOTHING), max(0, width - STEP_AT))
     return (Cell(step, "" if letter.step else "dim"),)
 

@@ -25,8 +25,10 @@ def count(number: int) -> str:
 def wait_cells(head: Head, now: datetime) -> Iterator[Cell]:
     """Yield what waits, one cell for each kind; dead letters have a cell of their own."""
     if head.approvals:
-        word = "asks" if head.approvals == 1 else "ask"
-        left = "" if head.first_expiry is None else f", first in {_left(head.first_expiry, now)}"
+        word = "approval" if head.approvals == 1 else "approvals"
+        verb = "expires" if head.approvals == 1 else "first expires"
+        expiry = head.first_expiry
+        left = "" if expiry is None else f" · {verb} in {_left(expiry, now)}"
         yield Cell(f"◆ {count(head.approvals)} {word}{left}", "appr")
     for name, (sign, one, more) in _KINDS.items():
         if number := getattr(head, name):

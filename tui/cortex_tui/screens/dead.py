@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.bulk_operation import BulkVerb
-from cortex.domain.dead_letter import Letter, LetterGroup, LetterHead
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
@@ -30,7 +30,7 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
-Row = TypeVar("Row", bound=LetterHead)
+Row = TypeVar("Row", bound=DeadLetterHead)
 
 LOOK_EVERY_S: Final = 2.0
 """A look reads some thousand entries of an index."""
@@ -139,7 +139,7 @@ class _DeadLetters(Frame, Generic[Row]):
         )
 
 
-class DeadScreen(_DeadLetters[LetterGroup]):
+class DeadScreen(_DeadLetters[DeadLetterGroup]):
     """`dead`: one row for each error, and how far the newest act on many letters is.
 
     The looks take turns: each is one statement.
@@ -155,7 +155,7 @@ class DeadScreen(_DeadLetters[LetterGroup]):
         self._side = Side(desk, about=self._about)
         self._is_acts_turn = False
         self._moved_at = float("-inf")
-        self._newest: Sequence[Letter] = ()
+        self._newest: Sequence[DeadLetter] = ()
         self._newest_of: tuple[object, ...] = ()
         """The error that they are of, and how it was then."""
 
@@ -180,21 +180,21 @@ class DeadScreen(_DeadLetters[LetterGroup]):
         is_changed, self._acts = rows != self._acts, rows
         return is_changed
 
-    async def rows(self) -> Sequence[LetterGroup]:
+    async def rows(self) -> Sequence[DeadLetterGroup]:
         return await self.desk.backend.dead.errors()
 
-    def _wants_newest(self, row: LetterGroup) -> bool:
+    def _wants_newest(self, row: DeadLetterGroup) -> bool:
         """Whether the letters of the error under the cursor are to be read for the pane beside."""
         is_resting = self.desk.session.clock.now() - self._moved_at >= REST_S
         return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
 
-    async def _look_at_newest(self, row: LetterGroup) -> bool:
+    async def _look_at_newest(self, row: DeadLetterGroup) -> bool:
         self._newest_of = _version(row)  # before it fails: the list is looked at in any case
         found = await self.desk.backend.dead.letters(row.fingerprint, limit=NEWEST_MAX)
         self._newest = found.letters
         return True
 
-    def cut(self, rows: Sequence[LetterGroup]) -> str:
+    def cut(self, rows: Sequence[DeadLetterGroup]) -> str:
         if len(rows) < ERRORS_MAX and all(row.is_all for row in rows):
             return ""
         return f"of the newest {LOOKED_MAX:,} letters; older ones: cortex dead ls"
@@ -212,7 +212,7 @@ class DeadScreen(_DeadLetters[LetterGroup]):
         """Let the act that the line is about rest, or go on."""
         bulk_operations.rest(self.desk, self.strip, foremost(self._acts))
 
-    def ask(self, verb: BulkVerb, row: LetterGroup) -> None:
+    def ask(self, verb: BulkVerb, row: DeadLetterGroup) -> None:
         typed = self.strip.expect(dead_asking.COUNTING)
         work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
@@ -240,19 +240,19 @@ class DeadScreen(_DeadLetters[LetterGroup]):
         return Strip(parts).adjust_cell_length(width)
 
 
-def _version(row: LetterGroup) -> tuple[object, ...]:
+def _version(row: DeadLetterGroup) -> tuple[object, ...]:
     """Return what differs when an error has other letters."""
     return row.fingerprint, row.count, row.last_at
 
 
-class DeadLettersScreen(_DeadLetters[Letter]):
+class DeadLettersScreen(_DeadLetters[DeadLetter]):
     """`letters`: those of one error."""
 
     NAME = "letters"
     KEY = "job_id"
     COLUMNS = LETTER_COLUMNS
 
-    def __init__(self, desk: AppContext, error: LetterGroup) -> None:
+    def __init__(self, desk: AppContext, error: DeadLetterGroup) -> None:
         self._error = error
         self._is_all = True
         """No letters are left that were not looked at."""
@@ -261,12 +261,12 @@ class DeadLettersScreen(_DeadLetters[Letter]):
     def path(self) -> tuple[str, ...]:
         return ("dead", safe(error_words(self._error)))
 
-    async def rows(self) -> Sequence[Letter]:
+    async def rows(self) -> Sequence[DeadLetter]:
         found = await self.desk.backend.dead.letters(self._error.fingerprint, limit=LETTERS_MAX)
         self._is_all = found.is_all
         return found.letters
 
-    def cut(self, rows: Sequence[Letter]) -> str:
+    def cut(self, rows: Sequence[DeadLetter]) -> str:
         if len(rows) < LETTERS_MAX and self._is_all:
             return ""
         return f"older ones: {self._command}"
@@ -290,5 +290,5 @@ class DeadLettersScreen(_DeadLetters[Letter]):
         else:
             self.desk.open("job", row.job_id)
 
-    def ask(self, verb: BulkVerb, row: Letter) -> None:
+    def ask(self, verb: BulkVerb, row: DeadLetter) -> None:
         dead_asking.ask_one(self.desk, self.strip, verb, row)

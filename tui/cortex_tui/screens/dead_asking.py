@@ -10,7 +10,7 @@ from typing import Final
 from textual.events import Key
 
 from cortex.domain.bulk_operation import LETTERS_MAX, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter import DryRun, Letter, LetterGroup, retries_of, why_no_retry
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DryRun, retries_of, why_no_retry
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex_tui.actions import Action
@@ -28,21 +28,26 @@ Work = Callable[[str], Awaitable[str]]
 """Takes why; returns what became of it."""
 
 
-async def dry_run(desk: AppContext, verb: BulkVerb, row: LetterGroup) -> DryRun:
+async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> DryRun:
     """Count what an act on all letters of an error would do. Raises `CortexError`s."""
     dead = desk.backend.dead
     found = await dead.choose(row.fingerprint, limit=LETTERS_MAX + 1)
     job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
     if verb is BulkVerb.DISCARD:
         return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
-    rows: list[Letter] = []
+    rows: list[DeadLetter] = []
     for start in range(0, len(job_ids), READ_MAX):
         rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
     return retries_of(rows, has_more=has_more)
 
 
 async def ask_group(
-    desk: AppContext, strip: StripLine, verb: BulkVerb, row: LetterGroup, *, typed: Sequence[Key]
+    desk: AppContext,
+    strip: StripLine,
+    verb: BulkVerb,
+    row: DeadLetterGroup,
+    *,
+    typed: Sequence[Key],
 ) -> None:
     """Count, then ask for an act on all letters of an error.
 
@@ -86,7 +91,7 @@ def ask_one(
     desk: AppContext,
     strip: StripLine,
     verb: BulkVerb,
-    row: Letter,
+    row: DeadLetter,
     *,
     command: Sequence[str] = (),
     what: str = "",

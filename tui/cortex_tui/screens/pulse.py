@@ -1,4 +1,4 @@
-"""How the cluster does, at a glance: the first screen."""
+"""The first screen: what needs somebody, what fails, what runs."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -11,16 +11,19 @@ from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.crash import keep, place_of
-from cortex_tui.model.pulse import Pulse
-from cortex_tui.render.pulse_page import alerts, headline, pulse_lines
+from cortex_tui.model.pulse import Pulse, PulseCursor
+from cortex_tui.render.pulse_alerts import alerts
+from cortex_tui.render.pulse_page import headline, pulse_lines
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.page import Page
 
 RECENT_EVERY_S: Final = 5.0
-"""That statement reads much; the others cost next to nothing."""
+"""This statement reads much; the others cost next to nothing."""
 QUEUES_EVERY_S: Final = 4.0
-"""The looks take turns: no more of them for what this one shows besides."""
+"""The statements take turns: none of them comes in addition."""
 _SCROLLED: Final = {"half_down": "ctrl+d", "half_up": "ctrl+u"}
+_FAR: Final = 1_000
+_MOVES: Final = {"down": 1, "up": -1, "top": -_FAR, "end": _FAR}
 
 
 class PulseScreen(Frame):
@@ -31,9 +34,10 @@ class PulseScreen(Frame):
     def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._pulse = Pulse()
+        self._cursor = PulseCursor()
         self._recent_at = float("-inf")
         self._queues_at = float("-inf")
-        self._is_troubles_turn = False
+        self._is_attention_next = False
         self._page = Page(desk, head=self._head)
         self._reported: set[str] = set()
         """Where in the code alerts failed: the same fault comes with each painting."""
@@ -42,7 +46,7 @@ class PulseScreen(Frame):
         return (self._page,)
 
     async def look(self) -> bool:
-        """Read a part; only the first ones are news to the poller: the looks keep their pace."""
+        """Read a part; only the first ones are news to the poller, so that its pace stays calm."""
         before = attrs.evolve(self._pulse)
         is_news = await self._read()
         self.has_other |= self._pulse != before
@@ -54,20 +58,22 @@ class PulseScreen(Frame):
         if pulse.figures is None:
             pulse.figures = await backend.figures()
             return True
+        if pulse.attention is None:
+            pulse.attention = await backend.attention()
+            return True
         if now - self._recent_at >= RECENT_EVERY_S:
             self._recent_at = now
             pulse.recent = await backend.recent()
             return False
-        if now - self._queues_at >= QUEUES_EVERY_S and pulse.troubles is not None:
+        if now - self._queues_at >= QUEUES_EVERY_S:
             self._queues_at = now
             pulse.queues = list(await self.desk.backend.queues.page())
             return False
-        self._is_troubles_turn = not self._is_troubles_turn
-        if self._is_troubles_turn:
-            is_first = pulse.troubles is None
-            pulse.troubles = list(await backend.troubles())
-            return is_first
-        pulse.figures = await backend.figures()
+        self._is_attention_next = not self._is_attention_next
+        if self._is_attention_next:
+            pulse.attention = await backend.attention()
+        else:
+            pulse.figures = await backend.figures()
         return False
 
     def paint(self) -> None:
@@ -82,17 +88,37 @@ class PulseScreen(Frame):
         new = [fault for place, fault in faults.items() if place not in self._reported]
         if new:
             self._reported |= faults.keys()
-            told = keep(new, folder=session.reports, at=session.now)
-            self.strip.tell(safe(f"✗ an alert cannot be shown: {told}"), "fail")
+            report = keep(new, folder=session.reports, at=session.now)
+            self.strip.tell(safe(f"✗ an alert cannot be shown: {report}"), "fail")
 
     def action_move(self, how: str) -> None:
-        self._page.scroll_page(_SCROLLED.get(how, how))
+        """Move the cursor over the lines that open something; past the last one scroll."""
+        if how in _SCROLLED:
+            self._page.scroll_page(_SCROLLED[how])
+        elif self._cursor.move(_MOVES[how]):
+            self._draw()
+        else:
+            self._page.scroll_page("up" if _MOVES[how] < 0 else "down")
+
+    def action_open(self) -> None:
+        """Open what the cursor is on."""
+        opens = self._cursor.opens
+        if opens is None:
+            self.strip.tell("nothing here opens", "dim")
+        elif opens.screen == "approvals" and opens.id is not None:
+            self.desk.seek(opens.id)
+        elif opens.id is not None:
+            self.desk.open(opens.screen, opens.id)
+        else:
+            self.app.call_later(self.app.run_action, f"app.show('{opens.screen}')")
 
     @on(Page.Resized)
     def _draw(self) -> None:
         height = self._page.size.height - 1  # its head
         lines = pulse_lines(self._pulse, self.desk.session.now, self._page.room, height=height)
-        self._page.show(lines, is_other=False)
+        self._cursor.follow(lines)
+        shown = [line.cells for line in lines]
+        self._page.show(shown, is_other=False, cursor=self._cursor.at)
 
     def _head(self) -> tuple[Cell, Cell]:
         return headline(self._pulse, self.desk.session.now), Cell("")

@@ -39,6 +39,7 @@ class Page(Drawn):
         self._head = head
         self._lines: Lines = ()
         self._top = 0
+        self._cursor: int | None = None
         self._seen = 0
         """So many lines were in sight once."""
 
@@ -57,14 +58,22 @@ class Page(Drawn):
         """Lines below what is in sight."""
         return max(0, len(self._lines) - self._top - self._height)
 
-    def show(self, lines: Lines, *, is_other: bool) -> None:
-        """Show lines; other ones from their beginning, else what was seen stays where it is."""
+    def show(self, lines: Lines, *, is_other: bool, cursor: int | None = None) -> None:
+        """Show lines; other ones from their beginning, else what was seen stays where it is.
+
+        `cursor`: the line that keys act on; when it moves it comes into sight.
+        """
         if is_other:
             self._top = self._seen = 0
         elif len(lines) != len(self._lines):
             self._seen = 0
         self._lines = lines
-        self._scroll(0)
+        by = 0
+        if cursor is not None and cursor != self._cursor:
+            below = max(0, cursor + 1 - self._top - self._height)
+            by = below or min(0, cursor - self._top)
+        self._cursor = cursor
+        self._scroll(by)
 
     def scroll_page(self, key: str) -> None:
         """Scroll by the name of a key; others do nothing."""
@@ -128,7 +137,10 @@ class Page(Drawn):
             return self._drawn_rest(width)
         if index >= len(self._lines):
             return Strip.blank(width)
-        return _line(tuple(self._lines[index]), self.desk.palette, width, is_dim=self._is_dim)
+        cells, palette = tuple(self._lines[index]), self.desk.palette
+        is_cursor = index == self._cursor
+        line = _line(cells, palette, width, is_dim=self._is_dim, is_cursor=is_cursor)
+        return palette.lit(line, "cursor") if is_cursor else line
 
     @property
     def _is_dim(self) -> bool:
@@ -158,6 +170,9 @@ class Page(Drawn):
 
 
 @lru_cache(LINES_KEPT)
-def _line(cells: Sequence[Cell], palette: Palette, width: int, *, is_dim: bool) -> Strip:
+def _line(
+    cells: Sequence[Cell], palette: Palette, width: int, *, is_dim: bool, is_cursor: bool
+) -> Strip:
     parts = [Segment(cell.text, palette["dim" if is_dim else cell.style]) for cell in cells]
-    return Strip([Segment(" " * MARGIN), *parts]).adjust_cell_length(width)
+    start = Segment("▌", palette["accent"]) if is_cursor else Segment(" " * MARGIN)
+    return Strip([start, *parts]).adjust_cell_length(width)

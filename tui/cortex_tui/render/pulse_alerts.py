@@ -1,0 +1,93 @@
+"""Alerts of the first screen, each in one line: open breakers, silent pods, paused queues."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeAlias
+
+import attrs
+
+from cortex.domain.safe import safe
+from cortex.store.pods import DEAD
+from cortex.store.pulse import Trouble
+from cortex.store.queues import QueueRow
+from cortex.view.cells import Cell
+from cortex.view.effects import held_told
+from cortex.view.pods import pause_told, queue_shown
+from cortex_tui.model.pulse import Opens, Pulse, PulseLine
+from cortex_tui.render.words import countdown
+
+Alert: TypeAlias = tuple[Callable[[], Cell], Opens | None]
+"""Puts one alert into words; and where enter leads."""
+
+DUE_LONG_S: Final = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class Alerts:
+    """The alerts, and the faults that came up while they were put into words."""
+
+    shown: Sequence[PulseLine]
+    faults: Sequence[Exception]
+    """Each has its line in `shown`, without the alert's own text."""
+
+
+def alerts(pulse: Pulse, now: datetime) -> Alerts:
+    """Put each alert into words, the gravest first; one that fails costs no other one its line."""
+    shown: list[PulseLine] = []
+    faults: list[Exception] = []
+    for text, opens in _alerts(pulse, now):
+        try:
+            cell = text()
+        except Exception as fault:  # noqa: BLE001 -- a fault of one line must not end the program
+            faults.append(fault)
+            cell = Cell(f"an alert cannot be shown ({type(fault).__name__})", "alarm")
+        shown.append(PulseLine((Cell("! ", "alarm"), cell), opens))
+    return Alerts(shown=shown, faults=faults)
+
+
+def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
+    head, figures = pulse.head, pulse.figures
+    if head is not None and head.is_frozen:
+        frozen = partial(Cell, "effects are frozen: no tool call with an effect starts", "alarm")
+        yield frozen, Opens("effects")
+    if head is not None and head.pods_living == head.pods_lost:
+        yield partial(Cell, "no pod is running: start one with cortex up", "alarm"), Opens("pods")
+    for each in () if pulse.attention is None else pulse.attention.troubles:
+        if each.kind == "breaker":
+            yield partial(_breaker, each, now), Opens("breakers", key=each.name)
+        else:
+            yield partial(_silent, each, now), Opens("pods", key=each.name)
+    held = [row for row in pulse.queues or () if row.paused_at is not None and row.ready]
+    if held:
+        yield partial(_held_back, held, now), Opens("pods", key="queues")
+    if figures is not None and figures.oldest_due_s > DUE_LONG_S:
+        late = countdown(figures.oldest_due_s)
+        yield partial(Cell, f"the oldest due job has waited for {late}", "warn"), Opens("jobs")
+
+
+def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
+    """Name the first queue in which jobs wait because a person paused it."""
+    first = held[0]
+    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+    return Cell(
+        safe(f"queue {queue_shown(first.queue)} is {pause_told(first, now)}{others}"), "warn"
+    )
+
+
+def _breaker(trouble: Trouble, now: datetime) -> Cell:
+    if trouble.forced_by is not None:
+        return Cell(safe(f"breaker {trouble.name} {held_told(trouble, now)}"), "fail")
+    since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
+    word = trouble.word.replace("_", " ").lower()
+    return Cell(safe(f"breaker {trouble.name} is {word}{since}"), "fail")
+
+
+def _silent(trouble: Trouble, now: datetime) -> Cell:
+    since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
+    state = "is dead: its session ended" if trouble.word == DEAD else f"is silent{since}"
+    return Cell(safe(f"pod {trouble.name} {state}"), "fail")
+
+
+def _past(instant: datetime, now: datetime) -> str:
+    return countdown((now - instant).total_seconds())
