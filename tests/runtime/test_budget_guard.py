@@ -1,4 +1,4 @@
-"""The budget guard: calls wait for room, stop at a spent budget, and are booked whatever happens."""
+"""The budget guard: calls wait for room, stop at a spent budget, and are booked once."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from decimal import Decimal
