@@ -162,7 +162,7 @@ class _Runner:
             recall=remote.recall,
             leave=leave,
         )
-        journal.progress.heard = remote.heard
+        journal.progress.on_step = remote.on_step
         services = Services(
             models=remote,
             tools=self._parts.tools,
@@ -231,8 +231,8 @@ class _Remote:
         self._line = line
         self._chance = chance
 
-    def heard(self, what: str, step: StepUnderWay) -> None:
-        """Report a change of a step to the pod: see `Progress.heard`."""
+    def on_step(self, what: str, step: StepUnderWay) -> None:
+        """Report a change of a step to the pod: see `Progress.on_step`."""
         self._line.send(
             notify="step", given={"what": what, "kind": step.kind.value, "key": step.key}
         )

@@ -188,7 +188,7 @@ async def test_what_nobody_knows_is_a_persons(*, can_ask: bool) -> None:
     assert caught.value.waiting_on == f"effect:{unknown.id}"
     assert unknown.why in (
         "two look like it",
-        "nothing can tell whether it was applied",
+        "there is no way to find out whether it was applied",
     )
     assert not side.called
 

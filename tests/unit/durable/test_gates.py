@@ -90,7 +90,7 @@ def test_a_cancelled_request_is_asked_anew_and_never_waited_for() -> None:
 
 
 def test_expired_is_no_denial() -> None:
-    with pytest.raises(ApprovalExpiredError, match="nobody decided on publish in time"):
+    with pytest.raises(ApprovalExpiredError, match="no decision on publish in time"):
         decided(REQUEST, decided_on(REQUEST, ApprovalStatus.EXPIRED, job_id=JOB), job_id=JOB)
 
 
