@@ -61,8 +61,22 @@ SCOPES = frozenset(
     {"open_nursery", "CancelScope", "fail_after", "fail_at", "move_on_after", "move_on_at"}
 )
 
+# Functions of the store that still return rows as dicts; the list may only become shorter. The
+# specifications of agents and configurations are documents of JSON, and no rows: they stay.
+DICT_ROWS = frozenset(
+    {
+        "cortex/store/agents.py spec",
+        "cortex/store/bulk_operations.py page",
+        "cortex/store/bulk_operations.py show",
+        "cortex/store/bulk_operations.py failures",
+        "cortex/store/configs.py spec",
+        "cortex/store/dead_letters.py documents",
+    }
+)
+
 # Python files that may hold SQL text, each with its reason.
 SQL_HOMES: tuple[str, ...] = ()
+DICT_ROW = re.compile(r"\b(?:dict|Mapping)\[str, (?:Any|object)\]|\bRecord\b")
 SQL = re.compile(
     r"""\s* (?:
       SELECT\s | select\b.*\bfrom\b | select\s+[\w.]+\(
@@ -176,7 +190,25 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
             yield from _inside(child)
 
 
+def returns_dict_rows(source: Source) -> Iterator[str]:
+    for name, line in dict_row_functions(source):
+        if f"{source.path} {name}" not in DICT_ROWS:
+            yield f"{source.path}:{line} {name} returns rows as dicts"
+
+
 # --- reading Python
+
+
+def dict_row_functions(source: Source) -> Iterator[tuple[str, int]]:
+    """Yield name and line of each public function of the store that returns rows as dicts."""
+    if not source.path.startswith(STORE):
+        return
+    module = source.nodes[0]
+    for node in module.body if isinstance(module, ast.Module) else ():
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None:
+            continue
+        if not node.name.startswith("_") and DICT_ROW.search(ast.unparse(node.returns)):
+            yield node.name, node.lineno
 
 
 def imported_names(nodes: list[ast.AST]) -> dict[str, str]:
@@ -268,7 +300,14 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 # --- the tree
 
-RULES: list[Rule] = [too_long, says_nothing, away_from_home, holds_sql, yields_inside_a_scope]
+RULES: list[Rule] = [
+    too_long,
+    says_nothing,
+    away_from_home,
+    holds_sql,
+    yields_inside_a_scope,
+    returns_dict_rows,
+]
 
 
 @pytest.mark.timeout(240)  # ten seconds of a processor that has nothing else to do
@@ -280,6 +319,11 @@ def test_the_tree_keeps_the_rules() -> None:
 def test_the_tree_is_walked() -> None:
     paths = {source.path for source in sources()}
     assert {"cortex/__init__.py", "tests/test_tidy.py"} <= paths
+
+
+def test_what_still_returns_dict_rows_exists() -> None:
+    found = {f"{each.path} {name}" for each in sources() for name, _ in dict_row_functions(each)}
+    assert not DICT_ROWS - found, "typed by now: take them off the list"
 
 
 def test_every_query_has_one_definition() -> None:
@@ -363,6 +407,22 @@ def test_a_sleeping_test_is_found() -> None:
 def test_sql_in_python_is_found(text: str) -> None:
     assert list(holds_sql(Source("cortex/store/jobs.py", f"q = {text!r}")))
     assert list(holds_sql(Source("cortex/store/jobs.py", f"q = f{text + '{x}'!r}")))
+
+
+@pytest.mark.parametrize(
+    "returns", ["dict[str, Any]", "list[dict[str, Any]]", "Record | None", "Mapping[str, Any]"]
+)
+def test_a_dict_row_is_found(returns: str) -> None:
+    text = f"async def show(db: Database) -> {returns}: ..."
+    assert list(returns_dict_rows(Source("cortex/store/jobs.py", text)))
+    assert list(returns_dict_rows(Source("cortex/store/jobs.py", f"def _{text[10:]}"))) == []
+    assert list(returns_dict_rows(Source("cortex/view/jobs.py", text))) == []
+
+
+def test_maps_of_rows_are_allowed() -> None:
+    for returns in ("dict[UUID, Watched]", "dict[str, int]", "list[JobRow]"):
+        text = f"async def show(db: Database) -> {returns}: ..."
+        assert list(returns_dict_rows(Source("cortex/store/jobs.py", text))) == []
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _of_blocked(call: Session, zombie_s: float) -> Finding:
     holder = found[0].holder if found else None
     return doctor.of_blocked(
         len(found),
-        pid=None if holder is None else holder["pid"],
+        pid=None if holder is None else holder.pid,
         holder=found[0].held_by if found else "",
     )
 

@@ -15,8 +15,8 @@ from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, count, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import facts
-from cortex.store.facts import CostGroup
-from cortex.view.cells import Cell, Row
+from cortex.store.facts import CostGroup, CostRow
+from cortex.view.cells import Cell
 
 GROUPS_MAX: Final = 1000
 SINCE_MAX_S: Final = 10 * 366 * 86_400.0
@@ -87,32 +87,26 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
         _explain(output, rows, total)
 
 
-def _explain(output: Output, rows: Sequence[Row], total: Row) -> None:
+def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
     """Tell what a reader of the table could get wrong."""
-    if total["unpriced_calls"]:
-        output.say(f"{total['unpriced_calls']} calls without a known price are not in it", "warn")
-    if total["estimated_calls"]:
-        output.say(
-            f"{total['estimated_calls']} calls were lost: their prompts are estimated", "dim"
-        )
+    if total.unpriced_calls:
+        output.say(f"{total.unpriced_calls} calls without a known price are not in it", "warn")
+    if total.estimated_calls:
+        output.say(f"{total.estimated_calls} calls were lost: their prompts are estimated", "dim")
     if len(rows) == GROUPS_MAX:
         output.say(f"only the first {GROUPS_MAX}; the total is of all", "dim")
 
 
-def _document(row: Row) -> dict[str, Any]:
+def _document(row: CostRow) -> dict[str, Any]:
     return {column.name: column.value(row) for column in _columns("")}
 
 
-def _is_total(row: Row) -> bool:
-    return bool(row["is_total"])
-
-
-def _name(row: Row, by: str) -> Cell:
-    if _is_total(row):
+def _name(row: CostRow, by: str) -> Cell:
+    if row.is_total:
         return Cell("total", "dim")
     if by == CostGroup.JOB:
-        return Cell(short_id(UUID(row["name"])) if row["name"] else NOTHING, "bold")
-    return Cell(safe(row["name"]) or NOTHING, "bold")
+        return Cell(short_id(UUID(row.name)) if row.name else NOTHING, "bold")
+    return Cell(safe(row.name or "") or NOTHING, "bold")
 
 
 def _tokens(number: int) -> Cell:
@@ -127,41 +121,41 @@ def _money(usd: Decimal | None, *, calls: int, unpriced: int) -> Cell:
     return Cell(f"{money(usd)} + ?", "warn") if unpriced else Cell(money(usd))
 
 
-def _cost(row: Row) -> Cell:
-    return _money(row["cost_usd"], calls=row["calls"], unpriced=row["unpriced_calls"])
+def _cost(row: CostRow) -> Cell:
+    return _money(row.cost_usd, calls=row.calls, unpriced=row.unpriced_calls)
 
 
-def _again(row: Row) -> Cell:
-    calls, unpriced = row["again_calls"], row["again_unpriced_calls"]
-    return _money(row["again_usd"], calls=calls, unpriced=unpriced)
+def _again(row: CostRow) -> Cell:
+    calls, unpriced = row.again_calls, row.again_unpriced_calls
+    return _money(row.again_usd, calls=calls, unpriced=unpriced)
 
 
-def _columns(by: str) -> tuple[Column[Row], ...]:
+def _columns(by: str) -> tuple[Column[CostRow], ...]:
     return (
         Column(
             name="name",
-            value=lambda r: "total" if _is_total(r) else r["name"],
+            value=lambda r: "total" if r.is_total else r.name,
             title=by,
             shown=lambda r: _name(r, by),
             least=12,
         ),
-        Column(name="calls", shown=lambda r: _tokens(r["calls"]), is_right=True),
+        Column(name="calls", shown=lambda r: _tokens(r.calls), is_right=True),
         Column(
             name="input_tokens",
             title="in",
-            shown=lambda r: _tokens(r["input_tokens"]),
+            shown=lambda r: _tokens(r.input_tokens),
             is_right=True,
         ),
         Column(
             name="output_tokens",
             title="out",
-            shown=lambda r: _tokens(r["output_tokens"]),
+            shown=lambda r: _tokens(r.output_tokens),
             is_right=True,
         ),
         Column(
             name="cache_read_tokens",
             title="cached",
-            shown=lambda r: _tokens(r["cache_read_tokens"]),
+            shown=lambda r: _tokens(r.cache_read_tokens),
             is_right=True,
             is_spare=True,
         ),
@@ -169,7 +163,7 @@ def _columns(by: str) -> tuple[Column[Row], ...]:
         Column(
             name="again_tokens",
             title="paid again",
-            shown=lambda r: _tokens(r["again_tokens"]),
+            shown=lambda r: _tokens(r.again_tokens),
             is_right=True,
         ),
         Column(name="again_usd", title="of the cost", shown=_again, is_right=True),

@@ -15,7 +15,8 @@ from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, 
 from cortex.domain.safe import safe
 from cortex.store import facts as store
 from cortex.store import jobs
-from cortex.view.cells import Cell, Row
+from cortex.store.facts import ListedFact
+from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000
 _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
@@ -70,13 +71,13 @@ def facts(
         "facts", COLUMNS, rows, empty="no fact matches" if is_filtered else "nothing is on record"
     )
     if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"older ones: --before {rows[-1]['id']}", "dim")
+        output.say(f"older ones: --before {rows[-1].id}", "dim")
 
 
-def told(fact: Row) -> str:
+def told(fact: ListedFact) -> str:
     """Say in one line who did it and why, what failed, or what a call used."""
-    data: dict[str, Any] = fact["data"]
-    match fact["type"]:
+    data: dict[str, Any] = fact.data
+    match fact.type:
         case "lifecycle":
             return change_told(data)
         case "cost":
@@ -106,31 +107,31 @@ def _value(value: object) -> str:
     return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _at(row: Row) -> Cell:
-    return Cell(date_time(row["at"]), "dim")
+def _at(row: ListedFact) -> Cell:
+    return Cell(date_time(row.at), "dim")
 
 
-def _job(row: Row) -> Cell:
-    return Cell(short_id(row["job_id"]), "bold") if row["job_id"] else Cell(NOTHING, "dim")
+def _job(row: ListedFact) -> Cell:
+    return Cell(short_id(row.job_id), "bold") if row.job_id else Cell(NOTHING, "dim")
 
 
-def _text(row: Row, name: str) -> Cell:
-    return Cell(safe(row[name])) if row[name] else Cell(NOTHING, "dim")
+def _text(text: str | None) -> Cell:
+    return Cell(safe(text)) if text else Cell(NOTHING, "dim")
 
 
-def _amount(row: Row) -> Cell:
-    amount: Decimal | None = row["amount"]
+def _amount(row: ListedFact) -> Cell:
+    amount: Decimal | None = row.amount
     return Cell(NOTHING, "dim") if amount is None else Cell(money(amount))
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(str(r["id"]), "dim"), is_spare=True),
-    Column(name="at", value=lambda r: rfc3339(r["at"]), shown=_at),
-    Column(name="type", shown=lambda r: Cell(r["type"], _STYLES[r["type"]]), is_spare=True),
-    Column(name="subtype", title="what", shown=lambda r: _text(r, "subtype"), least=10),
-    Column(name="source", shown=lambda r: _text(r, "source"), least=10),
+COLUMNS: Final[Sequence[Column[ListedFact]]] = (
+    Column(name="id", shown=lambda r: Cell(str(r.id), "dim"), is_spare=True),
+    Column(name="at", value=lambda r: rfc3339(r.at), shown=_at),
+    Column(name="type", shown=lambda r: Cell(r.type, _STYLES[r.type]), is_spare=True),
+    Column(name="subtype", title="what", shown=lambda r: _text(r.subtype), least=10),
+    Column(name="source", shown=lambda r: _text(r.source), least=10),
     Column(name="job_id", title="job", shown=_job),
-    Column(name="step", shown=lambda r: _text(r, "step"), least=8, is_spare=True),
+    Column(name="step", shown=lambda r: _text(r.step), least=8, is_spare=True),
     Column(
         name="told",
         title="who / why",

@@ -1,15 +1,29 @@
 """Agents: named series of immutable versions."""
 
 import hashlib
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import attrs
 import orjson
 
 from cortex.domain.errors import NotFoundError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
-from cortex.store.jobs import plain
+from cortex.store.rows import rows_of
+
+
+@attrs.frozen(kw_only=True)
+class AgentVersion:
+    """One version of an agent."""
+
+    name: str
+    version: int
+    spec: dict[str, Any]
+    applied_by: str
+    applied_at: datetime
+    now: datetime = attrs.field(eq=False)
 
 
 async def apply(
@@ -41,15 +55,15 @@ async def spec(db: Database, agent_id: UUID, version: int) -> dict[str, Any]:
     return found
 
 
-async def page(db: Database, *, after: str = "", limit: int = 200) -> list[dict[str, Any]]:
+async def page(db: Database, *, after: str = "", limit: int = 200) -> list[AgentVersion]:
     """Return agents with their newest versions, by name."""
-    return [plain(row) for row in await db.fetch("agents.list", after, limit)]
+    return rows_of(AgentVersion, await db.fetch("agents.list", after, limit))
 
 
-async def versions(db: Database, name: str, *, version: int | None = None) -> list[dict[str, Any]]:
+async def versions(db: Database, name: str, *, version: int | None = None) -> list[AgentVersion]:
     """Return an agent's versions, newest first. Raises `NotFoundError`."""
     rows = await db.fetch("agents.show", name, version)
     if not rows:
         wanted = f"agent {name!r}" if version is None else f"agent {name!r} version {version}"
         raise NotFoundError(f"{wanted} does not exist", hint="list them: cortex agents ls")
-    return [plain(row) for row in rows]
+    return rows_of(AgentVersion, rows)

@@ -1,6 +1,7 @@
 """Facts: what went wrong, what calls cost, who changed what. Append-only."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
@@ -9,8 +10,8 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
+from cortex.postgres.database import Database
+from cortex.store.rows import row_of, rows_of
 
 TYPES: Final = ("error", "cost", "lifecycle")
 CHANGES_MAX: Final = 500
@@ -52,6 +53,77 @@ class Fact:
     data: Mapping[str, Any] = attrs.field(factory=dict)
 
 
+@attrs.frozen(kw_only=True)
+class FactRow:
+    """A fact on record."""
+
+    id: int
+    at: datetime
+    type: str
+    subtype: str
+    source: str | None
+    tenant: str
+    job_id: UUID | None
+    attempt: int | None
+    step: str | None
+    agent_id: UUID | None
+    agent_version: int | None
+    pod_id: UUID | None
+    trace_id: str | None
+    call_id: UUID | None
+    amount: Decimal | None
+    currency: str | None
+    resolves: int | None
+    data: dict[str, Any]
+    resolved_by: int | None
+    """The later fact that says so."""
+    is_resolved: bool | None
+    """Of an error: a later fact says so, or its job has completed; None of other types."""
+
+
+@attrs.frozen(kw_only=True)
+class ListedFact(FactRow):
+    """A fact in a list, with the names of its pod and its agent."""
+
+    pod: str | None
+    agent: str | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class JobChange:
+    """What was changed about a job, mostly by people."""
+
+    id: int
+    at: datetime
+    subtype: str
+    source: str | None
+    data: dict[str, Any]
+    """By whom and why."""
+
+
+@attrs.frozen(kw_only=True)
+class CostRow:
+    """What calls of models took, of one group or of all."""
+
+    name: str | None
+    is_total: bool
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Decimal | None
+    """None where no price is known."""
+    unpriced_calls: int
+    """Calls that `cost_usd` leaves out."""
+    again_calls: int
+    again_tokens: int
+    again_usd: Decimal | None
+    again_unpriced_calls: int
+    estimated_calls: int
+
+
 async def append(db: Database, facts: Sequence[Fact]) -> list[int]:
     """Record facts in one statement, in their order; return the ids of those that are new.
 
@@ -78,15 +150,9 @@ async def append(db: Database, facts: Sequence[Fact]) -> list[int]:
     return [row["id"] for row in rows]
 
 
-async def of_job(
-    db: Database, job_id: UUID, *, after: int = 0, limit: int = 500
-) -> list[dict[str, Any]]:
-    """Return a job's facts in order, after a fact's id.
-
-    An error `is_resolved` when a later fact says so, which is `resolved_by`, or when its job has
-    completed; of other types both are None.
-    """
-    return [_fact(row) for row in await db.fetch("facts.of_job", job_id, after, limit)]
+async def of_job(db: Database, job_id: UUID, *, after: int = 0, limit: int = 500) -> list[FactRow]:
+    """Return a job's facts in order, after a fact's id."""
+    return rows_of(FactRow, await db.fetch("facts.of_job", job_id, after, limit))
 
 
 async def page(
@@ -98,34 +164,31 @@ async def page(
     job_id: UUID | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[dict[str, Any]]:
+) -> list[ListedFact]:
     """Return the newest facts of these types, not older than so many seconds, before an id.
 
     Only those of a source or of a job, if one is given; none before an id that does not exist.
     """
     rows = await db.fetch("facts.page", list(types), since_s, before, limit, source, job_id)
-    return [_fact(row) for row in rows]
+    return rows_of(ListedFact, rows)
 
 
 async def changes_of_job(
     db: Database, job_id: UUID, *, limit: int = CHANGES_MAX
-) -> list[dict[str, Any]]:
-    """Return what was changed about a job, in order: by whom and why is in its data.
+) -> list[JobChange]:
+    """Return what was changed about a job, in order.
 
     Also of the budgets that it waited for.
     """
-    return [_fact(row) for row in await db.fetch("facts.changes_of_job", job_id, limit)]
+    return rows_of(JobChange, await db.fetch("facts.changes_of_job", job_id, limit))
 
 
 async def costs(
     db: Database, *, by: CostGroup, since_s: float, limit: int = 1000
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return what calls of models took by group, the dearest or newest first, and in all.
-
-    Money is None where no price is known; `unpriced_calls` tells how many calls it leaves out.
-    """
+) -> tuple[list[CostRow], CostRow]:
+    """Return what calls of models took by group, the dearest or newest first, and in all."""
     total, *groups = await db.fetch("facts.costs", by.value, since_s, limit)
-    return [dict(group) for group in groups], dict(total)
+    return rows_of(CostRow, groups), row_of(CostRow, total)
 
 
 def data_text(data: Mapping[str, Any]) -> str:
@@ -148,7 +211,3 @@ def _holdable(value: Any) -> Any:
             return [_holdable(each) for each in value]
         case _:
             return value
-
-
-def _fact(row: Record) -> dict[str, Any]:
-    return {**plain(row), "data": orjson.loads(row["data"])}

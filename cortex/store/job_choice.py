@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import attrs
@@ -37,6 +37,7 @@ from cortex.postgres.database import Database, Record, asked_again
 from cortex.store import dead_letters, jobs, retries
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.job_pages import page
+from cortex.store.jobs import ListedJob
 from cortex.store.rows import row_of
 
 PAGE: Final = 500
@@ -50,7 +51,8 @@ CLOCK_SLACK_S: Final = 5.0
 
 _ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
-Judge = Callable[[Database, Sequence[Mapping[str, Any]]], Awaitable[dict[UUID, Refusal | None]]]
+Judge = Callable[[Database, Sequence[ListedJob]], Awaitable[dict[UUID, Refusal | None]]]
+One = TypeVar("One", bound="ActedOn")
 NewId = Callable[[], UUID]
 """Makes the id of a new job."""
 
@@ -103,8 +105,8 @@ async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Job
     Raises `UsageError` for a filter that only such jobs fit.
     """
 
-    async def judge(_: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, Refusal | None]:
-        return {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in rows}
+    async def judge(_: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
+        return {row.id: why_not_cancel(row.status) for row in rows}
 
     which = _actable(which, _ENDED, "cancelled")
     return await _choose(db, which, limit=limit, judge=judge)
@@ -116,8 +118,8 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobC
     Raises `UsageError` for a filter that only others fit, or jobs that were not tried yet.
     """
 
-    async def judge(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, Refusal | None]:
-        return await _why_not_retried(db, [row["id"] for row in rows])
+    async def judge(db: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
+        return await _why_not_retried(db, [row.id for row in rows])
 
     never = {*_ENDED, JobStatus.PENDING} - {JobStatus.FAILED}
     which = _actable(which, never, "tried again now")
@@ -273,7 +275,7 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
     for _ in range(PAGES_MAX):
         found = await page(db, which, before=place, limit=PAGE)
         judged = await judge(db, found.jobs)
-        dead = {row["id"] for row in found.jobs if row["status"] == JobStatus.FAILED}
+        dead = {row.id for row in found.jobs if row.status is JobStatus.FAILED}
         for job_id, why_not in judged.items():
             if why_not is not None:
                 refused[why_not] += 1
@@ -360,47 +362,74 @@ def _some(counts: Counter[Refusal]) -> dict[Refusal, int]:
 # --- What people do to several jobs at once: a row for each, its error in its own row.
 
 
+@attrs.frozen(kw_only=True)
+class ActedOn:
+    """What became of one job of several; of one that was refused no more than the error."""
+
+    id: UUID
+    status: JobStatus | None = None
+    waiting_on: str | None = None
+    error: Mapping[str, str | None] | None = None
+    """As `error_document` makes it."""
+
+
+@attrs.frozen(kw_only=True)
+class CancelledOne(ActedOn):
+    """A job that was cancelled, or asked to end."""
+
+    pod: str | None = None
+    """The pod that still has to stop it."""
+
+
+@attrs.frozen(kw_only=True)
+class RetriedOne(ActedOn):
+    """A job that tries again at once."""
+
+    retried_as: UUID | None = None
+    """The new job that goes on from a failed one."""
+
+
 async def cancel_each(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
-) -> list[dict[str, Any]]:
-    """Cancel jobs, or ask their pods to; rows have `status` and the `pod` that still has to."""
+) -> list[CancelledOne]:
+    """Cancel jobs, or ask their pods to."""
 
-    async def ask(job_id: UUID) -> dict[str, Any]:
+    async def ask(job_id: UUID) -> CancelledOne:
         after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
         is_asked = after is JobStatus.RUNNING
-        pod = (await jobs.show(db, job_id))["pod"] if is_asked else None
-        return {"status": after, "waiting_on": None, "pod": pod}
+        pod = (await jobs.show(db, job_id)).pod if is_asked else None
+        return CancelledOne(id=job_id, status=after, pod=pod)
 
-    return await _act_on_each(job_ids, ask, waiting_on=None, pod=None)
+    return await _act_on_each(job_ids, ask, CancelledOne)
 
 
 async def retry_each(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: Callable[[], UUID]
-) -> list[dict[str, Any]]:
-    """Try jobs again at once; rows have `status`, `waiting_on`, and of a failed one `retried_as`.
+) -> list[RetriedOne]:
+    """Try jobs again at once; `new_id` makes the ids of the jobs that go on from failed ones."""
 
-    `new_id` makes the ids of the new jobs that go on from failed ones.
-    """
-
-    async def let_go(job_id: UUID) -> dict[str, Any]:
+    async def let_go(job_id: UUID) -> RetriedOne:
         done = await retries.retry_now(db, job_id, by=by, reason=reason, new_id=new_id)
-        return attrs.asdict(done)
+        return RetriedOne(
+            id=job_id,
+            status=done.status,
+            waiting_on=done.waiting_on,
+            retried_as=done.retried_as,
+        )
 
-    return await _act_on_each(job_ids, let_go, waiting_on=None, retried_as=None)
+    return await _act_on_each(job_ids, let_go, RetriedOne)
 
 
 async def _act_on_each(
-    job_ids: Sequence[UUID], act: Callable[[UUID], Awaitable[dict[str, Any]]], **blank: Any
-) -> list[dict[str, Any]]:
-    """Act on jobs; return their rows, which hold `id`, `error` and what `act` returned.
-
-    A permanent error stays with its job, so that the others are acted on, too; its row has `blank`.
-    """
-    rows: dict[UUID, dict[str, Any]] = {}
+    job_ids: Sequence[UUID],
+    act: Callable[[UUID], Awaitable[One]],
+    kind: type[One],
+) -> list[One]:
+    """Act on jobs; a permanent error stays with its job, so that the others are acted on, too."""
+    rows: dict[UUID, One] = {}
     for job_id in sorted(job_ids):  # in one transaction: one order of locks
-        rows[job_id] = {"id": job_id, "status": None, **blank, "error": None}
         try:
-            rows[job_id] |= await act(job_id)
+            rows[job_id] = await act(job_id)
         except PERMANENT as error:
-            rows[job_id]["error"] = error_document(error)
+            rows[job_id] = kind(id=job_id, error=error_document(error))
     return [rows[job_id] for job_id in job_ids]

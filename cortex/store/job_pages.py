@@ -5,7 +5,7 @@ many there are. A page that is short for that reason says so, and the next one g
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -14,7 +14,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
+from cortex.store.jobs import ListedJob
+from cortex.store.rows import rows_of
 
 LOOKED_MAX: Final = 2_000
 """For one page; 7 index entries for each of them at the worst, one of each state."""
@@ -28,7 +29,7 @@ ALL: Final = JobFilter()
 class JobPage:
     """Some jobs of a list."""
 
-    jobs: list[dict[str, Any]]
+    jobs: list[ListedJob]
     next: JobCursor | None
     """Where the next page begins; None: there are no more."""
     is_short: bool
@@ -191,9 +192,10 @@ def _span(which: JobFilter, place: JobCursor | None) -> tuple[object, ...]:
 
 def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> JobPage:
     """Make a page of what was found; `at` is the column that it goes by."""
-    found = [plain(row) for row in rows if row["id"] is not None]
+    fitting = [row for row in rows if row["id"] is not None]
+    found = rows_of(ListedJob, fitting, why=None)
     if len(found) > limit:
-        last = found[limit - 1]
+        last = fitting[limit - 1]
         return JobPage(jobs=found[:limit], next=JobCursor(last["id"], last[at]), is_short=False)
     if rows[0]["looked_count"] < looked_max:
         return JobPage(jobs=found, next=None, is_short=False)

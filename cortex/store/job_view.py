@@ -3,16 +3,22 @@
 One statement for each look, bounded however many steps the job has.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from decimal import Decimal
+from typing import Final
 from uuid import UUID
 
-import orjson
+import attrs
 
+from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.budget import Unit
+from cortex.domain.effect import EffectStatus
 from cortex.domain.errors import NotFoundError
-from cortex.postgres.database import Database, Record
-from cortex.store.operator import COUNT_MAX, head_of
+from cortex.domain.job import JobStatus
+from cortex.postgres.database import Database
+from cortex.store.jobs import EndedAttempt, JobRow, StepRow
+from cortex.store.operator import COUNT_MAX, Head, head_of
+from cortex.store.rows import row_of, rows_of
 
 OTHERS_MAX: Final = 100
 """Of attempts, effects, approvals and transitions: the newest ones."""
@@ -20,61 +26,163 @@ TEXT_CHARS_MAX: Final = 65_536
 """Of an output, of arguments, of the payload."""
 TOOLS_OF_ANSWER_MAX: Final = 200
 """Among so many steps before a tool's call the answer stands that asked for it."""
-_LISTS: Final = ("steps", "attempts", "effects", "approvals", "budgets", "history")
-_OBJECTS: Final = ("checkpoint", "awaited", "usage")
 
 
-async def look(db: Database, job_id: UUID, *, after: int | None, limit: int) -> dict[str, Any]:
-    """Return a job with the `steps` after one in order, or with None the newest ones.
+@attrs.frozen(kw_only=True)
+class WatchedStep(StepRow):
+    """A committed step, without what it returned."""
 
-    And with its newest `attempts` that ended, `effects`, `approvals`, and its `budgets` per run.
-    Its `head` is what stands above every screen. Raises `NotFoundError`.
+    is_error: bool
+    """Of a tool: what it returned is an error."""
+
+
+@attrs.frozen(kw_only=True)
+class WatchedEffect:
+    """An effect of a job."""
+
+    id: UUID
+    key: str
+    tool: str
+    status: EffectStatus
+    attempt: int
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@attrs.frozen(kw_only=True)
+class WatchedApproval:
+    """A request for approval of a job."""
+
+    id: UUID
+    key: str
+    tool: str | None
+    risk: Risk
+    status: ApprovalStatus
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+
+
+@attrs.frozen(kw_only=True)
+class WatchedBudget:
+    """A budget that a job counts against."""
+
+    name: str
+    scope: str
+    unit: Unit
+    limit_amount: Decimal
+    spent: Decimal
+
+
+@attrs.frozen(kw_only=True)
+class WatchedJob(JobRow):
+    """A job with the newest of what it did: `OTHERS_MAX` of each kind."""
+
+    worker_attempts: int
+    agent_version: int | None
+    cancel_reason: str | None
+    error_class: str | None
+    origin_id: UUID | None
+    lineage_id: UUID
+    last_error_code: str | None
+    breaker_state: str | None
+    """Of the breaker that it waits for."""
+    running_since: datetime | None
+    attempts: tuple[EndedAttempt, ...]
+    effects: tuple[WatchedEffect, ...]
+    approvals: tuple[WatchedApproval, ...]
+    budgets: tuple[WatchedBudget, ...]
+    """Those per run, and the one that it waits for."""
+
+
+@attrs.frozen(kw_only=True)
+class JobLook:
+    """A job, some of its steps, and what stands above every screen."""
+
+    job: WatchedJob
+    steps: list[WatchedStep]
+    head: Head
+
+
+@attrs.frozen(kw_only=True)
+class WatchedMove:
+    """A job went to another state."""
+
+    id: int
+    previous: JobStatus | None
+    new: JobStatus
+    attempt: int
+    at: datetime
+    waiting_on: str | None
+    pod: str | None
+
+
+@attrs.frozen(kw_only=True)
+class StepDetail:
+    """A step, committed or not, its effect, and the job's payload and history.
+
+    Texts are JSON, of which the first `TEXT_CHARS_MAX` characters.
+    """
+
+    seq: int | None
+    digest: str | None
+    input: str | None
+    output: str | None
+    output_bytes: int | None
+    asked_by: str | None
+    """The answer of the model that asked for it."""
+    payload: str
+    effect_id: UUID | None
+    tool: str | None
+    effect_status: EffectStatus | None
+    is_sure: bool | None
+    calls_count: int | None
+    can_reconcile: bool | None
+    why: str | None
+    arguments: str | None
+    effect_result: str | None
+    effect_at: datetime | None
+    effect_finished_at: datetime | None
+    resolution: str | None
+    resolved_by: str | None
+    history: tuple[WatchedMove, ...]
+
+
+async def look(db: Database, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
+    """Return a job with the steps after one in order, or with None the newest ones.
+
+    Raises `NotFoundError`.
     """
     row = await db.fetch_one("job_view.look", job_id, after, limit, OTHERS_MAX, COUNT_MAX)
     if row is None:
         raise _no_such_job(job_id)
-    return _decoded(row) | {"head": head_of(row["head"])}
+    return JobLook(
+        job=row_of(WatchedJob, row, why=None),
+        steps=list(row_of(_Steps, row).steps),
+        head=head_of(row["head"]),
+    )
 
 
-async def steps_before(db: Database, job_id: UUID, *, before: int, limit: int) -> list[Any]:
+async def steps_before(db: Database, job_id: UUID, *, before: int, limit: int) -> list[WatchedStep]:
     """Return the steps just before a number, in order."""
     rows = await db.fetch("job_view.steps_before", job_id, before, limit)
-    return [_decoded(row) for row in reversed(rows)]
+    return rows_of(WatchedStep, reversed(rows))
 
 
-async def detail(db: Database, job_id: UUID, key: str) -> dict[str, Any]:
-    """Return a step, committed or not, its effect, the job's payload and its history.
-
-    `output`, `asked_by`, `arguments`, `effect_result` and `payload` are JSON text, of which the
-    first `TEXT_CHARS_MAX` characters. Raises `NotFoundError` when there is no such job.
-    """
+async def detail(db: Database, job_id: UUID, key: str) -> StepDetail:
+    """Return a step, committed or not. Raises `NotFoundError` when there is no such job."""
     row = await db.fetch_one(
         "job_view.detail", job_id, key, TEXT_CHARS_MAX, OTHERS_MAX, TOOLS_OF_ANSWER_MAX
     )
     if row is None:
         raise _no_such_job(job_id)
-    return _decoded(row)
+    return row_of(StepDetail, row)
 
 
-def _decoded(row: Record) -> dict[str, Any]:
-    return {name: _value(name, value) for name, value in row.items()}
-
-
-def _value(name: str, value: Any) -> Any:
-    if value is None or name not in (*_LISTS, *_OBJECTS):
-        return value
-    found = orjson.loads(value)
-    return [_with_instants(each) for each in found] if name in _LISTS else found
-
-
-def _with_instants(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Let its instants be instants again: as JSON they were text."""
-    return {
-        name: datetime.fromisoformat(value)
-        if value is not None and (name == "at" or name.endswith("_at"))
-        else value
-        for name, value in entry.items()
-    }
+@attrs.frozen
+class _Steps:
+    steps: tuple[WatchedStep, ...]
 
 
 def _no_such_job(job_id: UUID) -> NotFoundError:

@@ -1,8 +1,10 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import attrs
@@ -17,12 +19,169 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
-from cortex.postgres.database import Database, Record, affected, asked_again
+from cortex.domain.waiting import Awaited, awaited_of
+from cortex.postgres.database import Database, affected, asked_again
 from cortex.store.references import by_name
+from cortex.store.rows import row_of, rows_of
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
 """A job gets a task just while it is being cancelled: once is rare, again would be chance."""
+
+
+def payload_of(text: str | None) -> Any:
+    """Return a payload: whoever may call `submit_job` wrote it, and Postgres takes more than we.
+
+    It stays text when it holds a number or a nesting that is beyond us.
+    """
+    if text is None or is_deep(text):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+AwaitedNow: TypeAlias = Annotated[Awaited | None, lambda text: awaited_of(orjson.loads(text))]
+
+
+@attrs.frozen(kw_only=True)
+class JobRow:
+    """A job as every list and page of jobs needs it."""
+
+    id: UUID
+    type: str
+    status: JobStatus
+    attempt: int
+    retry_count: int
+    max_retries: int
+    checkpoint: dict[str, Any]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    next_retry_at: datetime | None
+    heartbeat_at: datetime | None
+    run_at: datetime
+    cancel_requested_at: datetime | None
+    cancelled_by: str | None
+    error_message: str | None
+    error_code: str | None
+    waiting_on: str | None
+    last_error: str | None
+    """Of the last attempt of a job that waits for a person."""
+    awaited: AwaitedNow
+    agent: str | None
+    pod: str | None
+    silent_after_s: float | None
+    """From here on its pod counts as silent; None: there is no row of it."""
+    zombie_s: float | None
+    """After so long a silence its pod loses it."""
+    now: datetime = attrs.field(eq=False)
+    why: str | None
+    """Why it does not run, in a few words, where somebody asked for that."""
+
+
+@attrs.frozen(kw_only=True)
+class ListedJob(JobRow):
+    """A job in a list."""
+
+    tenant: str
+    queue_name: str | None
+
+
+@attrs.frozen(kw_only=True)
+class ShownJob(ListedJob):
+    """A job in full."""
+
+    agent_id: UUID | None
+    agent_version: int | None
+    worker_attempts: int
+    attempts_spent: int | None
+    pod_deaths: int
+    timeout_s: int
+    priority: int
+    pod_id: UUID | None
+    task_state: str | None
+    task_run_at: datetime | None
+    suspended_at: datetime | None
+    waited_s: float
+    rate_limit_count: int
+    config_id: int | None
+    origin_id: UUID | None
+    lineage_id: UUID | None
+    error_class: str | None
+    error_source: str | None
+    updated_at: datetime
+    cancel_reason: str | None
+    submitted_by: str | None
+    submitted_with: str | None
+    payload: Annotated[Any, payload_of]
+    result: Any
+
+
+@attrs.frozen(kw_only=True)
+class Transition:
+    """A job went to another state."""
+
+    id: int
+    previous: JobStatus | None
+    new: JobStatus
+    attempt: int
+    at: datetime
+    metadata: dict[str, Any]
+    pod: str | None
+
+
+@attrs.frozen(kw_only=True)
+class EndedAttempt:
+    """An attempt that ended before its job did."""
+
+    attempt: int
+    outcome: str
+    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died`, `process_died` or
+    `lease_expired`."""
+    ended_at: datetime
+    due_at: datetime | None
+    error: str | None
+    error_class: str | None
+    error_code: str | None
+    error_source: str | None
+    retry_count: int | None
+    pod: str | None
+
+
+@attrs.frozen(kw_only=True)
+class StepRow:
+    """A committed step, without what it returned."""
+
+    seq: int
+    attempt: int
+    kind: str
+    key: str
+    started_at: datetime
+    finished_at: datetime
+    cost_usd: Decimal | None
+    usage: dict[str, Any] | None
+
+
+@attrs.frozen(kw_only=True)
+class FollowedJob(JobRow):
+    """A job, and what happened to it since somebody looked last."""
+
+    worker_attempts: int
+    timeout_s: int
+    result: Any
+    agent_version: int | None
+    cancel_reason: str | None
+    error_class: str | None
+    error_source: str | None
+    origin_id: UUID | None
+    task_state: str | None
+    task_run_at: datetime | None
+    locked_at: datetime | None
+    history: list[Transition]
+    attempts: list[EndedAttempt]
+    steps: list[StepRow]
 
 
 async def submit(
@@ -166,12 +325,12 @@ async def type_timeouts(db: Database) -> dict[str, int]:
     return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
 
 
-async def show(db: Database, job_id: UUID) -> dict[str, Any]:
+async def show(db: Database, job_id: UUID) -> ShownJob:
     """Return one job with its agent, pod and task. Raises `NotFoundError`."""
     row = await db.fetch_one("jobs.show", job_id)
     if row is None:
         raise _no_such_job(job_id)
-    return plain(row)
+    return row_of(ShownJob, row, why=None)
 
 
 async def find(db: Database, reference: str) -> UUID:
@@ -184,21 +343,21 @@ async def find(db: Database, reference: str) -> UUID:
 
 async def history(
     db: Database, job_id: UUID, *, after: int = 0, limit: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[Transition]:
     """Return a job's transitions in order, after a history id."""
-    return [plain(row) for row in await db.fetch("jobs.history", job_id, after, limit)]
+    return rows_of(Transition, await db.fetch("jobs.history", job_id, after, limit))
 
 
 async def attempts(
     db: Database, job_id: UUID, *, after: int = 0, limit: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[EndedAttempt]:
     """Return a job's attempts that ended before it did, in order."""
-    return [plain(row) for row in await db.fetch("jobs.attempts", job_id, after, limit)]
+    return rows_of(EndedAttempt, await db.fetch("jobs.attempts", job_id, after, limit))
 
 
 async def follow(
     db: Database, job_id: UUID, *, after: tuple[int, int, int] = (0, 0, 0), limit: int = 500
-) -> dict[str, Any]:
+) -> FollowedJob:
     """Return a job with the `history`, `attempts` and `steps` that came after these, consistently.
 
     `after`: ids of the last transition, the last ended attempt and the last step that were seen.
@@ -207,7 +366,7 @@ async def follow(
     row = await db.fetch_one("jobs.follow", job_id, *after, limit)
     if row is None:
         raise _no_such_job(job_id)
-    return plain(row)
+    return row_of(FollowedJob, row, last_error=None, why=None)
 
 
 async def unfinished(db: Database, *, agent: str, payload: dict[str, object]) -> UUID | None:
@@ -224,39 +383,3 @@ async def counts(db: Database, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
 
 def _no_such_job(job_id: UUID) -> NotFoundError:
     return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
-
-
-_FOREIGN = "payload"
-"""Whoever may call `submit_job` wrote it, and Postgres takes more than can be read here."""
-_JSON_COLUMNS = frozenset(
-    {"checkpoint", _FOREIGN, "result", "metadata", "usage", "output", "spec"}
-    | {"history", "attempts", "steps", "awaited"}
-)
-
-
-def payload_of(text: str | None) -> Any:
-    """Return a payload; it stays text when it holds a number or a nesting that is beyond us."""
-    return None if text is None else _decoded(_FOREIGN, text)
-
-
-def plain(row: Record) -> dict[str, Any]:
-    """Return a row as a dict whose JSON columns are decoded; instants stay aware datetimes.
-
-    A payload stays text when it holds a number or a nesting that is beyond us.
-    """
-    return {
-        key: _decoded(key, value) if key in _JSON_COLUMNS and value is not None else value
-        for key, value in row.items()
-        if key != "approval_token"
-    }
-
-
-def _decoded(name: str, text: str) -> Any:
-    if name == _FOREIGN and is_deep(text):
-        return text
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        if name == _FOREIGN:
-            return text
-        raise

@@ -13,7 +13,8 @@ import orjson
 
 from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
-from cortex.store.jobs import plain
+from cortex.store.jobs import ListedJob
+from cortex.store.rows import rows_of
 
 COUNT_MAX: Final = 1_000
 """More than that is "1,000+" on a screen; so many index entries are read for each count."""
@@ -60,7 +61,7 @@ class Head:
 class ListReading:
     """What somebody sees of a list of jobs."""
 
-    jobs: list[dict[str, Any]]
+    jobs: list[ListedJob]
     """In no order; those that are gone are left out."""
     newer_count: int
     """How many are newer than the list's first one, as far as the cap that was given."""
@@ -119,7 +120,10 @@ async def jobs_seen(
         COUNT_MAX,
     )
     (document,) = [row["head"] for row in rows if row["head"] is not None]
-    seen = [plain(row) for row in rows if row["id"] is not None]
-    for each in seen:
-        del each["head"], each["newer_count"]
-    return ListReading(jobs=seen, newer_count=rows[0]["newer_count"], head=head_of(document))
+    seen = head_of(document)
+    found = [row for row in rows if row["id"] is not None]
+    return ListReading(
+        jobs=rows_of(ListedJob, found, now=seen.now, why=None),
+        newer_count=rows[0]["newer_count"],
+        head=seen,
+    )

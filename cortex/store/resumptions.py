@@ -93,11 +93,11 @@ async def _note(db: Database, job_id: UUID, subtype: str, data: dict[str, Any]) 
     fact = Fact(
         type="lifecycle",
         subtype=subtype,
-        tenant=job["tenant"],
+        tenant=job.tenant,
         job_id=job_id,
-        attempt=job["attempt"],
-        agent_id=job["agent_id"],
-        agent_version=job["agent_version"],
+        attempt=job.attempt,
+        agent_id=job.agent_id,
+        agent_version=job.agent_version,
         data=data,
     )
     await facts.append(db, [fact])

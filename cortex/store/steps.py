@@ -4,15 +4,35 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import attrs
 import orjson
 
 from cortex.domain.job import NumberedStep, Step, StepKind
 from cortex.domain.model import Usage
 from cortex.postgres.database import Database, Record, affected
-from cortex.store.jobs import plain
+from cortex.store.jobs import StepRow
+from cortex.store.rows import rows_of
 
 PAGE_MAX = 100
 """Steps loaded at once: outputs may be 4 MiB each."""
+
+
+@attrs.frozen(kw_only=True)
+class StepWithOutput(StepRow):
+    """A committed step and what it returned, as JSON text."""
+
+    output: str | None
+
+
+@attrs.frozen(kw_only=True)
+class FullStep(StepRow):
+    """A committed step with its input and what it returned."""
+
+    digest: bytes
+    output: Any
+    amid: str | None
+    parent_key: str | None
+    input: str | None
 
 
 async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedStep]) -> set[UUID]:
@@ -85,28 +105,25 @@ async def input_of(db: Database, job_id: UUID, key: str) -> str | None:
     return None if row is None else row["input"]
 
 
-async def page(
-    db: Database, job_id: UUID, *, after: int = 0, limit: int = 1000
-) -> list[dict[str, Any]]:
+async def page(db: Database, job_id: UUID, *, after: int = 0, limit: int = 1000) -> list[StepRow]:
     """Return steps after a position, without outputs, for people."""
-    return [plain(row) for row in await db.fetch("steps.page", job_id, after, limit)]
+    return rows_of(StepRow, await db.fetch("steps.page", job_id, after, limit))
 
 
 async def page_with_outputs(
     db: Database, job_id: UUID, *, after: int = 0, limit: int, bytes_max: int
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[StepWithOutput], bool]:
     """Return steps after a position with their outputs, and whether there are more.
 
     Outputs are JSON text, together at most so large; but the first one comes whole.
     """
     rows = await db.fetch("steps.page_with_outputs", job_id, after, limit, bytes_max)
-    found = [plain(row) | {"output": row["output"]} for row in rows]
-    return found, bool(rows) and rows[0]["found_count"] > len(rows)
+    return rows_of(StepWithOutput, rows), bool(rows) and rows[0]["found_count"] > len(rows)
 
 
-async def outputs(db: Database, job_id: UUID) -> list[dict[str, Any]]:
+async def outputs(db: Database, job_id: UUID) -> list[FullStep]:
     """Return every step of a job with its output decoded, for people and machines."""
-    return [plain(row) for row in await _all(db, job_id, with_inputs=True)]
+    return rows_of(FullStep, await _all(db, job_id, with_inputs=True))
 
 
 async def _all(db: Database, job_id: UUID, *, with_inputs: bool) -> list[Record]:

@@ -14,6 +14,7 @@ from cortex.domain.job import Claim, Lease, Release, Suspend
 from cortex.domain.timeouts import JOB_EXPIRY_S
 from cortex.postgres.database import Connection, Database, Record, affected
 from cortex.postgres.queries import sql
+from cortex.store.rows import rows_of
 
 PROMOTE_BATCH = 500
 
@@ -221,6 +222,18 @@ async def sweep(
 
 
 @attrs.frozen(kw_only=True)
+class LockHolder:
+    """The session of somebody who holds a row."""
+
+    pid: int
+    application: str | None
+    user: str | None
+    client: str | None
+    state: str | None
+    since: datetime | None
+
+
+@attrs.frozen(kw_only=True)
 class Blocked:
     """A job of a lost pod that nobody can take, since somebody holds its rows."""
 
@@ -229,13 +242,13 @@ class Blocked:
     """The pod that lost it, for people."""
     heartbeat_at: datetime
     silent_s: float
-    holder: dict[str, Any] | None
-    """The session in the way: pid, application, user, client, state, since; None if unknown."""
+    holder: LockHolder | None
+    """The session in the way; None if unknown."""
 
     @property
     def held_by(self) -> str:
         """That session, as Postgres numbers its processes."""
-        return "process unknown" if self.holder is None else f"process {self.holder['pid']}"
+        return "process unknown" if self.holder is None else f"process {self.holder.pid}"
 
 
 async def expire(db: Database, *, limit: int, every_s: float) -> int:
@@ -256,16 +269,7 @@ async def blocked(
     `silent_s` is the threshold of a sweep; those of a dead pod are overdue after `overdue_s`.
     """
     rows = await db.fetch("tasks.blocked", silent_s, overdue_s, limit)
-    return [
-        Blocked(
-            job_id=row["job_id"],
-            pod=row["pod"],
-            heartbeat_at=row["heartbeat_at"],
-            silent_s=row["silent_s"],
-            holder=None if row["holder"] is None else orjson.loads(row["holder"]),
-        )
-        for row in rows
-    ]
+    return rows_of(Blocked, rows)
 
 
 async def tell_blocked(
@@ -278,7 +282,7 @@ async def tell_blocked(
         "count": len(found),
         "for_s": round(for_s),
         "heartbeat_at": oldest.heartbeat_at,
-        "holder": oldest.holder,
+        "holder": None if oldest.holder is None else attrs.asdict(oldest.holder),
     }
     told = orjson.dumps(data).decode()
     return bool(await db.fetch("tasks.tell_blocked", pod_id, oldest.held_by, told, again_s))

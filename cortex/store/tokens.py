@@ -5,7 +5,8 @@ The secrets themselves come nowhere near the database.
 
 import hmac
 from collections.abc import Iterable
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -14,7 +15,7 @@ from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.phrases import utc_time
 from cortex.domain.token import Role
 from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
+from cortex.store.rows import row_of, rows_of
 
 PAGE_MAX: Final = 1000
 ID_DIGITS_MIN: Final = 4
@@ -37,6 +38,40 @@ class Holder:
         return not (self.is_revoked or self.is_expired)
 
 
+@attrs.frozen(kw_only=True)
+class Token:
+    """A token, but for what it is: that is kept nowhere."""
+
+    id: UUID
+    name: str
+    roles: tuple[Role, ...]
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    last_used_at: datetime | None
+    now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class ListedToken(Token):
+    """A token in a list."""
+
+    state: str
+    """ACTIVE, EXPIRED or REVOKED."""
+
+
+@attrs.frozen(kw_only=True)
+class Revoked:
+    """A token that was revoked."""
+
+    id: UUID
+    name: str
+    revoked_by: str
+    revoked_at: datetime
+
+
 async def create(
     db: Database,
     *,
@@ -46,16 +81,16 @@ async def create(
     roles: Iterable[Role],
     expires_s: float | None,
     by: str,
-) -> dict[str, Any]:
+) -> Token:
     """Enter a token; return its row. Raises `ConflictError` when the id is taken."""
     ordered = [role.value for role in Role if role in set(roles)]
     row = await db.fetch_one("tokens.create", token_id, name, digest, ordered, expires_s, by)
     if row is None:
         raise ConflictError(f"token {token_id} exists already")
-    return plain(row)
+    return row_of(Token, row)
 
 
-async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> dict[str, Any]:
+async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> Revoked:
     """Revoke a token and end its sessions; return who revoked it when.
 
     Raises `NotFoundError`, and `ConflictError` when it was revoked before.
@@ -68,7 +103,7 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> dict[
             f"token {token_id} of {row['name']} was revoked by {row['revoked_by']} "
             f"at {utc_time(row['revoked_at'])}"
         )
-    return plain(row)
+    return row_of(Revoked, row)
 
 
 async def used(db: Database, digest: bytes) -> Holder | None:
@@ -84,9 +119,9 @@ async def exist(db: Database) -> bool:
 
 async def page(
     db: Database, *, name: str | None = None, with_ended: bool = False, limit: int = PAGE_MAX
-) -> list[dict[str, Any]]:
-    """Return tokens, the newest first, each with its state: ACTIVE, EXPIRED or REVOKED."""
-    return [plain(row) for row in await db.fetch("tokens.list", name, with_ended, limit)]
+) -> list[ListedToken]:
+    """Return tokens, the newest first."""
+    return rows_of(ListedToken, await db.fetch("tokens.list", name, with_ended, limit))
 
 
 async def find(db: Database, named: str) -> UUID:
@@ -97,18 +132,16 @@ async def find(db: Database, named: str) -> UUID:
     """
     rows = await page(db, with_ended=True)
     end = named.removeprefix("…").replace("-", "").lower()
-    if len(end) >= ID_DIGITS_MIN and (by_id := [r for r in rows if r["id"].hex.endswith(end)]):
+    if len(end) >= ID_DIGITS_MIN and (by_id := [r for r in rows if r.id.hex.endswith(end)]):
         found = by_id
     else:
         found = await page(db, name=named) or await page(db, name=named, with_ended=True)
     if not found:
         raise NotFoundError(f"token {named!r} does not exist", hint="list them: cortex tokens ls")
     if len(found) > 1:
-        ids = ", ".join(f"…{row['id'].hex[-6:]}" for row in found[:5])
+        ids = ", ".join(f"…{row.id.hex[-6:]}" for row in found[:5])
         raise UsageError(f"{named!r} could be {len(found)} tokens", hint=f"name one of: {ids}")
-    (row,) = found
-    token_id: UUID = row["id"]
-    return token_id
+    return found[0].id
 
 
 async def sign_in(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+import orjson
+
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
@@ -19,7 +21,6 @@ from cortex.domain.why_facts import (
     WhyFacts,
 )
 from cortex.postgres.database import Database, Record
-from cortex.store.jobs import plain
 
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
@@ -50,7 +51,7 @@ def _facts(row: Record) -> WhyFacts:
         fleet=_fleet(row),
         breaker=_breaker(row),
         budget=_budget(row),
-        awaited=awaited_of(plain(row)["awaited"]),
+        awaited=None if row["awaited"] is None else awaited_of(orjson.loads(row["awaited"])),
         last=_last(row),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -17,10 +17,10 @@ from cortex.domain.waiting import (
     EffectWait,
     FreezeWait,
     QuotaWait,
-    awaited_of,
     named,
 )
-from cortex.view.cells import Cell, Row
+from cortex.store.jobs import JobRow
+from cortex.view.cells import Cell
 from cortex.view.why import needs_person
 
 OUTCOMES: Final = {
@@ -81,67 +81,62 @@ def state_shown(status: JobStatus, waiting_on: str | None) -> State:
     return _STATES[status] if wait is None else _WAITS[wait]
 
 
-def state_of(row: Row) -> State:
+def state_of(row: JobRow) -> State:
     """Return how a job's state is shown."""
-    return state_shown(status_of(row), row["waiting_on"])
+    return state_shown(row.status, row.waiting_on)
 
 
-def status_of(row: Row) -> JobStatus:
-    """Return a row's state."""
-    return JobStatus(row["status"])
-
-
-def state_cell(row: Row) -> Cell:
+def state_cell(row: JobRow) -> Cell:
     """Return glyph and word of a job's state, with its retries."""
     state = state_of(row)
     is_retry = state.word == STATE_WORDS[JobStatus.RETRY]
-    retries = f" {row['retry_count']}/{row['max_retries']}" if is_retry else ""
+    retries = f" {row.retry_count}/{row.max_retries}" if is_retry else ""
     return Cell(f"{state}{retries}", state.style)
 
 
-def took_s(row: Row) -> float | None:
+def took_s(row: JobRow) -> float | None:
     """Return the seconds from a job's first start to its end or until now."""
-    if row["started_at"] is None:
+    if row.started_at is None:
         return None
-    return float(((row["finished_at"] or row["now"]) - row["started_at"]).total_seconds())
+    return ((row.finished_at or row.now) - row.started_at).total_seconds()
 
 
-def remark(row: Row) -> str:
+def remark(row: JobRow) -> str:
     """Say why a job stands where it stands, or what comes next; "" when there is nothing to say."""
-    match status_of(row):
+    match row.status:
         case JobStatus.FAILED:
-            return str(row["error_message"])
+            return str(row.error_message)
         case JobStatus.CANCELLED:
-            return f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
+            return f"by {row.cancelled_by}" if row.cancelled_by else ""
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return _remark_on_waiting(row)
         case JobStatus.PENDING:
-            left_s = -since_s(row, row["run_at"])
-            return f"starts in {span(left_s)}" if left_s > 0 else str(row.get("why") or "")
+            left_s = -since_s(row, row.run_at)
+            return f"starts in {span(left_s)}" if left_s > 0 else str(row.why or "")
         case JobStatus.RUNNING:
             return _remark_on_running(row)
         case _:
             return ""
 
 
-def _remark_on_waiting(row: Row) -> str:
-    waiting_on = row["waiting_on"] or ""
+def _remark_on_waiting(row: JobRow) -> str:
+    waiting_on = row.waiting_on or ""
     if waiting_on.startswith(PERSON):
-        what = needs_person(waiting_on.removeprefix(PERSON), row.get("last_error"))
-        return f"{what}; when that is mended: cortex jobs retry {short_id(row['id'])}"
+        what = needs_person(waiting_on.removeprefix(PERSON), row.last_error)
+        return f"{what}; when that is mended: cortex jobs retry {short_id(row.id)}"
     if told := _remark_on_awaited(row):
         return told
-    if row["next_retry_at"] is None:
+    if row.next_retry_at is None:
         return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
-    left_s = (row["next_retry_at"] - row["now"]).total_seconds()
-    told = row.get("why") or (f"waits for {named(waiting_on)}" if waiting_on else "")
+    left_s = (row.next_retry_at - row.now).total_seconds()
+    told = row.why or (f"waits for {named(waiting_on)}" if waiting_on else "")
     when = f"retries in {span(left_s)}" if left_s > 0 else "retries now"
     return f"{when} · {told}" if told else when
 
 
-def _remark_on_awaited(row: Row) -> str:
+def _remark_on_awaited(row: JobRow) -> str:
     """Say what stands in its way, and what a person can do; "" if nothing does any more."""
-    match awaited_of(row.get("awaited")):
+    match row.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             left_s = -since_s(row, seen.expires_at)
             over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
@@ -156,17 +151,32 @@ def _remark_on_awaited(row: Row) -> str:
             return ""
 
 
-def _is_later(row: Row) -> bool:
-    return row["next_retry_at"] is not None and row["next_retry_at"] > row["now"]
+def _is_later(row: JobRow) -> bool:
+    return row.next_retry_at is not None and row.next_retry_at > row.now
 
 
-def ended_sign(attempt: Row) -> Cell:
+class EndedEarly(Protocol):
+    """An attempt that ended before its job."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def ended_at(self) -> datetime: ...
+    @property
+    def due_at(self) -> datetime | None: ...
+    @property
+    def error_source(self) -> str | None: ...
+    @property
+    def retry_count(self) -> int | None: ...
+
+
+def ended_sign(attempt: EndedEarly) -> Cell:
     """Return the glyph of an attempt that ended before its job: waiting is no failure."""
-    if attempt["outcome"] != "suspended":
+    if attempt.outcome != "suspended":
         return Cell("✗", "fail")
-    is_for_person = attempt["due_at"] is None
+    is_for_person = attempt.due_at is None
     status = JobStatus.WAITING_FOR_APPROVAL if is_for_person else JobStatus.RETRY
-    state = state_shown(status, attempt["error_source"])
+    state = state_shown(status, attempt.error_source)
     return Cell(state.glyph, state.style)
 
 
@@ -180,17 +190,17 @@ def move_told(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
     return told
 
 
-def retry_told(attempt: Row) -> str:
+def retry_told(attempt: EndedEarly) -> str:
     """Say which layer tries again after an attempt, and when: worker attempt or retry."""
-    due_at, ended_at = attempt["due_at"], attempt["ended_at"]
+    due_at, ended_at = attempt.due_at, attempt.ended_at
     if due_at is None:
         return "a person decides"
     wait_s = (due_at - ended_at).total_seconds()
     after = f" after {span(wait_s)}" if wait_s >= 1 else " at once"
-    match attempt["outcome"]:
+    match attempt.outcome:
         case "retry":
-            return f"retry {attempt['retry_count']}{after}"
-        case "suspended" if attempt["error_source"] == FREEZE:
+            return f"retry {attempt.retry_count}{after}"
+        case "suspended" if attempt.error_source == FREEZE:
             return "goes on when effects may begin, no retry used"
         case "suspended":
             return f"goes on{after}, no retry used"
@@ -209,19 +219,18 @@ def progress(head: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def is_silent(row: Row, silent_s: float) -> bool:
+def is_silent(row: JobRow, silent_s: float) -> bool:
     """Return whether a running job's heartbeat is too old, by the settings of its pod.
 
     Of a pod that has no row every silence is too long: nobody takes care of its job.
     """
-    after_s: float | None = row["silent_after_s"]
-    return after_s is None or silent_s > after_s
+    return row.silent_after_s is None or silent_s > row.silent_after_s
 
 
-def _remark_on_running(row: Row) -> str:
-    if row["cancel_requested_at"] is not None:
-        return f"cancel requested by {row['cancelled_by']}"
-    if row["heartbeat_at"] is None:
+def _remark_on_running(row: JobRow) -> str:
+    if row.cancel_requested_at is not None:
+        return f"cancel requested by {row.cancelled_by}"
+    if row.heartbeat_at is None:
         return "waits for a pod"
-    silent_s = since_s(row, row["heartbeat_at"])
+    silent_s = since_s(row, row.heartbeat_at)
     return f"! no heartbeat for {span(silent_s)}" if is_silent(row, silent_s) else ""

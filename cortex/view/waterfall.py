@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -10,6 +10,7 @@ from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.job import StepKind
 from cortex.domain.phrases import money, span, tokens
 from cortex.domain.safe import safe
+from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import OUTCOMES, ended_sign
 
@@ -85,9 +86,9 @@ class StepLines:
 
     def __init__(
         self,
-        job: dict[str, Any],
-        steps: Sequence[dict[str, Any]],
-        attempts: Sequence[dict[str, Any]],
+        job: JobRow,
+        steps: Sequence[StepRow],
+        attempts: Sequence[EndedAttempt],
         approvals: Sequence[ApprovalRow],
     ) -> None:
         """Of a job that has started."""
@@ -95,19 +96,19 @@ class StepLines:
         self._steps = steps
         self._asked = {each.key: each for each in approvals}
         self._open = [each for each in approvals if each.decided_at is None]
-        begins = [steps[0]["started_at"]] if steps and steps[0]["seq"] > 1 else [job["started_at"]]
-        self.start: datetime = min([*begins, *(step["started_at"] for step in steps)])
-        self._attempts = [each for each in attempts if each["ended_at"] >= self.start]
-        end: datetime = job["finished_at"] or job["now"]
+        begins = [steps[0].started_at] if steps and steps[0].seq > 1 else [job.started_at]
+        self.start: datetime = min([*begins, *(step.started_at for step in steps)])
+        self._attempts = [each for each in attempts if each.ended_at >= self.start]
+        end: datetime = job.finished_at or job.now
         self.length_s = (end - self.start).total_seconds()
-        self._is_running = job["finished_at"] is None and job["heartbeat_at"] is not None
+        self._is_running = job.finished_at is None and job.heartbeat_at is not None
 
     @property
     def names(self) -> list[str]:
         """What stands at the left of the bars."""
         return [
-            *(safe(step["key"]) for step in self._steps),
-            *(f"attempt {each['attempt']} ended" for each in self._attempts),
+            *(safe(step.key) for step in self._steps),
+            *(f"attempt {each.attempt} ended" for each in self._attempts),
             *(safe(each.key) for each in self._open),
         ]
 
@@ -120,38 +121,38 @@ class StepLines:
     def drawn(self, axis: Axis) -> Iterator[StepLine]:
         """Yield steps and the ends of attempts in the order of time, then what runs now."""
         events = [
-            *((step["finished_at"], self._step(step, axis)) for step in self._steps),
-            *((each["ended_at"], _ended(each, axis)) for each in self._attempts),
+            *((step.finished_at, self._step(step, axis)) for step in self._steps),
+            *((each.ended_at, _ended(each, axis)) for each in self._attempts),
         ]
         for _, line in sorted(events, key=lambda event: event[0]):
             yield line
         if self._is_running:
             since = max([self.start, *(at for at, _ in events)])
-            now: datetime = self._job["now"]
+            now: datetime = self._job.now
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
             yield StepLine("", "running", bar, "run", (took, "", ""))
         for asked in self._open:
-            now = self._job["now"]
+            now = self._job.now
             bar = axis.bar(asked.created_at, now).replace("█", "░")
             took = span((now - asked.created_at).total_seconds())
             yield StepLine("", safe(asked.key), bar, "appr", (took, WAITS, ""))
 
-    def _step(self, step: dict[str, Any], axis: Axis) -> StepLine:
-        bar = axis.bar(step["started_at"], step["finished_at"])
-        style = _STYLES.get(step["kind"], "")
+    def _step(self, step: StepRow, axis: Axis) -> StepLine:
+        bar = axis.bar(step.started_at, step.finished_at)
+        style = _STYLES.get(step.kind, "")
         if decided := self._decided(step):
             bar = axis.bar(decided[0].created_at, decided[1]).replace("█", "░")
-        return StepLine(str(step["seq"]), safe(step["key"]), bar, style, self._figures(step))
+        return StepLine(str(step.seq), safe(step.key), bar, style, self._figures(step))
 
-    def _decided(self, step: dict[str, Any]) -> tuple[ApprovalRow, datetime] | None:
+    def _decided(self, step: StepRow) -> tuple[ApprovalRow, datetime] | None:
         """Return the decision that a step is, and when it was made."""
-        asked = self._asked.get(step["key"]) if step["kind"] == StepKind.APPROVAL else None
+        asked = self._asked.get(step.key) if step.kind == StepKind.APPROVAL else None
         if asked is None or asked.decided_at is None:
             return None
         return asked, asked.decided_at
 
-    def _figures(self, step: dict[str, Any]) -> tuple[str, str, str]:
+    def _figures(self, step: StepRow) -> tuple[str, str, str]:
         """Return what a step took; of a decision how long it was waited for, and who made it."""
         decided = self._decided(step)
         if decided is None:
@@ -164,21 +165,21 @@ class StepLines:
         return span(waited_s), fit(safe(told), DECIDER_MAX), ""
 
 
-def _ended(attempt: dict[str, Any], axis: Axis) -> StepLine:
-    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
+def _ended(attempt: EndedAttempt, axis: Axis) -> StepLine:
+    why = OUTCOMES.get(attempt.outcome, attempt.outcome)
     sign = ended_sign(attempt)
-    mark = axis.mark(attempt["ended_at"], sign.text)
+    mark = axis.mark(attempt.ended_at, sign.text)
     if width_of(mark) + 1 + width_of(why) <= axis.cells:
         mark = f"{mark} {why}"
     elif width_of(mark) > width_of(why) + 1:
         mark = pad(why, width_of(mark) - 2, right=True) + f" {sign.text}"
-    return StepLine("", f"attempt {attempt['attempt']} ended", mark, sign.style, ("", "", ""))
+    return StepLine("", f"attempt {attempt.attempt} ended", mark, sign.style, ("", "", ""))
 
 
-def _figures(step: dict[str, Any]) -> tuple[str, str, str]:
-    took_s = (step["finished_at"] - step["started_at"]).total_seconds()
-    used = tokens(step["usage"]) if step["usage"] else ""
-    cost = money(step["cost_usd"]) if step["cost_usd"] is not None else ""
+def _figures(step: StepRow) -> tuple[str, str, str]:
+    took_s = (step.finished_at - step.started_at).total_seconds()
+    used = tokens(step.usage) if step.usage else ""
+    cost = money(step.cost_usd) if step.cost_usd is not None else ""
     return span(took_s), used, cost
 
 

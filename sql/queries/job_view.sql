@@ -23,7 +23,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
              FROM cortex.job_step f WHERE f.job_id = $1 AND $2::int IS NULL ORDER BY f.seq DESC LIMIT $3)) s) AS steps,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
             SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, e.error_class, e.error_code,
-                   e.error_source, ep.name AS pod
+                   e.error_source, e.retry_count, ep.name AS pod
             FROM cortex.job_attempt e LEFT JOIN cortex.pod ep ON ep.id = e.pod_id
             WHERE e.job_id = $1 ORDER BY e.attempt DESC LIMIT $4) e) AS attempts,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.created_at, e.id), '[]') FROM (

@@ -1,8 +1,6 @@
-"""`python -m chaos run` as a person types it: its scorecard, exit code, and what it leaves."""
+"""`python -m chaos run` as a person types it: its last words, exit code, and what it leaves."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +11,9 @@ import psutil
 import pytest
 
 from chaos.cluster.guard import PREFIX
-from chaos.history import read_history
 from tests.support.eventually import eventually
 
 WITHIN_S = 100.0
-JUDGED = [f"I{number}" for number in (1, 2, 3, 4, 5, 7, 9, 10, 12, 13, 15, 18, 20, 21, 23, 24)]
-"""What even a short run tells of: the others may find nothing to look at."""
 ROOT = Path(__file__).parent.parent.parent
 APP = """
 from cortex import Context, job
@@ -76,62 +71,23 @@ def is_left(folder: Path) -> list[psutil.Process] | bool:
     return found or folder.exists()
 
 
-@pytest.mark.timeout(150)
-def test_a_run_is_judged_kept_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    report = tmp_path / "report"
-    asked = ["--seed", "7", "--pods", "2", "--duration", "3", "--faults", "kill"]
-    with chaos("run", *asked, "--report", str(report)) as run:
-        folder = folder_of(run)
-        assert len(psutil.Process(run.pid).children(recursive=True)) > 3, "pods, guard, model"
-        told = run.communicate(timeout=WITHIN_S)[0]
-    assert run.returncode == 0, told
-    assert "no rule was broken" in told
-    assert not is_left(folder)
-    assert json.loads((report / "options.json").read_text())["seed"] == 7
-    phases = [e.value["name"] for e in read_history(report / "history.jsonl") if e.kind == "phase"]
-    assert phases == ["load", "heal", "quiet", "end"]
-    assert {path.name for path in report.glob("p1.1.*")} == {"p1.1.log"}
-    lines = (report / "verdicts.jsonl").read_text().splitlines()
-    verdicts = {verdict["invariant"]: verdict for verdict in map(json.loads, lines)}
-    assert not [v for v in verdicts.values() if v["result"] == "invalid"]
-    assert {number for number in JUDGED if verdicts[number]["result"] != "valid"} == set()
-    assert verdicts["I1"]["figures"] == {"jobs": 16, "unfinished": 0}
-    assert verdicts["I3"]["figures"]["effects"] > 0
-    assert verdicts["I4"]["figures"]["claims"] >= 12
-    assert verdicts["I4"]["figures"]["stale_writes"] == 0
-    assert verdicts["I21"]["figures"]["refused"] > 0, "the plan has some"
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_cut_short_leaves_nothing_behind(how: signal.Signals, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     asked = ["--seed", "1", "--pods", "1", "--faults", "kill", "--report", str(tmp_path)]
     with chaos("run", *asked) as run:
         folder = folder_of(run)
         assert is_left(folder)
-        run.send_signal(how)
-        told = run.communicate(timeout=WITHIN_S)[0]
-        expected = {signal.SIGTERM: 1, signal.SIGKILL: -signal.SIGKILL}
-        assert run.returncode == expected[how], told
+        run.kill()
+        assert "Traceback" not in run.communicate(timeout=WITHIN_S)[0]
         eventually(lambda: not is_left(folder), what="nothing is left", within_s=WITHIN_S)
-    assert "Traceback" not in told
 
 
-@pytest.mark.parametrize(
-    "text,told",
-    [
-        (APP, "no pod knows job type 'digest'; known: "),
-        ("import nosuch", "no pod starts: "),
-    ],
-)
-def test_an_application_that_cannot_be_run_is_told_in_a_line(
-    tmp_path: Path, text: str, told: str
-) -> None:
+def test_an_application_that_cannot_be_run_is_told_in_a_line(tmp_path: Path) -> None:
     app = tmp_path / "mine.py"
-    app.write_text(text)
+    app.write_text(APP)
     with chaos("run", "--app", str(app), "--job", "digest", "--pods", "1", "--seed", "1") as run:
         output = run.communicate(timeout=WITHIN_S)[0]
     assert run.returncode == 2
-    assert output.splitlines()[1].startswith(f"error: {told}")
+    assert output.splitlines()[1].startswith("error: no pod knows job type 'digest'; known: ")
     assert len(output.splitlines()) == 2
 
 

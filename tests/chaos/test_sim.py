@@ -29,12 +29,12 @@ def _with(*kinds: Kind, after: int = 0) -> int:
 def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
     seeds = [_with(Kind.KILL, Kind.LOSS, Kind.STOP, Kind.OUTAGE)]
     folder = make_home(run_dir)
-    outcomes = list(simulate(seeds, folder=folder, workers=2, mode="repeat"))
+    outcomes = list(simulate(seeds, folder=folder, workers=1, mode="repeat", is_brief=True))
     assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
     for outcome in outcomes:
         assert not outcome.problems
         assert outcome.line_count > 500
-        assert outcome.virtual_s > 1800
+        assert outcome.virtual_s > 600
 
 
 def test_a_worker_that_dies_ends_the_run(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def test_a_named_budget_is_set_in_its_own_unit(cortex: Cortex, life: Life) -> No
         assert ended.code == 2
         assert f"budget {DAY} counts usd per day" in ended.err
     (newest, first) = life.call(facts.page, types=["lifecycle"], since_s=60)
-    assert first["data"] == {"by": "ana", "reason": "a test", "before": None, "after": 2}
-    assert newest["data"]["before"] == 2
+    assert first.data == {"by": "ana", "reason": "a test", "before": None, "after": 2}
+    assert newest.data["before"] == 2
 
 
 def test_what_is_left_and_who_waits_is_listed(cortex: Cortex, life: Life) -> None:
@@ -117,7 +117,7 @@ def test_a_raise_lets_jobs_go_on_and_is_recorded(cortex: Cortex, life: Life) -> 
     )
     assert tuple(task) == ("READY", 1, 3)
     (fact, *_) = life.call(facts.page, types=["lifecycle"], since_s=60)
-    assert (fact["subtype"], fact["data"]["by"], fact["data"]["reason"]) == (
+    assert (fact.subtype, fact.data["by"], fact.data["reason"]) == (
         "budget_raised",
         "bo",
         "go on",

@@ -130,7 +130,7 @@ def test_a_word_lets_the_job_go_on_and_is_recorded(cortex: Cortex, doers: Doers)
     assert "applied by ana " in shown
     assert ": looked at the bank" in shown
     (data,) = doers.call(facts.page, types=["lifecycle"], since_s=60, source=f"effect:{effect}")
-    fact = data["data"]
+    fact = data.data
     assert (fact["by"], fact["reason"], fact["resolution"]) == (
         "ana",
         "looked at the bank",

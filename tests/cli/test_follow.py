@@ -1,5 +1,6 @@
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from uuid import UUID
@@ -60,7 +61,7 @@ def test_a_step_and_its_figures_stay_on_one_line_of_a_terminal(
         attempt=1,
         duration_s=1.4,
         usage={"input_tokens": 45_100, "output_tokens": 1_400},
-        cost_usd=0.0453,
+        cost_usd=Decimal("0.0453"),
     )
     line = FactPrinter(terminal).line(step)
     assert line.endswith("model   1.4s  45.1k→1.4k tokens  $0.0453")
@@ -84,7 +85,7 @@ def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
     assert (started.new, started.attempt, started.pod) == (JobStatus.RUNNING, 1, "one")
     assert isinstance(step, StepCommitted)
     assert (step.seq, step.key, step.kind, step.attempt) == (1, "plan", "model", 1)
-    assert step.cost_usd == 0.0123
+    assert step.cost_usd == Decimal("0.0123")
     assert step.usage is not None
     assert step.usage["input_tokens"] == 1200
 

@@ -69,7 +69,7 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
     assert verdict(doers) == "go"
     assert doers.call(retries.due, limit=10) == 1
     rows = doers.call(facts.page, types=["lifecycle"], since_s=60, source="effects:all")
-    assert [(row["subtype"], row["data"]["by"], row["data"]["reason"]) for row in rows] == [
+    assert [(row.subtype, row.data["by"], row.data["reason"]) for row in rows] == [
         ("breaker_forced_closed", getpass.getuser(), "it is over"),
         ("breaker_forced_open", "ana", WHY[1]),
     ]

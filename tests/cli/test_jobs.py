@@ -193,7 +193,7 @@ def test_waiting_survives_a_cut_connection(cortex: Cortex, life: Life) -> None:
     waiting = cortex.start("jobs", "wait", str(life.job()))
     cut = """
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND query LIKE '%AS history%' AND state = 'idle'
+        WHERE datname = current_database() AND query LIKE '%j.timeout_s%' AND state = 'idle'
     """
     eventually(lambda: life.sql(cut), what="the command's connection")
     life.finish(pod, life.claim(pod))

@@ -58,7 +58,7 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     again = cortex("quotas", "rm", "pay:amount:day", *WHY, "--yes", "--json")
     assert (again.code, again.error["hint"]) == (3, "list them: cortex quotas ls")
     told = doers.call(facts.page, types=["lifecycle"], since_s=60, source="quota:pay:amount:day")
-    assert [fact["subtype"] for fact in told] == ["quota_removed", "quota_set"]
+    assert [fact.subtype for fact in told] == ["quota_removed", "quota_set"]
 
 
 def test_an_empty_list_says_how_to_set_one(cortex: Cortex) -> None:

@@ -45,7 +45,7 @@ def resume(cortex: Cortex, job_id: UUID, *arguments: str) -> Ended:
 
 def told(life: Life, job_id: UUID, subtype: str) -> list[dict[str, Any]]:
     found = life.call(facts.of_job, job_id)
-    return [fact["data"] for fact in found if fact["subtype"] == subtype]
+    return [fact.data for fact in found if fact.subtype == subtype]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_clean_job_goes_on_by_itself(cortex: Cortex, life: Life, left: dict[st
     assert document["choice"] == "retry_step"
     new_id = UUID(document["resumed_as"])
     new = life.call(jobs.show, new_id)
-    assert (new["status"], new["origin_id"]) == ("PENDING", job_id)
+    assert (new.status, new.origin_id) == ("PENDING", job_id)
     assert [step.key for step in life.call(steps.of_job, new_id)] == ["1 model"]
     (fact,) = told(life, job_id, "job_resumed")
     assert fact == {

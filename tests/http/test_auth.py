@@ -110,7 +110,7 @@ def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
 
     async def revoke(db: Database) -> None:
         (row,) = await tokens.page(db)
-        await tokens.revoke(db, row["id"], by="li", reason="lost")
+        await tokens.revoke(db, row.id, by="li", reason="lost")
 
     server.store(revoke)
     # What only reads may be let in for a moment more.

@@ -127,7 +127,7 @@ def test_a_session_ends_at_once_with_its_token(server: HttpServer) -> None:
 
     async def revoke(db: Database) -> None:
         (row,) = await tokens.page(db)
-        await tokens.revoke(db, row["id"], by="li", reason="")
+        await tokens.revoke(db, row.id, by="li", reason="")
 
     server.store(revoke)
     assert server.get("/t/page", headers=cookie).status == 303

@@ -72,9 +72,9 @@ def test_screens_are_filled_for_who_only_looks(
     reader: Session, submit: Callable[..., UUID], enter_pod: Callable[[int], UUID]
 ) -> None:
     job_id, pod_id = submit(queue_name="mail"), enter_pod(7)
-    assert reader(jobs.show, job_id)["id"] == job_id
-    assert [row["id"] for row in reader(page, JobFilter()).jobs] == [job_id]
-    assert reader(jobs.follow, job_id)["id"] == job_id
+    assert reader(jobs.show, job_id).id == job_id
+    assert [row.id for row in reader(page, JobFilter()).jobs] == [job_id]
+    assert reader(jobs.follow, job_id).id == job_id
     assert [row.id for row in reader(pods.page)] == [pod_id]
     assert [row.queue for row in reader(queues.page)] == [None, "mail"]
     assert told_by(reader(why.facts_of, job_id)).cause is Cause.NO_PODS
@@ -101,7 +101,7 @@ def test_each_act_is_refused_by_the_database(
     ):
         with pytest.raises(CortexError, match="permission denied"):
             act()
-    assert reader(jobs.show, job_id)["cancel_requested_at"] is None
+    assert reader(jobs.show, job_id).cancel_requested_at is None
 
 
 def test_nothing_can_be_written_and_no_secret_be_read(database: str) -> None:

@@ -36,9 +36,9 @@ def test_versions_are_read_as_they_were_applied(store: Session) -> None:
         spec = SPEC | {"model": model}
         store(agents.apply, new_id=agent_id, name="researcher", spec=spec, by="ana")
     assert [store(agents.spec, agent_id, v)["model"] for v in (1, 2)] == ["m", "n"]
-    assert [row["version"] for row in store(agents.versions, "researcher")] == [2, 1]
+    assert [row.version for row in store(agents.versions, "researcher")] == [2, 1]
     (first,) = store(agents.versions, "researcher", version=1)
-    assert (first["spec"], first["applied_by"]) == (SPEC, "ana")
+    assert (first.spec, first.applied_by) == (SPEC, "ana")
 
 
 def test_what_does_not_exist_is_named(store: Session) -> None:
@@ -58,12 +58,12 @@ def test_pages_go_by_name(store: Session) -> None:
         apply(store, name)
     apply(store, "b", model="n")
     listed = store(agents.page)
-    assert [(row["name"], row["version"], row["spec"]["model"]) for row in listed] == [
+    assert [(row.name, row.version, row.spec["model"]) for row in listed] == [
         ("a", 1, "m"),
         ("b", 2, "n"),
         ("c", 1, "m"),
     ]
-    assert [row["name"] for row in store(agents.page, after="a", limit=1)] == ["b"]
+    assert [row.name for row in store(agents.page, after="a", limit=1)] == ["b"]
 
 
 def test_applying_the_same_from_many_places_at_once_makes_one_version(database: str) -> None:

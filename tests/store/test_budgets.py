@@ -99,9 +99,9 @@ def test_without_budgets_a_call_is_only_recorded(
     assert store(budgets.reserve, call).word == "granted"
     assert settle(store, call, None)
     (fact,) = store(facts.of_job, call.lease.job_id)
-    assert (fact["source"], fact["step"], fact["attempt"]) == ("llm:scripted", "turn-1", 1)
-    assert (fact["amount"], fact["currency"], fact["pod_id"]) == (None, None, pod_id)
-    assert fact["data"]["model"] == "scripted"
+    assert (fact.source, fact.step, fact.attempt) == ("llm:scripted", "turn-1", 1)
+    assert (fact.amount, fact.currency, fact.pod_id) == (None, None, pod_id)
+    assert fact.data["model"] == "scripted"
     assert uses(database) == []
 
 
@@ -359,8 +359,8 @@ def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytes
     assert (again.lease.job_id, again.lease.attempt, again.attempts_spent) == (first, 2, 1)
     assert store(budgets.reserve, a_call(again, pod_id)).word == "granted"
     (fact,) = store(facts.page, types=["lifecycle"], since_s=60, limit=1)
-    assert (fact["subtype"], fact["source"]) == ("budget_raised", f"budget:{TENANT_RUN.name}")
-    assert fact["data"] == {"by": "bo", "reason": "go on", "before": 1, "after": 5}
+    assert (fact.subtype, fact.source) == ("budget_raised", f"budget:{TENANT_RUN.name}")
+    assert fact.data == {"by": "bo", "reason": "go on", "before": 1, "after": 5}
 
 
 def test_a_job_goes_on_with_the_attempts_that_it_had_spent(
@@ -400,7 +400,7 @@ def test_a_removed_budget_lets_all_go_on(
     assert store(budgets.reserve, call).word == "granted"
     assert uses(database) == []
     (fact, *_) = store(facts.page, types=["lifecycle"], since_s=60)
-    assert fact["subtype"] == "budget_removed"
+    assert fact.subtype == "budget_removed"
 
 
 def test_a_budget_removed_during_a_call_does_not_disturb_it(

@@ -49,9 +49,9 @@ def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
     assert uses(database) == [(Decimal("0.5"), 0)]
     assert costs(database) == [("lost", Decimal("0.4")), ("kept", Decimal("0.1"))]
     told = store(facts.of_job, killed.lease.job_id)
-    lost = next(fact for fact in told if fact["type"] == "cost")
-    assert (lost["attempt"], lost["data"]["estimated"]) == (1, True)
-    assert lost["data"]["usage"] == {"input_tokens": 30}
+    lost = next(fact for fact in told if fact.type == "cost")
+    assert (lost.attempt, lost.data["estimated"]) == (1, True)
+    assert lost.data["usage"] == {"input_tokens": 30}
 
 
 def test_a_pod_that_lost_the_job_makes_no_more_calls(

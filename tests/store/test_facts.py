@@ -58,17 +58,19 @@ def test_facts_come_back_in_order_with_all_that_was_told(store: Session) -> None
     )
     store(facts.append, [told, an_error(job_id, subtype="second"), an_error()])
     first, second = store(facts.of_job, job_id)
-    assert {name: first[name] for name in ("source", "tenant", "attempt", "step", "trace_id")} == {
+    assert {
+        name: getattr(first, name) for name in ("source", "tenant", "attempt", "step", "trace_id")
+    } == {
         "source": "llm:scripted",
         "tenant": "acme",
         "attempt": 2,
         "step": "turn-1",
         "trace_id": "trace",
     }
-    assert (first["agent_id"], first["agent_version"], first["pod_id"]) == (agent_id, 3, pod_id)
-    assert first["data"] == {"message": "busy", "class": "TRANSIENT_APP"}
-    assert (second["subtype"], second["amount"], second["currency"]) == ("second", None, None)
-    assert [f["id"] for f in store(facts.of_job, job_id, after=first["id"])] == [second["id"]]
+    assert (first.agent_id, first.agent_version, first.pod_id) == (agent_id, 3, pod_id)
+    assert first.data == {"message": "busy", "class": "TRANSIENT_APP"}
+    assert (second.subtype, second.amount, second.currency) == ("second", None, None)
+    assert [f.id for f in store(facts.of_job, job_id, after=first.id)] == [second.id]
     assert len(store(facts.of_job, job_id, limit=1)) == 1
 
 
@@ -86,11 +88,11 @@ def test_data_of_any_kind_is_made_to_fit(store: Session) -> None:
     data = {"message": "a\0b \ud800", "stack": stack, "at": job_id, "list": ["\0"]}
     store(facts.append, [an_error(job_id, data=data)])
     (found,) = store(facts.of_job, job_id)
-    assert found["data"]["message"] == "a␀b \\ud800"
-    assert found["data"]["list"] == ["␀"]
-    assert found["data"]["at"] == str(job_id)
-    assert len(found["data"]["stack"]) == facts.STACK_MAX + 1
-    assert found["data"]["stack"].endswith("frame 4999\n")
+    assert found.data["message"] == "a␀b \\ud800"
+    assert found.data["list"] == ["␀"]
+    assert found.data["at"] == str(job_id)
+    assert len(found.data["stack"]) == facts.STACK_MAX + 1
+    assert found.data["stack"].endswith("frame 4999\n")
 
 
 def test_an_error_is_resolved_by_a_fact_or_by_its_jobs_completion(
@@ -101,15 +103,15 @@ def test_an_error_is_resolved_by_a_fact_or_by_its_jobs_completion(
     leases = {each.lease.job_id: each.lease for each in claim(pod.id)}
     store(facts.append, [an_error(job_id), an_error(other)])
     (error,) = store(facts.of_job, job_id)
-    assert (error["is_resolved"], error["resolved_by"]) == (False, None)
-    over = Fact(type="lifecycle", subtype="error_resolved", job_id=job_id, resolves=error["id"])
+    assert (error.is_resolved, error.resolved_by) == (False, None)
+    over = Fact(type="lifecycle", subtype="error_resolved", job_id=job_id, resolves=error.id)
     store(facts.append, [over])
     error, resolving = store(facts.of_job, job_id)
-    assert (error["is_resolved"], error["resolved_by"]) == (True, resolving["id"])
-    assert resolving["is_resolved"] is None
+    assert (error.is_resolved, error.resolved_by) == (True, resolving.id)
+    assert resolving.is_resolved is None
     done = Finish(lease=leases[other], status=JobStatus.COMPLETED, result="1")
     assert store(jobs.finish, pod_id=pod.id, operations=[done])
-    assert [f["is_resolved"] for f in store(facts.of_job, other)] == [True]
+    assert [f.is_resolved for f in store(facts.of_job, other)] == [True]
 
 
 def test_the_newest_of_some_types_are_paged(store: Session, database: str) -> None:
@@ -118,11 +120,11 @@ def test_the_newest_of_some_types_are_paged(store: Session, database: str) -> No
     store(facts.append, [an_error(subtype=f"e{n}") for n in range(3)])
     store(facts.append, [Fact(type="lifecycle", subtype="breaker_opened")])
     found = store(facts.page, since_s=HOUR_S)
-    assert [f["subtype"] for f in found] == ["breaker_opened", "e2", "e1", "e0"]
+    assert [f.subtype for f in found] == ["breaker_opened", "e2", "e1", "e0"]
     errors = store(facts.page, types=["error"], since_s=HOUR_S, limit=2)
-    assert [f["subtype"] for f in errors] == ["e2", "e1"]
-    rest = store(facts.page, types=["error"], since_s=9 * HOUR_S, before=errors[-1]["id"])
-    assert [f["subtype"] for f in rest] == ["e0", "old"]
+    assert [f.subtype for f in errors] == ["e2", "e1"]
+    rest = store(facts.page, types=["error"], since_s=9 * HOUR_S, before=errors[-1].id)
+    assert [f.subtype for f in rest] == ["e0", "old"]
 
 
 @pytest.mark.parametrize("change", ["UPDATE cortex.fact SET step = ''", "DELETE FROM cortex.fact"])
@@ -138,7 +140,7 @@ def test_a_call_is_booked_once(store: Session) -> None:
     cost = a_cost(job_id, "1")
     store(facts.append, [cost, cost])
     store(facts.append, [cost, a_cost(job_id, "2")])
-    assert [f["amount"] for f in store(facts.of_job, job_id)] == [1, 2]
+    assert [f.amount for f in store(facts.of_job, job_id)] == [1, 2]
 
 
 def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
@@ -157,12 +159,12 @@ def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
         ],
     )
 
-    def by(group: str) -> list[tuple[str, int, Decimal | None]]:
+    def by(group: str) -> list[tuple[str | None, int, Decimal | None]]:
         groups, total = store(facts.costs, by=CostGroup(group), since_s=24 * HOUR_S)
-        assert (total["calls"], total["cost_usd"]) == (3, Decimal("1.75"))
-        assert (total["input_tokens"], total["output_tokens"]) == (30, 15)
-        assert (total["unpriced_calls"], total["again_calls"]) == (1, 0)
-        return [(g["name"], g["calls"], g["cost_usd"]) for g in groups]
+        assert (total.calls, total.cost_usd) == (3, Decimal("1.75"))
+        assert (total.input_tokens, total.output_tokens) == (30, 15)
+        assert (total.unpriced_calls, total.again_calls) == (1, 0)
+        return [(g.name, g.calls, g.cost_usd) for g in groups]
 
     cheap = Decimal("0.25")
     assert by("agent") == [("researcher", 1, Decimal("1.5")), ("", 2, cheap)]
@@ -171,10 +173,10 @@ def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
     assert by("job") == [(str(one), 1, Decimal("1.5")), (str(two), 2, cheap)]
     assert len(by("day")) == 1
     days, _ = store(facts.costs, by=CostGroup.DAY, since_s=72 * HOUR_S)
-    assert [d["calls"] for d in days] == [3, 1]
-    assert days[0]["name"] > days[1]["name"]
+    assert [d.calls for d in days] == [3, 1]
+    assert (days[0].name or "") > (days[1].name or "")
     groups, total = store(facts.costs, by=CostGroup.JOB, since_s=24 * HOUR_S, limit=1)
-    assert (len(groups), total["calls"]) == (1, 3)
+    assert (len(groups), total.calls) == (1, 3)
 
 
 def test_what_was_paid_again(store: Session) -> None:
@@ -192,11 +194,11 @@ def test_what_was_paid_again(store: Session) -> None:
         ],
     )
     _, total = store(facts.costs, by=CostGroup.MODEL, since_s=HOUR_S)
-    assert (total["again_calls"], total["again_usd"], total["again_tokens"]) == (3, 3, 45)
-    assert (total["again_unpriced_calls"], total["estimated_calls"]) == (1, 1)
+    assert (total.again_calls, total.again_usd, total.again_tokens) == (3, Decimal(3), 45)
+    assert (total.again_unpriced_calls, total.estimated_calls) == (1, 1)
 
 
 def test_without_a_call_there_is_a_total_of_nothing(store: Session) -> None:
     groups, total = store(facts.costs, by=CostGroup.AGENT, since_s=HOUR_S)
     assert groups == []
-    assert (total["calls"], total["cost_usd"], total["again_tokens"]) == (0, None, 0)
+    assert (total.calls, total.cost_usd, total.again_tokens) == (0, None, 0)

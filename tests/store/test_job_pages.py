@@ -44,7 +44,7 @@ def some(store: Session) -> Session:
 
 
 def listed(store: Session, text: str = "", **more: Any) -> list[UUID]:
-    return [row["id"] for row in store(job_pages.page, parse_filter(text), **more).jobs]
+    return [row.id for row in store(job_pages.page, parse_filter(text), **more).jobs]
 
 
 def walked(store: Session, which: JobFilter, *, limit: int) -> Iterator[Sequence[UUID]]:
@@ -52,7 +52,7 @@ def walked(store: Session, which: JobFilter, *, limit: int) -> Iterator[Sequence
     place = None
     while True:
         found = store(job_pages.page, which, before=place, limit=limit)
-        yield [row["id"] for row in found.jobs]
+        yield [row.id for row in found.jobs]
         if (place := found.next) is None:
             return
 
@@ -203,9 +203,9 @@ def test_jobs_by_what_they_wait_for(awaiting: Session, text: str, places: tuple[
     wanted = {IDS[place] for place in places}
     assert set(listed(awaiting, text)) == wanted
     up = awaiting(job_pages.page_up, parse_filter(text), limit=9)
-    assert {row["id"] for row in up.jobs} == wanted
+    assert {row.id for row in up.jobs} == wanted
     due = awaiting(job_pages.page_due, parse_filter(text), limit=9)
-    assert {row["id"] for row in due.jobs} == wanted & {IDS[3], IDS[4]}
+    assert {row.id for row in due.jobs} == wanted & {IDS[3], IDS[4]}
 
 
 def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
@@ -213,7 +213,7 @@ def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
     place = JobCursor(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
     assert listed(some, before=place) == NEWEST_FIRST
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
-    assert some(job_pages.page, JobFilter().with_states(JobStatus.RUNNING)).jobs[0]["id"] == IDS[5]
+    assert some(job_pages.page, JobFilter().with_states(JobStatus.RUNNING)).jobs[0].id == IDS[5]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
@@ -227,7 +227,7 @@ def test_the_way_up_shows_the_same_jobs_as_the_way_down(
     place = None
     while True:
         page = some(job_pages.page_up, which, after=place, limit=limit)
-        found[:0] = [row["id"] for row in page.jobs]
+        found[:0] = [row.id for row in page.jobs]
         if (place := page.next) is None:
             break
     assert found == down
@@ -256,10 +256,10 @@ def due(store: Session, which: JobFilter, *, limit: int, is_up: bool) -> list[UU
     while True:
         if is_up:
             page = store(job_pages.page_due_up, which, before=place, limit=limit)
-            found[:0] = [row["id"] for row in page.jobs]
+            found[:0] = [row.id for row in page.jobs]
         else:
             page = store(job_pages.page_due, which, after=place, limit=limit)
-            found += [row["id"] for row in page.jobs]
+            found += [row.id for row in page.jobs]
         if (place := page.next) is None:
             return found
 
@@ -302,4 +302,4 @@ def test_of_those_that_are_due_only_so_many_are_looked_at_for_a_page(
 
 def test_the_way_up_begins_just_above_a_place(some: Session) -> None:
     page = some(job_pages.page_up, after=JobCursor(IDS[1]), limit=2)
-    assert [row["id"] for row in page.jobs] == [IDS[3], IDS[2]]
+    assert [row.id for row in page.jobs] == [IDS[3], IDS[2]]

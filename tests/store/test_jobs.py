@@ -65,9 +65,9 @@ def test_every_field_of_a_submission_arrives(store: Session, database: str) -> N
     submission = a_submission(**given, delay_s=3600.0, job_key="k")
     store(jobs.submit, [submission])
     row = store(jobs.show, submission.id)
-    assert {name: row[name] for name in given} == given | {"payload": {"a": 1}}
-    assert (row["agent_id"], row["agent_version"]) == (agent_id, 1)
-    assert 3590 < (row["run_at"] - row["now"]).total_seconds() <= 3600
+    assert {name: getattr(row, name) for name in given} == given | {"payload": {"a": 1}}
+    assert (row.agent_id, row.agent_version) == (agent_id, 1)
+    assert 3590 < (row.run_at - row.now).total_seconds() <= 3600
     (task,) = sql(database, "SELECT job_key FROM cortex_worker.task")
     assert task["job_key"] == "k"
 
@@ -78,21 +78,21 @@ def test_defaults_are_those_that_pods_wrote_last(store: Session, submit: Submit)
     store(jobs.ensure_types, {"work": JobPolicy(timeout_s=20, worker_attempts=2)})
     assert store(jobs.known_types) == ["other", "work"]
     shown = store(jobs.show, submit())
-    assert (shown["timeout_s"], shown["worker_attempts"]) == (20, 2)
+    assert (shown.timeout_s, shown.worker_attempts) == (20, 2)
 
 
 def test_a_job_is_shown_with_all_but_its_token(store: Session, submit: Submit) -> None:
     job_id = submit(payload='{"a": [1]}')
     shown = store(jobs.show, job_id)
-    assert shown["id"] == job_id
-    assert shown["payload"] == {"a": [1]}
-    assert (shown["status"], shown["task_state"], shown["attempts_spent"]) == (
+    assert shown.id == job_id
+    assert shown.payload == {"a": [1]}
+    assert (shown.status, shown.task_state, shown.attempts_spent) == (
         "PENDING",
         "READY",
         0,
     )
-    assert "approval_token" not in shown
-    assert since_s(shown, shown["created_at"]) >= 0
+    assert not hasattr(shown, "approval_token")
+    assert since_s(shown, shown.created_at) >= 0
     with pytest.raises(NotFoundError, match="does not exist"):
         store(jobs.show, new_id())
 
@@ -115,26 +115,26 @@ def test_a_job_is_found_by_its_id_or_the_end_of_it(store: Session) -> None:
 def test_following_tells_each_thing_once(store: Session, submit: Submit, claim: ClaimSome) -> None:
     job_id, pod_id = submit(), new_id()
     first = store(jobs.follow, job_id)
-    assert [row["new"] for row in first["history"]] == ["PENDING"]
+    assert [row.new for row in first.history] == ["PENDING"]
     (claimed,) = claim(pod_id)
     release = Release(lease=claimed.lease, outcome="failed", error="oops")
     store(tasks.release, pod_id=pod_id, operations=[release])
     (claimed,) = claim(pod_id)
-    seen = (first["history"][-1]["id"], 0, 0)
+    seen = (first.history[-1].id, 0, 0)
     second = store(jobs.follow, job_id, after=seen)
-    assert [row["new"] for row in second["history"]] == ["RUNNING"]
-    assert [(row["attempt"], row["error"]) for row in second["attempts"]] == [(1, "oops")]
+    assert [row.new for row in second.history] == ["RUNNING"]
+    assert [(row.attempt, row.error) for row in second.attempts] == [(1, "oops")]
     store(jobs.finish, pod_id=pod_id, operations=[finish(claimed)])
-    seen = (second["history"][-1]["id"], 1, 0)
+    seen = (second.history[-1].id, 1, 0)
     third = store(jobs.follow, job_id, after=seen)
-    assert [row["new"] for row in third["history"]] == ["COMPLETED"]
-    assert (third["attempts"], third["result"]) == ([], {"n": 1})
-    assert [row["new"] for row in store(jobs.history, job_id)] == [
+    assert [row.new for row in third.history] == ["COMPLETED"]
+    assert (third.attempts, third.result) == ([], {"n": 1})
+    assert [row.new for row in store(jobs.history, job_id)] == [
         "PENDING",
         "RUNNING",
         "COMPLETED",
     ]
-    assert [row["outcome"] for row in store(jobs.attempts, job_id)] == ["failed"]
+    assert [row.outcome for row in store(jobs.attempts, job_id)] == ["failed"]
     with pytest.raises(NotFoundError):
         store(jobs.follow, new_id())
 
@@ -189,7 +189,7 @@ def test_a_running_job_is_left_to_its_pod_which_is_told_once(
         assert (done.after, done.pod_id) == (JobStatus.RUNNING, pod_id)
     assert store(jobs.cancel_requests, **asked) == [(job_id, 1)]
     assert store(jobs.cancel_requests, pod_id=new_id(), job_ids=[job_id]) == []
-    assert store(jobs.show, job_id)["cancelled_by"] == "ana"
+    assert store(jobs.show, job_id).cancelled_by == "ana"
 
 
 def test_a_job_between_two_attempts_is_cancelled_at_once(

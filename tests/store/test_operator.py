@@ -36,11 +36,11 @@ def test_jobs_are_seen_again_by_their_ids(store: Session, database: str) -> None
     first, second, third = life.job(), life.job(), life.job()
     life.failed()
     seen = store(operator.jobs_seen, [first, third, new_id()])
-    assert {row["id"] for row in seen.jobs} == {first, third}
-    assert not {"head", "newer_count", "now"} & seen.jobs[0].keys()
+    assert {row.id for row in seen.jobs} == {first, third}
+    assert {row.now for row in seen.jobs} == {seen.head.now}
     assert seen.newer_count == 0, "nobody asked since when"
     (row,) = store(operator.jobs_seen, [second]).jobs
-    since = JobCursor(second, row["created_at"])
+    since = JobCursor(second, row.created_at)
     for newer_max, newer_count in ((100, 2), (1, 1)):
         seen = store(operator.jobs_seen, [], since=since, newer_max=newer_max)
         assert (seen.jobs, seen.newer_count) == ([], newer_count)

@@ -107,7 +107,7 @@ def test_each_transaction_has_the_settings_of_a_session_and_leaves_none(
         assert await db.transact(shown) == expected
         (id_,) = [new_id()]
         await jobs.submit(db, [a_submission(id=id_)])
-        assert (await jobs.show(db, id_))["type"] == "work"  # asyncpg looks types up for this
+        assert (await jobs.show(db, id_)).type == "work"  # asyncpg looks types up for this
 
     on_database(profile, work)
     changed = "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session'"

@@ -65,7 +65,7 @@ def test_silence_is_judged_by_the_pods_own_settings(
     listed = life.call(page, JobFilter()).jobs
     for job in (*listed, life.call(jobs.show, job_id), life.call(jobs.follow, job_id)):
         assert job_is_silent(job, silent_s) == is_silent
-        assert job["zombie_s"] == pod.zombie_s
+        assert job.zombie_s == pod.zombie_s
 
 
 def test_a_pod_that_says_nothing_of_its_settings_has_the_defaults(

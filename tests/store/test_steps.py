@@ -75,13 +75,13 @@ def test_steps_come_back_in_order_with_all_that_they_hold(
     assert (first.amid, first.parent_key) == (None, None)
     assert (second.amid, second.parent_key) == ("error", "step 1")
     shown = store(steps.page, job_id, after=1)
-    assert [(row["seq"], row["kind"], row["usage"]["input_tokens"]) for row in shown] == [
+    assert [(row.seq, row.kind, (row.usage or {})["input_tokens"]) for row in shown] == [
         (2, "model", 3)
     ]
-    assert (shown[0]["finished_at"] - shown[0]["started_at"]).total_seconds() == 0.5
-    assert "output" not in shown[0]
-    assert [row["output"] for row in store(steps.outputs, job_id)] == [{"n": 1}, None]
-    assert store(jobs.show, job_id)["checkpoint"] == {"seq": 2}
+    assert (shown[0].finished_at - shown[0].started_at).total_seconds() == 0.5
+    assert not hasattr(shown[0], "output")
+    assert [row.output for row in store(steps.outputs, job_id)] == [{"n": 1}, None]
+    assert store(jobs.show, job_id).checkpoint == {"seq": 2}
 
 
 def test_a_batch_commits_for_those_that_own_their_jobs_and_names_them(
@@ -111,7 +111,7 @@ def test_a_key_that_is_taken_is_refused_under_another_number(
     store(steps.commit, pod_id=pod_id, operations=[numbered(running, 1, key="a")])
     with pytest.raises(RejectedError, match="job_step_key_once"):
         store(steps.commit, pod_id=pod_id, operations=[numbered(running, 2, key="a")])
-    assert store(jobs.show, running.lease.job_id)["checkpoint"] == {"seq": 1}
+    assert store(jobs.show, running.lease.job_id).checkpoint == {"seq": 1}
 
 
 @reusing_the_job

@@ -67,13 +67,13 @@ def test_a_token_ends_with_its_time_by_the_databases_clock(store: Session, datab
     assert (ended.is_expired, ended.is_good) == (True, False)
     assert not store(tokens.exist)
     assert store(tokens.page) == []
-    assert [row["state"] for row in store(tokens.page, with_ended=True)] == ["EXPIRED"]
+    assert [row.state for row in store(tokens.page, with_ended=True)] == ["EXPIRED"]
 
 
 def test_a_token_is_revoked_once_and_by_somebody(store: Session, database: str) -> None:
     token_id = make(store)
     row = store(tokens.revoke, token_id, by="li", reason="lost")
-    assert (row["name"], row["revoked_by"]) == ("ana", "li")
+    assert (row.name, row.revoked_by) == ("ana", "li")
     with pytest.raises(ConflictError, match=r"of ana was revoked by li at 20.*Z"):
         store(tokens.revoke, token_id, by="bo", reason="")
     with pytest.raises(NotFoundError):

@@ -26,6 +26,7 @@ from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
+from tests.support.job_rows import a_listed_job
 from tests.support.postgres import run_asyncio
 from tests.support.tui_approvals import FakeApprovals
 from tests.support.tui_dead import FakeDead, FakePulse
@@ -271,7 +272,7 @@ class FakeBackend:
             if since is not None and (row["created_at"], row["id"]) > (since.at, since.id)
         ]
         return ListReading(
-            jobs=[self.rows[each] for each in ids if each in self.rows],
+            jobs=[a_listed_job(self.rows[each]) for each in ids if each in self.rows],
             newer_count=min(len(newer), newer_max),
             head=self._head(),
         )
@@ -347,12 +348,12 @@ class FakeBackend:
 
 def _page(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
     place = JobCursor(rows[last]["id"], rows[last]["created_at"]) if is_more else None
-    return JobPage(jobs=rows, next=place, is_short=False)
+    return JobPage(jobs=list(map(a_listed_job, rows)), next=place, is_short=False)
 
 
 def _page_due(rows: list[dict[str, Any]], *, is_more: bool, last: int) -> JobPage:
     place = JobCursor(rows[last]["id"], rows[last]["next_retry_at"]) if is_more else None
-    return JobPage(jobs=rows, next=place, is_short=False)
+    return JobPage(jobs=list(map(a_listed_job, rows)), next=place, is_short=False)
 
 
 def _due(row: dict[str, Any]) -> tuple[datetime, UUID]:

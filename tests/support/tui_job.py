@@ -11,55 +11,29 @@ import attrs
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head
 from cortex_tui.backend.protocol import Heard, Told
+from tests.support.job_rows import a_detail, a_watched_job
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
-HEAD: dict[str, Any] = {
-    "worker_attempts": 3,
-    "agent_version": 14,
-    "cancel_reason": None,
-    "error_class": None,
-    "origin_id": None,
-    "last_error_code": None,
-    "breaker_state": None,
-    "running_since": None,
-}
-LISTS = ("attempts", "effects", "approvals", "budgets")
-DETAIL: dict[str, Any] = dict.fromkeys(
-    (
-        *(
-            "seq",
-            "digest",
-            "input",
-            "output",
-            "output_bytes",
-            "asked_by",
-            "payload",
-            "effect_id",
-            "tool",
-        ),
-        *("effect_status", "is_sure", "calls_count", "can_reconcile", "why", "arguments"),
-        *("effect_result", "effect_at", "effect_finished_at", "resolution", "resolved_by"),
-    )
-)
+HEAD: dict[str, Any] = {"worker_attempts": 3, "agent_version": 14}
 
 
-def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> dict[str, Any]:
+def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> WatchedStep:
     """A committed step: it began `at_s` seconds after the job did, and took `took_s`."""
     began = BEGAN + timedelta(seconds=fields.pop("at_s", float(seq - 1)))
-    return {
-        "seq": seq,
-        "attempt": 1,
-        "kind": kind,
-        "key": key,
-        "started_at": began,
-        "finished_at": began + timedelta(seconds=fields.pop("took_s", 1.0)),
-        "cost_usd": None,
-        "usage": None,
-        "is_error": False,
-        **fields,
-    }
+    cost = fields.pop("cost_usd", None)
+    known: dict[str, Any] = {"attempt": 1, "usage": None, "is_error": False}
+    return WatchedStep(
+        seq=seq,
+        kind=kind,
+        key=key,
+        started_at=began,
+        finished_at=began + timedelta(seconds=fields.pop("took_s", 1.0)),
+        cost_usd=None if cost is None else Decimal(str(cost)),
+        **known | fields,
+    )
 
 
 @attrs.define(eq=False)
@@ -115,28 +89,24 @@ class FakeJob:
 
     # --- the screen's side
 
-    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> dict[str, Any]:
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
         self.ask("look")
         steps = self._steps(job_id)
         row = dict(self.row(job_id) or {})
         newest = len(steps)
-        head = {**row["checkpoint"], **({"seq": newest, "key": steps[-1]["key"]} if steps else {})}
-        found = steps[-limit:] if after is None else [s for s in steps if s["seq"] > after][:limit]
-        lists = {name: list(row.get(name, ())) for name in LISTS}
-        line = {"lineage_id": job_id}
-        above = {"head": self.stands_above()}
-        return {**HEAD, **line, **row, **lists, **above, "checkpoint": head, "steps": found}
+        head = {**row["checkpoint"], **({"seq": newest, "key": steps[-1].key} if steps else {})}
+        found = steps[-limit:] if after is None else [s for s in steps if s.seq > after][:limit]
+        job = a_watched_job({**HEAD, "lineage_id": job_id, **row, "checkpoint": head})
+        return JobLook(job=job, steps=found, head=self.stands_above())
 
-    async def steps_before(
-        self, job_id: UUID, *, before: int, limit: int
-    ) -> Sequence[Mapping[str, Any]]:
+    async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         self.ask("steps_before")
-        return [step for step in self._steps(job_id) if step["seq"] < before][-limit:]
+        return [step for step in self._steps(job_id) if step.seq < before][-limit:]
 
-    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+    async def detail(self, job_id: UUID, key: str) -> StepDetail:
         self.ask("detail")
         self._steps(job_id)
-        return {**DETAIL, "payload": "{}", "history": [], **self.details.get(key, {})}
+        return a_detail(self.details.get(key, {}))
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
         self.ask("document")
@@ -159,7 +129,7 @@ class FakeJob:
         self.raised.append((name, to, by))
         return f"{name} is ${to}"
 
-    def _steps(self, job_id: UUID) -> list[dict[str, Any]]:
+    def _steps(self, job_id: UUID) -> list[WatchedStep]:
         row = self.row(job_id)
         if row is None:
             raise NotFoundError(f"job {job_id} does not exist")

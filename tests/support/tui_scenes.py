@@ -115,7 +115,7 @@ def hostile(cluster: FakeBackend) -> None:
         checkpoint={"cost_usd": "1234567.5"},
     )
     output = {"output": '{"content": [{"text": "' + "x" * 99, "output_bytes": 10**9, "why": LINES}
-    cluster.one.details = {step["key"]: output for step in steps}
+    cluster.one.details = {step.key: output for step in steps}
     waits = [("approval", WIDE_TEXT), ("effect", HOSTILE), ("job", MARKUP), ("job", "x" * 300)]
     cluster.pulse.attention_seen = Attention(
         troubles=tuple(

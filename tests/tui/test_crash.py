@@ -32,16 +32,16 @@ if where == "drawing":
     FilterLine._draw = draw
 elif where == "leaving":
     from asyncio import Event
-    from cortex_tui.actions import Acts
+    from cortex_tui.actions import Actions
     from cortex_tui.backend.jobs import StoreJobs
-    settling, settled = Acts.settle, Event()
+    settling, settled = Actions.settle, Event()
     async def settle(self, **within):
         settled.set()
         return await settling(self, **within)
     async def cancel(*_, **__):
         await settled.wait()
         fault()
-    Acts.settle, StoreJobs.cancel = settle, cancel
+    Actions.settle, StoreJobs.cancel = settle, cancel
 elif where == "looking":
     sorting = JobsScreen.action_sort
     def sort(self):

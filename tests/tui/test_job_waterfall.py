@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from cortex.store.job_view import WatchedStep
 from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.render.waterfall import Zoom, axis_of, head_cells, room_of, row_cells
 from tests.support.hostile import LINES, treacherous
+from tests.support.job_rows import a_watched_job
 from tests.support.tui_job import BEGAN, a_step
 
 NOW = BEGAN + timedelta(seconds=100)
@@ -30,9 +32,9 @@ TURN = [
 ]
 
 
-def rows(steps: Sequence[dict[str, Any]] = TURN, **job: Any) -> list[WaterfallRow]:
+def rows(steps: Sequence[WatchedStep] = TURN, **job: Any) -> list[WaterfallRow]:
     folded = job.pop("folded", frozenset())
-    return rows_of({**JOB, **job}, steps, folded=folded)
+    return rows_of(a_watched_job({**JOB, **job}), steps, folded=folded)
 
 
 def drawn(found: Sequence[WaterfallRow], width: int = 60, zoom: Zoom | None = None) -> list[str]:

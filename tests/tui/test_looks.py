@@ -16,6 +16,7 @@ from cortex_tui.render.table import Layout, cells_line
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.virtual_table import VirtualTable
+from tests.support.job_rows import a_listed_job
 from tests.support.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import ALONE, OpenSession
 
@@ -136,7 +137,7 @@ async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
 
 @pytest.mark.parametrize("status", JobStatus)
 def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: JobStatus) -> None:
-    row = cluster.rows[cluster.add(1, status=status)]
+    row = a_listed_job(cluster.rows[cluster.add(1, status=status)])
     now = instant(cluster.clock)
     for column in COLUMNS:
         later = column.cell(row, now + timedelta(days=40))

@@ -94,7 +94,7 @@ async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
     """Return what a screen can be opened on."""
     if name == "job":
         page = await backend.jobs.page(JobFilter(), before=None, limit=100)
-        return [(row["id"],) for row in page.jobs]
+        return [(row.id,) for row in page.jobs]
     if name == "letters":
         return [(row,) for row in await backend.dead.errors()]
     if name == "act":

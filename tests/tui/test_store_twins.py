@@ -82,12 +82,12 @@ def test_each_order_goes_both_ways(life: Life, ask: Ask, order: Order) -> None:
         place: JobCursor | None = None
         for _ in range(4):
             page = await job_orders.below(backend.jobs, order, JobFilter(), place, limit=2)
-            down += [row["id"] for row in page.jobs]
+            down += [row.id for row in page.jobs]
             place = page.next
         assert place is None
         for _ in range(4):
             page = await job_orders.above(backend.jobs, order, JobFilter(), place, limit=2)
-            up[:0] = [row["id"] for row in page.jobs]
+            up[:0] = [row.id for row in page.jobs]
             place = page.next
         assert place is None
         return down, up
@@ -202,7 +202,7 @@ def test_what_a_filter_leads_to_is_not_looked_for_with_each_page(
                 page = await job_orders.below(
                     backend.jobs, order, parse_filter(words), None, limit=2
                 )
-                assert [row["id"] for row in page.jobs] == [job] * words.startswith("id")
+                assert [row.id for row in page.jobs] == [job] * words.startswith("id")
 
     ask(read)
     assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (1, 1)

@@ -14,7 +14,8 @@ from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
-from cortex.view.cells import Cell, Row, pad
+from cortex.store.agents import AgentVersion
+from cortex.view.cells import Cell, pad
 
 
 @click.command(cls=Command)
@@ -38,18 +39,26 @@ def show(options: Options, *, name: str, version: int | None) -> None:
     output = Output(options)
     with session(options) as call:
         rows = call(store.versions, name, version=version)
-    fields = ("version", "applied_by", "applied_at")
+    newest = rows[0]
     document = {
-        "agent": {key: rows[0][key] for key in ("name", *fields, "spec")},
-        "versions": [{key: row[key] for key in fields} for row in rows],
+        "agent": {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
+        "versions": [_applied_as(row) for row in rows],
     }
     output.record(document, name=name, page=lambda: _page(rows, output.terminal))
 
 
-def _page(rows: list[dict[str, Any]], terminal: Terminal) -> Iterator[str]:
+def _applied_as(row: AgentVersion) -> dict[str, Any]:
+    return {
+        "version": row.version,
+        "applied_by": row.applied_by,
+        "applied_at": row.applied_at,
+    }
+
+
+def _page(rows: list[AgentVersion], terminal: Terminal) -> Iterator[str]:
     newest = rows[0]
-    spec = newest["spec"]
-    yield terminal.paint(f"agent {safe(newest['name'])}  v{newest['version']}", "bold")
+    spec = newest.spec
+    yield terminal.paint(f"agent {safe(newest.name)}  v{newest.version}", "bold")
     for key, value in spec.items():
         if key in {"name", "system"} or value in ("", [], {}):
             continue
@@ -60,9 +69,9 @@ def _page(rows: list[dict[str, Any]], terminal: Terminal) -> Iterator[str]:
     yield from block(spec.get("system", ""), indent="    ")
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
-        at = terminal.clock(row["applied_at"])
-        ago = age(since_s(row, row["applied_at"]))
-        yield f"  v{row['version']:<4} {at}  by {safe(row['applied_by'])}" + (
+        at = terminal.clock(row.applied_at)
+        ago = age(since_s(row, row.applied_at))
+        yield f"  v{row.version:<4} {at}  by {safe(row.applied_by)}" + (
             terminal.paint(f"  {ago}", "dim") if terminal.is_tty else ""
         )
 
@@ -71,30 +80,30 @@ def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _applied(row: Row) -> Cell:
-    ago = age(since_s(row, row["applied_at"]))
-    return Cell(safe(f"{ago} by {row['applied_by']}"))
+def _applied(row: AgentVersion) -> Cell:
+    ago = age(since_s(row, row.applied_at))
+    return Cell(safe(f"{ago} by {row.applied_by}"))
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
+COLUMNS: Final[Sequence[Column[AgentVersion]]] = (
     Column(
         name="name",
         title="agent",
-        shown=lambda r: Cell(safe(r["name"]), "bold"),
+        shown=lambda r: Cell(safe(r.name), "bold"),
         least=10,
     ),
     Column(
         name="version",
-        shown=lambda r: Cell(f"v{r['version']}"),
+        shown=lambda r: Cell(f"v{r.version}"),
     ),
-    Column(name="model", value=lambda r: r["spec"].get("model"), least=12),
+    Column(name="model", value=lambda r: r.spec.get("model"), least=12),
     Column(
         name="tools",
-        value=lambda r: r["spec"].get("tools"),
-        shown=lambda r: Cell(safe(", ".join(r["spec"].get("tools", ()))) or NOTHING),
+        value=lambda r: r.spec.get("tools"),
+        shown=lambda r: Cell(safe(", ".join(r.spec.get("tools", ()))) or NOTHING),
         least=12,
     ),
     Column(name="applied_at", title="applied", shown=_applied),
-    Column(name="description", value=lambda r: r["spec"].get("description") or None, least=12),
+    Column(name="description", value=lambda r: r.spec.get("description") or None, least=12),
     Column(name="applied_by", is_default=False),
 )

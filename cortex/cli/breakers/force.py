@@ -104,8 +104,8 @@ def _warn_of_typo(call: Session, name: str, output: Output) -> None:
     """Say so when nothing that is known goes through this breaker: it may be held in vain."""
     known = {row.name for row in call(store.page)}
     for agent in call(agents.page, limit=AGENTS_MAX):
-        known.add(f"llm:{agent['spec']['model']}")
-        known.update(f"tool:{tool}" for tool in agent["spec"].get("tools", ()))
+        known.add(f"llm:{agent.spec['model']}")
+        known.update(f"tool:{tool}" for tool in agent.spec.get("tools", ()))
     if name in known or call(store.page, name=name, limit=1):
         return
     near = difflib.get_close_matches(name, sorted(known), n=NEAR_MAX)

@@ -211,7 +211,7 @@ def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
     except NotFoundError:
         return  # a budget may be named before its agent is there
     warning = unpriced_warning(
-        budget.subject, newest["spec"]["model"], prices_of(settings_from(options))
+        budget.subject, newest.spec["model"], prices_of(settings_from(options))
     )
     if warning:
         Output(options).say(warning, "warn")
@@ -226,7 +226,7 @@ def _subject(
     if tenant is not None:
         return Scope.TENANT, tenant
     found = call(jobs.show, call(jobs.find, job or ""))
-    return Scope.JOB, str(found["lineage_id"] or found["id"])
+    return Scope.JOB, str(found.lineage_id or found.id)
 
 
 def _change(

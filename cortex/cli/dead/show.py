@@ -1,7 +1,7 @@
 """`cortex dead show`: why a job failed, and what would come of a retry."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -15,6 +15,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
+from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
 from cortex.view.dead_letters import error_told, on_retry, state_cell, when
 from cortex.view.jobs import OUTCOMES, retry_told
@@ -53,7 +54,7 @@ def show(options: Options, *, name: str) -> None:
 
 
 def _page(
-    letter: DeadLetterDetail, attempts: Sequence[dict[str, Any]], terminal: Terminal
+    letter: DeadLetterDetail, attempts: Sequence[EndedAttempt], terminal: Terminal
 ) -> Iterator[str]:
     agent = f" · {letter.agent} v{letter.agent_version}" if letter.agent else ""
     state = state_cell(letter.state)
@@ -141,9 +142,9 @@ def _is_unresolved(letter: DeadLetterDetail) -> bool:
     return letter.state.is_unresolved
 
 
-def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
-    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    told = [why, attempt["error"], retry_told(attempt)]
+def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
+    why = OUTCOMES.get(attempt.outcome, attempt.outcome)
+    told = [why, attempt.error, retry_told(attempt)]
     line = " · ".join(each for each in told if each)
-    at = at_instant(attempt["ended_at"], is_tty=terminal.is_tty)
-    return safe(f"    {at}  attempt {attempt['attempt']}: {line}")
+    at = at_instant(attempt.ended_at, is_tty=terminal.is_tty)
+    return safe(f"    {at}  attempt {attempt.attempt}: {line}")

@@ -91,9 +91,9 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
     if len(job_ids) > 1:
         return f"cancel {len(job_ids)} jobs"
     job = call(jobs.show, job_ids[0])
-    agent = f" of {job['agent']}" if job["agent"] else ""
+    agent = f" of {job.agent}" if job.agent else ""
     state = state_of(job)
-    return safe(f"cancel {short_id(job['id'])}, {job['type']}{agent}, {state.word}")
+    return safe(f"cancel {short_id(job.id)}, {job.type}{agent}, {state.word}")
 
 
 def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:

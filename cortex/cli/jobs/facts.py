@@ -5,6 +5,7 @@ read the facts is in `cortex.cli.jobs.follow`.
 """
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final, assert_never
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.postgres.database import Database
 from cortex.store import jobs
+from cortex.store.jobs import EndedAttempt, FollowedJob, StepRow, Transition
 
 BATCH_MAX: Final = 500
 
@@ -49,7 +51,7 @@ class StepCommitted:
     attempt: int
     duration_s: float
     usage: dict[str, Any] | None
-    cost_usd: float | None
+    cost_usd: Decimal | None
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +71,10 @@ class AttemptEnded:
     due_at: datetime | None
     pod: str | None
 
+    @property
+    def ended_at(self) -> datetime:
+        return self.at
+
 
 Fact = Moved | Claimed | StepCommitted | AttemptEnded
 
@@ -87,7 +93,7 @@ class Cursor:
 class Snapshot:
     """A job at one moment, and the facts since the cursor before, in their order."""
 
-    job: dict[str, Any]
+    job: FollowedJob
     facts: list[Fact]
     cursor: Cursor
     is_complete: bool
@@ -96,7 +102,7 @@ class Snapshot:
     @property
     def status(self) -> JobStatus:
         """The job's state at that moment."""
-        return JobStatus(self.job["status"])
+        return self.job.status
 
     @property
     def is_over(self) -> bool:
@@ -108,26 +114,26 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
     """Look at a job once, in one statement. Raises `NotFoundError`."""
     after = (cursor.history_id, cursor.ended_attempt, cursor.seq)
     job = await jobs.follow(db, job_id, after=after, limit=BATCH_MAX)
-    history, attempts, steps = (job.pop(name) for name in ("history", "attempts", "steps"))
+    history, attempts, steps = job.history, job.attempts, job.steps
     is_complete = all(len(batch) < BATCH_MAX for batch in (history, attempts, steps))
-    if not is_complete and history and JobStatus(history[-1]["new"]).is_terminal:
-        history.pop()  # the end of the story comes last
+    if not is_complete and history and history[-1].new.is_terminal:
+        history = history[:-1]  # the end of the story comes last
     facts: list[Fact] = [
         *(_moved(row) for row in history),
         *(_step(row) for row in steps),
         *(_ended(row) for row in attempts),
     ]
     claimed = max([cursor.claimed_attempt, *(f.attempt for f in facts if isinstance(f, Moved))])
-    if job["attempt"] > claimed and job["locked_at"] is not None:
-        claimed = job["attempt"]
-        facts.append(Claimed(at=job["locked_at"], attempt=claimed, pod=job["pod"]))
+    if job.attempt > claimed and job.locked_at is not None:
+        claimed = job.attempt
+        facts.append(Claimed(at=job.locked_at, attempt=claimed, pod=job.pod))
     return Snapshot(
         job=job,
         facts=sorted(facts, key=_order),
         cursor=Cursor(
-            history_id=history[-1]["id"] if history else cursor.history_id,
-            ended_attempt=attempts[-1]["attempt"] if attempts else cursor.ended_attempt,
-            seq=steps[-1]["seq"] if steps else cursor.seq,
+            history_id=history[-1].id if history else cursor.history_id,
+            ended_attempt=attempts[-1].attempt if attempts else cursor.ended_attempt,
+            seq=steps[-1].seq if steps else cursor.seq,
             claimed_attempt=claimed,
         ),
         is_complete=is_complete,
@@ -165,42 +171,40 @@ def _order(fact: Fact) -> tuple[datetime, int]:
             assert_never(fact)
 
 
-def _moved(row: dict[str, Any]) -> Moved:
+def _moved(row: Transition) -> Moved:
     return Moved(
-        at=datetime.fromisoformat(row["at"]),
-        previous=JobStatus(row["previous"]) if row["previous"] else None,
-        new=JobStatus(row["new"]),
-        attempt=row["attempt"],
-        pod=row["pod"],
-        metadata=row["metadata"],
+        at=row.at,
+        previous=row.previous,
+        new=row.new,
+        attempt=row.attempt,
+        pod=row.pod,
+        metadata=row.metadata,
     )
 
 
-def _step(row: dict[str, Any]) -> StepCommitted:
-    started_at = datetime.fromisoformat(row["started_at"])
-    finished_at = datetime.fromisoformat(row["finished_at"])
+def _step(row: StepRow) -> StepCommitted:
     return StepCommitted(
-        at=finished_at,
-        seq=row["seq"],
-        kind=row["kind"],
-        key=row["key"],
-        attempt=row["attempt"],
-        duration_s=(finished_at - started_at).total_seconds(),
-        usage=row["usage"],
-        cost_usd=row["cost_usd"],
+        at=row.finished_at,
+        seq=row.seq,
+        kind=row.kind,
+        key=row.key,
+        attempt=row.attempt,
+        duration_s=(row.finished_at - row.started_at).total_seconds(),
+        usage=row.usage,
+        cost_usd=row.cost_usd,
     )
 
 
-def _ended(row: dict[str, Any]) -> AttemptEnded:
+def _ended(row: EndedAttempt) -> AttemptEnded:
     return AttemptEnded(
-        at=datetime.fromisoformat(row["ended_at"]),
-        attempt=row["attempt"],
-        outcome=row["outcome"],
-        error=row["error"],
-        error_class=row["error_class"],
-        error_code=row["error_code"],
-        error_source=row["error_source"],
-        retry_count=row["retry_count"],
-        due_at=datetime.fromisoformat(row["due_at"]) if row["due_at"] else None,
-        pod=row["pod"],
+        at=row.ended_at,
+        attempt=row.attempt,
+        outcome=row.outcome,
+        error=row.error,
+        error_class=row.error_class,
+        error_code=row.error_code,
+        error_source=row.error_source,
+        retry_count=row.retry_count,
+        due_at=row.due_at,
+        pod=row.pod,
     )

@@ -11,15 +11,14 @@ while True:
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, assert_never
-
-import attrs
+from typing import Final, assert_never
 
 from cortex.cli.jobs.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import exact, money, since_s, span, tokens
 from cortex.domain.safe import safe
+from cortex.store.jobs import FollowedJob
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -54,21 +53,22 @@ class FactPrinter:
             self._terminal.write(self.line(fact))
         self._terminal.flush()
 
-    def print_ending(self, job: dict[str, Any]) -> None:
+    def print_ending(self, job: FollowedJob) -> None:
         """Print how a job ended: in place of its last fact, with what it took and gave."""
         state = state_of(job)
-        took_s = (job["finished_at"] - (job["started_at"] or job["created_at"])).total_seconds()
-        gave = remark(job) if job["result"] is None else exact(job["result"])
-        told = safe(" · ".join(filter(None, (span(took_s), progress(job["checkpoint"]), gave))))
+        ended_at = job.finished_at or job.now
+        took_s = (ended_at - (job.started_at or job.created_at)).total_seconds()
+        gave = remark(job) if job.result is None else exact(job.result)
+        told = safe(" · ".join(filter(None, (span(took_s), progress(job.checkpoint), gave))))
         if self._terminal.is_tty:
             told = fit(told, self._terminal.width - LEAD_CELLS)
-        self._terminal.write(self._line(job["finished_at"], str(state), state.style, told))
+        self._terminal.write(self._line(ended_at, str(state), state.style, told))
         self._terminal.flush()
 
-    def print_why(self, job: dict[str, Any], brief: str) -> None:
+    def print_why(self, job: FollowedJob, brief: str) -> None:
         """Print what keeps a job from running, where no line tells it that is rewritten."""
         state = state_of(job)
-        self._terminal.write(self._line(job["now"], str(state), state.style, safe(brief)))
+        self._terminal.write(self._line(job.now, str(state), state.style, safe(brief)))
         self._terminal.flush()
 
     def line(self, fact: Fact) -> str:
@@ -91,7 +91,7 @@ class FactPrinter:
             case StepCommitted():
                 return f"+ step {fact.seq}", "", self._step_told(fact)
             case AttemptEnded():
-                sign = ended_sign(attrs.asdict(fact))
+                sign = ended_sign(fact)
                 return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
             case _:
                 assert_never(fact)
@@ -127,13 +127,13 @@ class FactPrinter:
         return max(NAME_CELLS_MIN, min(NAME_CELLS, self._terminal.width - taken))
 
 
-def status_line(job: dict[str, Any], terminal: Terminal) -> str:
+def status_line(job: FollowedJob, terminal: Terminal) -> str:
     """Return what the job does now, in one line that fits the terminal."""
     state = state_of(job)
-    since = job["started_at"] or job["created_at"]
-    told = [span(since_s(job, since)), progress(job["checkpoint"])]
-    if job["pod"]:
-        told.append(f"attempt {job['attempt']} on {job['pod']}")
+    since = job.started_at or job.created_at
+    told = [span(since_s(job, since)), progress(job.checkpoint)]
+    if job.pod:
+        told.append(f"attempt {job.attempt} on {job.pod}")
     told.append(remark(job))
     text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
     return f"{terminal.paint(str(state), state.style)} {text}"
@@ -144,13 +144,5 @@ def _ending_told(fact: AttemptEnded) -> str:
     told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:
         told += f": {fact.error}"
-    again = retry_told(
-        {
-            "outcome": fact.outcome,
-            "error_source": fact.error_source,
-            "ended_at": fact.at,
-            "due_at": fact.due_at,
-            "retry_count": fact.retry_count,
-        }
-    )
+    again = retry_told(fact)
     return f"{told} · {again}" if again else told

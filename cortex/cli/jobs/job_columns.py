@@ -6,33 +6,34 @@ from typing import Final
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.domain.phrases import NOTHING, age, money, short_id, since_s, span
 from cortex.domain.safe import safe
-from cortex.view.cells import Cell, Row
-from cortex.view.jobs import remark, state_cell, status_of, took_s
+from cortex.store.jobs import JobRow
+from cortex.view.cells import Cell
+from cortex.view.jobs import remark, state_cell, took_s
 
 
-def _step_cell(row: Row) -> Cell:
-    head = row["checkpoint"]
+def _step_cell(row: JobRow) -> Cell:
+    head = row.checkpoint
     return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
 
 
-def _cost_usd(row: Row) -> float | None:
-    cost = row["checkpoint"].get("cost_usd")
+def _cost_usd(row: JobRow) -> float | None:
+    cost = row.checkpoint.get("cost_usd")
     return None if cost is None else float(cost)
 
 
-def _took_cell(row: Row) -> Cell:
+def _took_cell(row: JobRow) -> Cell:
     seconds = took_s(row)
     return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
 
 
-JOB_COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
+    Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
     Column(name="type", least=10),
     Column(name="agent", least=10, is_spare=True),
-    Column(name="status", title="state", value=status_of, shown=state_cell),
+    Column(name="status", title="state", value=lambda r: r.status, shown=state_cell),
     Column(
         name="step",
-        value=lambda r: r["checkpoint"].get("seq"),
+        value=lambda r: r.checkpoint.get("seq"),
         shown=_step_cell,
         least=12,
         is_spare=True,
@@ -49,7 +50,7 @@ JOB_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(
         name="created_at",
         title="age",
-        shown=lambda r: Cell(age(since_s(r, r["created_at"]))),
+        shown=lambda r: Cell(age(since_s(r, r.created_at))),
         is_right=True,
     ),
     Column(
@@ -60,11 +61,11 @@ JOB_COLUMNS: Final[Sequence[Column[Row]]] = (
         name="remark",
         title="why / next",
         value=remark,
-        shown=lambda r: Cell(safe(remark(r)), "fail" if r["error_message"] else "dim"),
+        shown=lambda r: Cell(safe(remark(r)), "fail" if r.error_message else "dim"),
         least=20,
         is_for_people=True,
     ),
-    Column(name="step_key", value=lambda r: r["checkpoint"].get("key"), is_default=False),
+    Column(name="step_key", value=lambda r: r.checkpoint.get("key"), is_default=False),
     *only_on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
     *only_on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
     *only_on_demand("error_message"),

@@ -1,6 +1,7 @@
 """The page of one job: head, timeline, attempts that ended early, history, result."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
+from cortex.store.facts import JobChange
+from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, Transition
 from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -37,11 +40,11 @@ STATE_CELLS: Final = 10
 class JobRecord:
     """A job and what happened to it."""
 
-    job: dict[str, Any]
-    steps: Sequence[dict[str, Any]]
-    attempts: Sequence[dict[str, Any]]
-    history: Sequence[dict[str, Any]]
-    changes: Sequence[dict[str, Any]] = ()
+    job: ShownJob
+    steps: Sequence[StepRow]
+    attempts: Sequence[EndedAttempt]
+    history: Sequence[Transition]
+    changes: Sequence[JobChange] = ()
     """Lifecycle facts: what people changed about it, and budgets that it waited for."""
     effects: Sequence[EffectRow] = ()
     """The newest first."""
@@ -52,7 +55,7 @@ class JobRecord:
     def document(self) -> dict[str, Any]:
         """All of it for machines."""
         return {
-            "job": {name: self.job[name] for name in JOB_FIELDS},
+            "job": {name: getattr(self.job, name) for name in JOB_FIELDS},
             "steps": self.steps,
             "attempts": self.attempts,
             "history": self.history,
@@ -88,7 +91,7 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     )
     if shown and (record.steps or record.approvals):
         yield ""
-        total = record.job["checkpoint"].get("seq", 0)
+        total = record.job.checkpoint.get("seq", 0)
         if total > len(record.steps):
             hidden = total - len(record.steps)
             yield terminal.paint(f"  … {hidden} earlier steps: --steps {total}", "dim")
@@ -103,17 +106,17 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
         yield from _section("attempts that ended early", terminal)
         yield from (_attempt(each, terminal) for each in record.attempts)
     yield from _section("history", terminal)
-    lines = [(each["at"], _transition(each, terminal)) for each in record.history]
-    lines += [(each["at"], _change(each, terminal)) for each in record.changes]
+    lines = [(each.at, _transition(each, terminal)) for each in record.history]
+    lines += [(each.at, _change(each, terminal)) for each in record.changes]
     yield from (line for _, line in sorted(lines, key=itemgetter(0)))
-    if record.job["result"] is not None:
+    if record.job.result is not None:
         yield from _section("result", terminal)
-        yield from block(record.job["result"], indent="  ")
+        yield from block(record.job.result, indent="  ")
 
 
-def _head(job: dict[str, Any], terminal: Terminal) -> Iterator[str]:
-    agent = f" · {job['agent']} v{job['agent_version']}" if job["agent"] else ""
-    left = f"job {short_id(job['id'])}  {safe(job['type'])}{safe(agent)}"
+def _head(job: ShownJob, terminal: Terminal) -> Iterator[str]:
+    agent = f" · {job.agent} v{job.agent_version}" if job.agent else ""
+    left = f"job {short_id(job.id)}  {safe(job.type)}{safe(agent)}"
     cell = state_cell(job)
     took = took_s(job)
     right = cell.text + ("" if took is None else f"  {span(took)}")
@@ -121,18 +124,18 @@ def _head(job: dict[str, Any], terminal: Terminal) -> Iterator[str]:
     yield terminal.paint(left, "bold") + " " * gap + terminal.paint(right, cell.style)
 
 
-def _facts(job: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
     facts = {
-        "id": str(job["id"]),
+        "id": str(job.id),
         "submitted": _times(job, terminal),
         "attempt": _attempts(job),
-        "progress": progress(job["checkpoint"]),
-        "queue": safe(job["queue_name"] or ""),
-        "payload": exact(job["payload"]),
+        "progress": progress(job.checkpoint),
+        "queue": safe(job.queue_name or ""),
+        "payload": exact(job.payload),
         "error": _error(job),
-        "origin": f"goes on from {job['origin_id']}" if job["origin_id"] else "",
+        "origin": f"goes on from {job.origin_id}" if job.origin_id else "",
         "cancelled": _cancellation(job),
-        "now": remark(job) if not JobStatus(job["status"]).is_terminal else "",
+        "now": remark(job) if not job.status.is_terminal else "",
     }
     for label, text in facts.items():
         if text:
@@ -140,52 +143,52 @@ def _facts(job: dict[str, Any], terminal: Terminal) -> Iterator[str]:
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{shown}"
 
 
-def _times(job: dict[str, Any], terminal: Terminal) -> str:
+def _times(job: ShownJob, terminal: Terminal) -> str:
     if not terminal.is_tty:
-        ends = {"started": job["started_at"], "ended": job["finished_at"]}
+        ends = {"started": job.started_at, "ended": job.finished_at}
         told = [f"{label} {rfc3339(at)}" for label, at in ends.items() if at is not None]
-        return " · ".join([rfc3339(job["created_at"]), *told])
-    told = [f"{_ago(job, 'created_at')} ({clock_time(job['created_at'])})"]
-    if job["started_at"] is not None:
-        waited_s = (job["started_at"] - max(job["created_at"], job["run_at"])).total_seconds()
+        return " · ".join([rfc3339(job.created_at), *told])
+    told = [f"{_ago(job, job.created_at)} ({clock_time(job.created_at)})"]
+    if job.started_at is not None:
+        waited_s = (job.started_at - max(job.created_at, job.run_at)).total_seconds()
         told.append(f"started after {span(waited_s)}" if waited_s >= 1 else "started at once")
-    if job["finished_at"] is not None:
-        told.append(f"ended {_ago(job, 'finished_at')}")
+    if job.finished_at is not None:
+        told.append(f"ended {_ago(job, job.finished_at)}")
     return " · ".join(told)
 
 
-def _ago(job: dict[str, Any], name: str) -> str:
-    passed = age(since_s(job, job[name]))
+def _ago(job: ShownJob, at: datetime) -> str:
+    passed = age(since_s(job, at))
     return "just now" if passed == "now" else f"{passed} ago"
 
 
-def _attempts(job: dict[str, Any]) -> str:
-    if not job["attempt"]:
+def _attempts(job: ShownJob) -> str:
+    if not job.attempt:
         return ""
-    told = [str(job["attempt"])]
-    if job["attempts_spent"] is not None:
-        told.append(f"{job['attempts_spent']} of {job['worker_attempts']} worker attempts used")
-    if job["retry_count"] or job["rate_limit_count"]:
-        told.append(f"{job['retry_count']} of {job['max_retries']} retries used")
-    if job["pod"]:
-        told.append(f"on pod {job['pod']}")
-    if job["heartbeat_at"] is not None and job["finished_at"] is None:
-        told.append(f"heartbeat {_ago(job, 'heartbeat_at')}")
+    told = [str(job.attempt)]
+    if job.attempts_spent is not None:
+        told.append(f"{job.attempts_spent} of {job.worker_attempts} worker attempts used")
+    if job.retry_count or job.rate_limit_count:
+        told.append(f"{job.retry_count} of {job.max_retries} retries used")
+    if job.pod:
+        told.append(f"on pod {job.pod}")
+    if job.heartbeat_at is not None and job.finished_at is None:
+        told.append(f"heartbeat {_ago(job, job.heartbeat_at)}")
     return " · ".join(told)
 
 
-def _error(job: dict[str, Any]) -> str:
-    if not job["error_message"]:
+def _error(job: ShownJob) -> str:
+    if not job.error_message:
         return ""
-    told = [job["error_message"], job["error_class"], job["error_code"], job["error_source"]]
+    told = [job.error_message, job.error_class, job.error_code, job.error_source]
     return " · ".join(each for each in told if each)
 
 
-def _cancellation(job: dict[str, Any]) -> str:
-    if job["cancel_requested_at"] is None and job["cancelled_by"] is None:
+def _cancellation(job: ShownJob) -> str:
+    if job.cancel_requested_at is None and job.cancelled_by is None:
         return ""
-    reason = f": {job['cancel_reason']}" if job["cancel_reason"] else ""
-    return f"by {job['cancelled_by']}{reason}"
+    reason = f": {job.cancel_reason}" if job.cancel_reason else ""
+    return f"by {job.cancelled_by}{reason}"
 
 
 def _section(title: str, terminal: Terminal) -> Iterator[str]:
@@ -193,43 +196,43 @@ def _section(title: str, terminal: Terminal) -> Iterator[str]:
     yield terminal.paint(f"  {title}", "dim")
 
 
-def _attempt(attempt: dict[str, Any], terminal: Terminal) -> str:
-    why = OUTCOMES.get(attempt["outcome"], attempt["outcome"])
-    where = f" on {attempt['pod']}" if attempt["pod"] else ""
-    told = [f"{attempt['attempt']}{where}: {why}", attempt["error_class"], attempt["error"]]
+def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
+    why = OUTCOMES.get(attempt.outcome, attempt.outcome)
+    where = f" on {attempt.pod}" if attempt.pod else ""
+    told = [f"{attempt.attempt}{where}: {why}", attempt.error_class, attempt.error]
     told.append(retry_told(attempt))
     line = safe(" · ".join(each for each in told if each))
     sign = ended_sign(attempt)
     glyph = terminal.paint(sign.text, sign.style)
-    return f"  {moment(attempt['ended_at'], terminal)}  {glyph} attempt {line}"
+    return f"  {moment(attempt.ended_at, terminal)}  {glyph} attempt {line}"
 
 
-def _transition(row: dict[str, Any], terminal: Terminal) -> str:
-    state = state_shown(JobStatus(row["new"]), row["metadata"].get("waiting_on"))
+def _transition(row: Transition, terminal: Terminal) -> str:
+    state = state_shown(row.new, row.metadata.get("waiting_on"))
     told = []
-    if row["new"] == JobStatus.RUNNING.value:
-        told.append(f"attempt {row['attempt']}" + (f" on {row['pod']}" if row["pod"] else ""))
-    waits = move_told(row["metadata"], terminal.clock)
+    if row.new is JobStatus.RUNNING:
+        told.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
+    waits = move_told(row.metadata, terminal.clock)
     told += [waits] if waits else []
     told += [
         f"{key} {value}"
-        for key, value in row["metadata"].items()
+        for key, value in row.metadata.items()
         if value not in (None, "") and key not in _WORDED
     ]
     shown = terminal.paint(pad(str(state), STATE_CELLS), state.style)
-    return f"  {moment(row['at'], terminal)}  {shown}{safe(' · '.join(told))}".rstrip()
+    return f"  {moment(row.at, terminal)}  {shown}{safe(' · '.join(told))}".rstrip()
 
 
 _WORDED: Final = ("waiting_on", "approval", "expires_at")
 
 
-def _change(fact: dict[str, Any], terminal: Terminal) -> str:
-    what = fact["subtype"].replace("_", " ")
-    source = f" {fact['source']}" if fact["source"] else ""
-    told = change_told(fact["data"])
+def _change(fact: JobChange, terminal: Terminal) -> str:
+    what = fact.subtype.replace("_", " ")
+    source = f" {fact.source}" if fact.source else ""
+    told = change_told(fact.data)
     line = safe(f"{what}{source}" + (f" {told}" if told else ""))
     dot = terminal.paint(pad("·", STATE_CELLS), "dim")
-    return f"  {moment(fact['at'], terminal)}  {dot}{line}"
+    return f"  {moment(fact.at, terminal)}  {dot}{line}"
 
 
 def block(value: Any, *, indent: str) -> Iterator[str]:

@@ -100,10 +100,10 @@ def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: i
             break
         found = call(page, which, before=found.next, limit=limit - len(rows))
         rows += found.jobs
-    waiting = [row["id"] for row in rows if row["status"] in EXPLAINED]
+    waiting = [row.id for row in rows if row.status in EXPLAINED]
     facts = call(facts_of_all, waiting)
     whys = {job_id: brief(each) for job_id, each in facts.items()}
-    return attrs.evolve(found, jobs=[row | {"why": whys.get(row["id"])} for row in rows])
+    return attrs.evolve(found, jobs=[attrs.evolve(row, why=whys.get(row.id)) for row in rows])
 
 
 TYPE_COLUMNS: Final[Sequence[Column[Row]]] = (

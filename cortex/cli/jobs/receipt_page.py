@@ -17,6 +17,7 @@ from cortex.domain.timeouts import (
     WorkTree,
     recommended_choice,
 )
+from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded
 from cortex.view.cells import pad
 
@@ -44,7 +45,7 @@ CHOICES: Final = {
 }
 
 
-def document(recorded: Recorded, transcript: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+def document(recorded: Recorded, transcript: Sequence[FullStep] | None) -> dict[str, Any]:
     """Return all of a receipt for machines; `transcript`: the steps up to the interruption."""
     receipt = recorded.receipt
     told = attrs.asdict(receipt.interruption, recurse=False)

@@ -26,6 +26,7 @@ from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.dead_letters import Resubmission
+from cortex.store.jobs import ShownJob
 from cortex.store.resumptions import Settled
 from cortex.store.timeouts import Recorded
 
@@ -67,32 +68,32 @@ def resume(
     by = acting_name(actor)
     with session(options) as call:
         failed = _failed(call, call(jobs.find, job))
-        call(resumptions.lock, failed["id"])
-        receipt = call(receipts.that_ended, failed["id"])
-        chosen = Choice(choice) if choice else _chosen(failed["id"], receipt, output)
+        call(resumptions.lock, failed.id)
+        receipt = call(receipts.that_ended, failed.id)
+        chosen = Choice(choice) if choice else _chosen(failed.id, receipt, output)
         set_aside: dict[str, Any] = {}
-        if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed["id"]):
+        if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed.id):
             files = [each.path for each in receipt.receipt.artefacts] if receipt else []
-            settled = call(resumptions.settled, failed["id"], files=files)
+            settled = call(resumptions.settled, failed.id, files=files)
             data = data_dir(settings_from(options))
             set_aside = _discard(failed, receipt, settled, data=data)
         done = mutate(
             call,
             lambda db: _resume(
-                db, failed["id"], choice=chosen, by=by, reason=reason, set_aside=set_aside
+                db, failed.id, choice=chosen, by=by, reason=reason, set_aside=set_aside
             ),
             output=output,
             key=idempotency_key,
             operation="jobs.resume",
-            request={"job": failed["id"], "choice": chosen, "by": by, "reason": reason},
+            request={"job": failed.id, "choice": chosen, "by": by, "reason": reason},
         )
     output.record(done, name=done["resumed_as"] or done["job"], page=lambda: _page(done))
 
 
-def _failed(call: Session, job_id: UUID) -> dict[str, Any]:
+def _failed(call: Session, job_id: UUID) -> ShownJob:
     """Return the job, or raise `ConflictError` that says what it is instead of failed."""
     job = call(jobs.show, job_id)
-    status = JobStatus(job["status"])
+    status = job.status
     if status is JobStatus.FAILED:
         return job
     hints = {
@@ -127,23 +128,23 @@ def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
 
 
 def _discard(
-    failed: dict[str, Any], found: Recorded | None, settled: Settled, *, data: Path
+    failed: ShownJob, found: Recorded | None, settled: Settled, *, data: Path
 ) -> dict[str, Any]:
     """Set aside what the interrupted step left; return where it has gone, as plain JSON."""
     import trio
 
     from cortex.agent.workspace.discarding import Leftovers, put_aside
 
-    name = str(failed["lineage_id"] or failed["id"])
+    name = str(failed.lineage_id or failed.id)
     leftovers = Leftovers(
-        job_id=failed["id"],
+        job_id=failed.id,
         workspace=data / "workspaces" / name,
-        folder=_folder(failed["payload"]),
+        folder=_folder(failed.payload),
         receipt=None if found is None else found.receipt,
         since=settled.at if found is None else max(settled.at, found.receipt.step_started_at),
         kept=settled.files,
         into=data / "workspaces" / f"{name}.discarded" / str(system_chance().new_id()),
-        pod=failed["pod"],
+        pod=failed.pod,
     )
     return attrs.asdict(trio.run(put_aside, leftovers))
 

@@ -1,9 +1,9 @@
 """`cortex jobs retry`: lets jobs that wait for their next try go on at once."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import click
@@ -22,10 +22,11 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
 from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
-from cortex.domain.waiting import FreezeWait, QuotaWait, awaited_of
+from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
 from cortex.store.job_choice import choose_to_retry, retry_chosen, retry_each
+from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
 
 RETRY: Final = BulkCommand(
@@ -75,8 +76,8 @@ def retry(
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         shown = [call(jobs.show, each) for each in job_ids]
-        waited = {row["waiting_on"]: row for row in shown}
-        if failed := [row for row in shown if row["status"] == JobStatus.FAILED]:
+        waited = {row.waiting_on: row for row in shown}
+        if failed := [row for row in shown if row.status is JobStatus.FAILED]:
             confirm(_question(failed), options, is_agreed=yes)
         done = mutate(
             call,
@@ -109,21 +110,21 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
         )
 
 
-def _tell_of_hold(job: dict[str, Any], output: Output) -> None:
+def _tell_of_hold(job: ShownJob, output: Output) -> None:
     """Say that a freeze or a quota decides about their effects, and what would help."""
-    seen = awaited_of(job["awaited"])
+    seen = job.awaited
     if isinstance(seen, FreezeWait) or (isinstance(seen, QuotaWait) and seen.is_used_up):
         words = localised(seen.words) if output.talk.is_tty else seen.words
         output.say(f"it {words}; {seen.ways_out[0]}", "warn")
 
 
-def _question(failed: Sequence[Mapping[str, Any]]) -> str:
+def _question(failed: Sequence[ShownJob]) -> str:
     """Say what becomes of failed jobs."""
     if len(failed) > 1:
         return f"retry {len(failed)} failed jobs: {HEIRS}"
     (job,) = failed
-    name = f"{job['agent'] or job['type']} {short_id(job['id'])}"
-    return safe(f"retry {name}, which failed ({job['error_message']}): {HEIR}")
+    name = f"{job.agent or job.type} {short_id(job.id)}"
+    return safe(f"retry {name}, which failed ({job.error_message}): {HEIR}")
 
 
 def _told(row: Row) -> str:

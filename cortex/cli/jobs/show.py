@@ -1,7 +1,9 @@
 """`cortex jobs show`: everything about one job."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
+import attrs
 import click
 
 from cortex.cli.jobs.job_page import JobRecord, page
@@ -10,6 +12,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.postgres.database import Database
 from cortex.store import approvals, effects, facts, jobs, steps, why
+from cortex.store.jobs import StepRow
 from cortex.view.why_brief import EXPLAINED, brief
 
 STEPS_DEFAULT = 200
@@ -19,14 +22,15 @@ EFFECTS_MAX = 1000
 async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> JobRecord:
     """Read a job; its newest steps without their outputs, or with None all steps with them."""
     job = await jobs.show(db, job_id)
+    found: Sequence[StepRow]
     if steps_max is None:
         found = await steps.outputs(db, job_id)
     else:
-        after = max(0, job["checkpoint"].get("seq", 0) - steps_max)
+        after = max(0, job.checkpoint.get("seq", 0) - steps_max)
         found = await steps.page(db, job_id, after=after, limit=steps_max)
-    whys = await why.facts_of_all(db, [job_id] if job["status"] in EXPLAINED else [])
+    whys = await why.facts_of_all(db, [job_id] if job.status in EXPLAINED else [])
     return JobRecord(
-        job=job | {"why": brief(whys[job_id]) if job_id in whys else None},
+        job=attrs.evolve(job, why=brief(whys[job_id]) if job_id in whys else None),
         steps=found,
         attempts=await jobs.attempts(db, job_id),
         history=await jobs.history(db, job_id),
@@ -59,6 +63,6 @@ def show(options: Options, *, job: str, steps_max: int) -> None:
         )
     output.record(
         record.document,
-        name=str(record.job["id"]),
+        name=str(record.job.id),
         page=lambda: page(record, output.terminal),
     )

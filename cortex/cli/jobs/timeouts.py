@@ -14,6 +14,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
+from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded, of_job
 
 
@@ -61,7 +62,7 @@ def _receipts(call: Session, job_id: UUID) -> Iterator[Recorded]:
 def _documents(
     call: Session, job_id: UUID, receipts: Iterator[Recorded]
 ) -> Iterator[dict[str, Any]]:
-    transcript: list[dict[str, Any]] | None = None
+    transcript: list[FullStep] | None = None
     for each in receipts:
         told = each.receipt.interruption
         if not told.final_action.ended_attempt:
@@ -69,7 +70,7 @@ def _documents(
             continue
         if transcript is None:
             transcript = call(steps.outputs, job_id)
-        yield document(each, [step for step in transcript if step["seq"] <= told.checkpoint_seq])
+        yield document(each, [step for step in transcript if step.seq <= told.checkpoint_seq])
 
 
 def _page(output: Output, job_id: UUID, receipts: Iterator[Recorded]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
+import attrs
 import click
 
 from cortex.cli.jobs.facts import Cursor, Snapshot, document_of, is_ending, snapshot
@@ -126,7 +127,7 @@ def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) 
             before, brief = whys.brief, whys.of(seen)
             if brief and brief != before and not live.is_on:
                 printer.print_why(seen.job, brief)
-            live.show(status_line(seen.job | {"why": brief}, terminal))
+            live.show(status_line(attrs.evolve(seen.job, why=brief), terminal))
     raise AssertionError("looks end with a job that is over")
 
 
@@ -142,12 +143,12 @@ class _Whys:
     def of(self, seen: Snapshot) -> str:
         """Return it in a few words; "": nothing does, or its own record says it."""
         job = seen.job
-        standing = (job["status"], job["attempt"], job["retry_count"])
+        standing = (job.status, job.attempt, job.retry_count)
         if standing != self._standing or time.monotonic() >= self._due_at:
             self._standing, self._due_at = standing, time.monotonic() + WHY_EVERY_S
             self.brief = ""
             if seen.status in EXPLAINED:
-                facts = self._look(facts_of_all, [job["id"]]).get(job["id"])
+                facts = self._look(facts_of_all, [job.id]).get(job.id)
                 self.brief = "" if facts is None else brief(facts)
         return self.brief
 
@@ -158,7 +159,7 @@ def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot
             output.json_line(document_of(fact))
         if seen.is_over:
             kept = ("id", "status", "finished_at", "result", "error_message", "error_code")
-            output.json_line({"fact": "ended", **{name: seen.job[name] for name in kept}})
+            output.json_line({"fact": "ended", **{name: getattr(seen.job, name) for name in kept}})
             return seen
     raise AssertionError("looks end with a job that is over")
 

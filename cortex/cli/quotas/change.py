@@ -116,7 +116,7 @@ def rm(
 
 def _warn_of_typo(call: Session, tool: str, output: Output) -> None:
     """Say so when nothing is known that calls this tool: the quota may hold nothing."""
-    if any(tool in each["spec"].get("tools", ()) for each in call(agents.page, limit=AGENTS_MAX)):
+    if any(tool in each.spec.get("tools", ()) for each in call(agents.page, limit=AGENTS_MAX)):
         return
     if not call(effects.page, tool=tool, limit=1):
         output.say(f"no agent has a tool {tool}, and none was ever called as an effect", "warn")

@@ -6,7 +6,6 @@ import os
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import attrs
@@ -44,6 +43,8 @@ from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready
 from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.store import agents, approvals, jobs
+from cortex.store.jobs import FollowedJob
+from cortex.view.jobs import took_s
 
 POLL_S = 0.25
 END_OF_THE_POD = {"pre_stop_s": 0.0, "abort_s": 3.0, "closed_s": 13.0, "kill_s": 23.0}
@@ -107,7 +108,7 @@ class _Demo:
     """Requests of which it was told how to decide them."""
     decided: list[ApprovalRow] = attrs.field(factory=list)
     """The requests, once the job is over."""
-    ended: dict[str, Any] | None = None
+    ended: FollowedJob | None = None
     """The job, once it is over."""
 
     @property
@@ -165,7 +166,7 @@ class _Demo:
                 live.show(status_line(seen.job, self.terminal))
                 await trio.sleep(POLL_S)
                 seen = await ready.port(snapshot, job_id, seen.cursor)
-        printer.print_ending({**seen.job, "result": None})
+        printer.print_ending(attrs.evolve(seen.job, result=None))
         self.decided = await ready.port(approvals.of_job, job_id)
         self.ended = seen.job
         self.shutdown.request()
@@ -212,24 +213,24 @@ class _Demo:
         if job is None:
             self._tell("paused", f"nothing is lost, it goes on by: {self._again()}")
             return exit_code
-        shown = job["id"].hex[-ID_DIGITS:]
+        shown = job.id.hex[-ID_DIGITS:]
         next_ = f"{typed('jobs', 'show', shown, settings=self.settings)}    the job, step by step"
         for approval in self.decided:
             self._tell("decided", how_decided(approval))
-        if job["status"] != JobStatus.COMPLETED:
-            if job["error_code"] not in (DeniedError.code, ApprovalExpiredError.code):
-                why = str(job["error_message"] or job["cancel_reason"] or "")
+        if job.status is not JobStatus.COMPLETED:
+            if job.error_code not in (DeniedError.code, ApprovalExpiredError.code):
+                why = str(job.error_message or job.cancel_reason or "")
                 self._tell("failed", why)
             self._tell("next", next_)
             return 6
-        result = job["result"]
-        took_s = (job["finished_at"] - job["started_at"]).total_seconds()
+        result = job.result
+        took = span(took_s(job) or 0.0)
         tokens = result["input_tokens"] + result["output_tokens"]
         price = money(float(result["cost_usd"])) + (" of play money" if self.is_scripted else "")
         self._tell("report", str(Path(result["workspace"]) / REPORT))
         for sent in sorted(Path(result["workspace"], mail.OUTBOX).glob("*")):
             self._tell("mail", str(sent))
-        self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {span(took_s)}")
+        self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {took}")
         self._tell("next", next_)
         self._tell("", "kill -9 this demo halfway, run it again: it goes on where it was")
         return exit_code

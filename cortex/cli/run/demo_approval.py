@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 from cortex.cli.jobs.facts import Snapshot
 from cortex.domain.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import day_time, span
-from cortex.domain.waiting import ID_DIGITS, ApprovalWait, awaited_of
+from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what
 
 Told: TypeAlias = tuple[str, str]
@@ -17,7 +17,7 @@ SENT_NOTHING: Final = "nothing was sent"
 
 def open_request(seen: Snapshot) -> ApprovalWait | None:
     """Return the request that a job waits for now; None: it waits for none."""
-    match awaited_of(seen.job["awaited"]):
+    match seen.job.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as request:
             return request
         case _:

@@ -1,10 +1,11 @@
 """The steps of a job on a time axis: one line a step, aligned, with what it took and cost."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.approval import ApprovalRow
+from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.waterfall import Axis, StepLine, StepLines
 
@@ -14,9 +15,9 @@ BAR_MAX: Final = 72
 
 
 def waterfall(
-    job: dict[str, Any],
-    steps: Sequence[dict[str, Any]],
-    attempts: Sequence[dict[str, Any]],
+    job: JobRow,
+    steps: Sequence[StepRow],
+    attempts: Sequence[EndedAttempt],
     *,
     approvals: Sequence[ApprovalRow] = (),
     terminal: Terminal,
@@ -25,13 +26,13 @@ def waterfall(
 
     A decision is drawn as the wait for it.
     """
-    if job["started_at"] is None:
+    if job.started_at is None:
         return
     lines_of = StepLines(job, steps, attempts, approvals)
     names = max((width_of(name) for name in lines_of.names), default=4)
     names = min(max(names, 8), NAME_MAX, terminal.width // 3)
     figures = [max(width_of(f[i]) for f in lines_of.figures) for i in range(3)]
-    digits = len(str(steps[-1]["seq"])) if steps else 1
+    digits = len(str(steps[-1].seq)) if steps else 1
     fixed = 2 + digits + 1 + names + 2 + sum(figures) + 2 * 3
     cells = max(BAR_MIN, min(BAR_MAX, terminal.width - fixed - 1))
     axis = Axis(lines_of.start, max(lines_of.length_s, 0.001), cells)

@@ -13,7 +13,8 @@ from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import tokens as store
-from cortex.view.cells import Cell, Row
+from cortex.store.tokens import ListedToken
+from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000
 
@@ -35,38 +36,38 @@ def ls(options: Options, *, with_ended: bool, name: str | None, limit: int) -> N
     output.listing("tokens", COLUMNS, rows, empty=empty)
 
 
-def _state(row: Row) -> Cell:
+def _state(row: ListedToken) -> Cell:
     styles = {"ACTIVE": "done", "EXPIRED": "warn", "REVOKED": "fail"}
-    return Cell(row["state"].lower(), styles[row["state"]])
+    return Cell(row.state.lower(), styles[row.state])
 
 
-def _ago(row: Row, instant: datetime | None) -> Cell:
+def _ago(row: ListedToken, instant: datetime | None) -> Cell:
     return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)))
 
 
-def _expires(row: Row) -> Cell:
-    if row["expires_at"] is None:
+def _expires(row: ListedToken) -> Cell:
+    if row.expires_at is None:
         return Cell("never", "dim")
-    left_s = -since_s(row, row["expires_at"])
+    left_s = -since_s(row, row.expires_at)
     return Cell(f"in {span(left_s)}") if left_s > 0 else Cell("over", "dim")
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "dim")),
-    Column(name="name", shown=lambda r: Cell(safe(r["name"]), "bold"), least=8),
-    Column(name="roles", shown=lambda r: Cell(", ".join(r["roles"]))),
+COLUMNS: Final[Sequence[Column[ListedToken]]] = (
+    Column(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
+    Column(name="name", shown=lambda r: Cell(safe(r.name), "bold"), least=8),
+    Column(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
     Column(name="state", shown=_state),
     Column(
         name="last_used_at",
         title="used",
-        shown=lambda r: _ago(r, r["last_used_at"]),
+        shown=lambda r: _ago(r, r.last_used_at),
         is_right=True,
     ),
     Column(name="expires_at", title="expires", shown=_expires, is_right=True, is_spare=True),
     Column(
         name="created_at",
         title="age",
-        shown=lambda r: _ago(r, r["created_at"]),
+        shown=lambda r: _ago(r, r.created_at),
         is_right=True,
         is_spare=True,
     ),

@@ -16,7 +16,7 @@ from cortex.http.framework.shape import told
 from cortex.http.reason import reason_field
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.postgres.database import Database
-from cortex.store.job_choice import cancel_each, retry_each
+from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +46,7 @@ async def cancel_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
     """Cancel a job that waits; ask the pod of one that runs to stop it."""
     job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
 
-    async def work(db: Database) -> list[dict[str, Any]]:
+    async def work(db: Database) -> list[CancelledOne]:
         return await cancel_each(db, [job_id], by=by, reason=reason)
 
     request = {"jobs": [job_id], "reason": reason}
@@ -60,7 +60,7 @@ async def retry_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
     """Try a job again at once: the same one, or a new one that goes on from a failed one."""
     job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
 
-    async def work(db: Database) -> list[dict[str, Any]]:
+    async def work(db: Database) -> list[RetriedOne]:
         return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
 
     request = {"jobs": [job_id], "reason": reason}

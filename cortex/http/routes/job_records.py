@@ -1,5 +1,6 @@
 """`/v1/jobs/{job_id}/history` and `/steps`: what is recorded of a job, page by page."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -19,6 +20,8 @@ from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import record, told, whole
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.store import jobs, steps
+from cortex.store.jobs import StepRow
+from cortex.store.steps import StepWithOutput
 
 ID_MAX: Final = 10**18 - 1
 """Of a transition: a query holds no more digits, and there are not so many."""
@@ -109,6 +112,7 @@ class Steps:
 async def list_steps(asked: CheckedRequest[StepsQuery, None], api: Api) -> Response:
     """Tell what a job has done so far."""
     job_id, query = asked.path["job_id"], asked.query
+    rows: Sequence[StepRow]
     if query.outputs:
         rows, has_more = await api.port(
             steps.page_with_outputs,
@@ -122,12 +126,13 @@ async def list_steps(asked: CheckedRequest[StepsQuery, None], api: Api) -> Respo
         rows, has_more = found[: query.limit], len(found) > query.limit
     if not rows:
         await _refuse_unknown(job_id, api)
-    shown = [record(ShownStep, row, output=_raw(row.get("output"))) for row in rows]
-    return answer(Steps(steps=shown, next_after=rows[-1]["seq"] if has_more else None))
+    shown = [record(ShownStep, row, output=_raw(row)) for row in rows]
+    return answer(Steps(steps=shown, next_after=rows[-1].seq if has_more else None))
 
 
-def _raw(text: str | None) -> object:
+def _raw(row: StepRow) -> object:
     """Put JSON text into an answer as it is, unread."""
+    text = row.output if isinstance(row, StepWithOutput) else None
     return None if text is None else orjson.Fragment(text)
 
 

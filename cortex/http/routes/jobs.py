@@ -17,6 +17,7 @@ from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record, text, told
 from cortex.store import facts, job_pages, jobs
 from cortex.store import why as why_store
+from cortex.store.facts import JobChange
 from cortex.view import why as rules
 from cortex.view.why import Cause
 
@@ -170,7 +171,7 @@ class ShownJob:
 
     job: Job
     attempts: list[Attempt] = told(doc=f"those that ended early, the first {ATTEMPTS_MAX}")
-    changes: list[dict[str, Any]] = told(doc="what people changed about it: who, when and why")
+    changes: list[JobChange] = told(doc="what people changed about it: who, when and why")
 
 
 async def show_job(asked: CheckedRequest[None, None], api: Api) -> Response:

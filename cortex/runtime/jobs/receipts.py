@@ -169,7 +169,7 @@ class Receipts:
         head = {}
         if claim.has_steps:
             try:
-                head = (await self._port(jobs.show, claim.lease.job_id))["checkpoint"]
+                head = (await self._port(jobs.show, claim.lease.job_id)).checkpoint
             except CortexError as error:
                 job_id = str(claim.lease.job_id)
                 _log.warning("last checkpoint not read", job=job_id, error=error.message)

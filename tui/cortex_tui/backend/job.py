@@ -5,15 +5,16 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+import attrs
 import orjson
 
 from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Database
 from cortex.store import budgets, job_view, jobs, steps
+from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex_tui.backend.listening import Listeners, Listening
-from cortex_tui.backend.protocol import Heard, JobRow, Told
-from cortex_tui.backend.rows import without_now
+from cortex_tui.backend.protocol import Heard, Told
 
 REASON = "raised at the job"
 STEPS_MAX: Final = 1_000
@@ -42,23 +43,20 @@ class StoreJob:
         self._db = db
         self.listeners = Listeners()
 
-    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
-        row = await job_view.look(self._db, job_id, after=after, limit=limit)
-        return without_now(row)
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
+        return await job_view.look(self._db, job_id, after=after, limit=limit)
 
-    async def steps_before(
-        self, job_id: UUID, *, before: int, limit: int
-    ) -> Sequence[Mapping[str, Any]]:
+    async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         return await job_view.steps_before(self._db, job_id, before=before, limit=limit)
 
-    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+    async def detail(self, job_id: UUID, key: str) -> StepDetail:
         return await job_view.detail(self._db, job_id, key)
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
         job = await jobs.show(self._db, job_id)
-        after = max(0, job["checkpoint"].get("seq", 0) - STEPS_MAX)
+        after = max(0, job.checkpoint.get("seq", 0) - STEPS_MAX)
         return {
-            "job": without_now(job),
+            "job": attrs.asdict(job, recurse=False, filter=attrs.filters.exclude("now", "why")),
             "steps": await steps.page(self._db, job_id, after=after, limit=STEPS_MAX),
             "attempts": await jobs.attempts(self._db, job_id, limit=STEPS_MAX),
             "history": await jobs.history(self._db, job_id, limit=STEPS_MAX),
@@ -67,7 +65,8 @@ class StoreJob:
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
         found = await job_view.detail(self._db, job_id, key)
         return {"key": key} | {
-            name: _value(found[name]) if name in _TEXTS else found[name] for name in STEP_FIELDS
+            name: _value(getattr(found, name)) if name in _TEXTS else getattr(found, name)
+            for name in STEP_FIELDS
         }
 
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:

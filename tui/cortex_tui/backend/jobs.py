@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-import attrs
-
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
@@ -16,7 +14,6 @@ from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import ALL, JobPage, WayIn
 from cortex.store.operator import ListReading
 from cortex.view.why_brief import brief
-from cortex_tui.backend.rows import without_now
 from cortex_tui.model.bulk import JobsVerb
 
 WAY_KEPT_S: Final = 5.0
@@ -34,27 +31,21 @@ class StoreJobs:
 
     async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
-        found = await job_pages.page(self._db, which, before=before, limit=limit, way=way)
-        return _timeless(found)
+        return await job_pages.page(self._db, which, before=before, limit=limit, way=way)
 
     async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
-        return _timeless(
-            await job_pages.page_up(self._db, which, after=after, limit=limit, way=way)
-        )
+        return await job_pages.page_up(self._db, which, after=after, limit=limit, way=way)
 
     async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
         way = await self._way_in(which)
-        return _timeless(
-            await job_pages.page_due(self._db, which, after=after, limit=limit, way=way)
-        )
+        return await job_pages.page_due(self._db, which, after=after, limit=limit, way=way)
 
     async def page_due_up(
         self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
         way = await self._way_in(which)
-        found = await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
-        return _timeless(found)
+        return await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
 
     async def _way_in(self, which: JobFilter) -> WayIn:
         """Find where the jobs are looked for: not again for each page, to which it would add."""
@@ -99,7 +90,3 @@ class StoreJobs:
             return await job_choice.cancel_chosen(self._db, job_ids, by=by, reason=reason)
         new_id = system_chance().new_id
         return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason, new_id=new_id)
-
-
-def _timeless(found: JobPage) -> JobPage:
-    return attrs.evolve(found, jobs=[without_now(row) for row in found.jobs])

@@ -24,6 +24,7 @@ from cortex.store.dead_letters import NewestLetters
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import BulkDone, JobChoice
 from cortex.store.job_pages import JobPage
+from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
 from cortex.store.pulse import Attention, Figures, Recent
@@ -31,8 +32,6 @@ from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
 
-JobRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.job_pages` without its `now`: two that are equal look the same."""
 ActRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.bulk_operations`, of `page` without its `now`."""
 
@@ -110,20 +109,18 @@ class Listening(Protocol):
 class JobBackend(Protocol):
     """One job."""
 
-    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobRow:
+    async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
         """Return a job, and as its `steps` those after a number, or the newest; see `job_view`.
 
         Its `head` is the head of the screen.
         """
         ...
 
-    async def steps_before(
-        self, job_id: UUID, *, before: int, limit: int
-    ) -> Sequence[Mapping[str, Any]]:
+    async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         """Return the steps just before a number, in order."""
         ...
 
-    async def detail(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+    async def detail(self, job_id: UUID, key: str) -> StepDetail:
         """Return a step in full, by its key; see `job_view`."""
         ...
 

@@ -6,7 +6,7 @@ A tool's call stands below the answer of the model that asked for it, and folds 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import attrs
 
@@ -14,12 +14,10 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.model import Usage
+from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, WatchedStep
+from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import Cell
 from cortex.view.jobs import ended_sign
-from cortex_tui.model.step_list import StepRow
-
-Look: TypeAlias = Mapping[str, Any]
-"""A job as `cortex.store.job_view.look` gives it."""
 
 RUNNING_KEY: Final = ("running", "")
 STYLES: Final = {
@@ -79,40 +77,43 @@ class WaterfallRow:
 
 
 def rows_of(
-    job: Look, steps: Sequence[StepRow], *, folded: frozenset[int], saying: str = ""
+    job: WatchedJob, steps: Sequence[WatchedStep], *, folded: frozenset[int], saying: str = ""
 ) -> list[WaterfallRow]:
     """Return the rows in the order of time.
 
     `folded`: numbers of answers whose calls are hidden. `saying`: the step whose model speaks.
     """
-    asked = {each["key"]: each for each in job["approvals"]}
-    effects = {each["key"]: each for each in job["effects"]}
+    asked = {each.key: each for each in job.approvals}
+    effects = {each.key: each for each in job.effects}
     rows = _nested(list(_stepped(steps, asked, effects)), folded)
-    since = steps[0]["started_at"] if steps and steps[0]["seq"] > 1 else None
+    since = steps[0].started_at if steps and steps[0].seq > 1 else None
     for ended in endings(job):
-        if since is None or ended["ended_at"] >= since:
+        if since is None or ended.ended_at >= since:
             _insert(rows, _ending(ended))
     return [*rows, *_going_on(job, steps, asked, effects, saying)]
 
 
-def endings(job: Look) -> Sequence[Look]:
+def endings(job: WatchedJob) -> Sequence[EndedAttempt]:
     """Return how attempts ended before their job, and the one with which the job failed.
 
     That one has no row in the record of attempts: it is the end of the job itself.
     """
-    known: Sequence[Look] = job["attempts"]
-    is_told = any(each["attempt"] == job["attempt"] and each["error"] for each in known)
-    if JobStatus(job["status"]) is not JobStatus.FAILED or is_told:
+    known: Sequence[EndedAttempt] = job.attempts
+    is_told = any(each.attempt == job.attempt and each.error for each in known)
+    if job.status is not JobStatus.FAILED or job.finished_at is None or is_told:
         return known
-    last = {
-        "attempt": job["attempt"],
-        "outcome": "failed",
-        "ended_at": job["finished_at"],
-        "due_at": None,
-        "error": job["error_message"],
-        "error_class": job["error_class"],
-        "error_code": job["error_code"],
-    }
+    last = EndedAttempt(
+        attempt=job.attempt,
+        outcome="failed",
+        ended_at=job.finished_at,
+        due_at=None,
+        error=job.error_message,
+        error_class=job.error_class,
+        error_code=job.error_code,
+        error_source=None,
+        retry_count=job.retry_count,
+        pod=None,
+    )
     return [*known, last]
 
 
@@ -125,51 +126,55 @@ def next_problem(rows: Sequence[WaterfallRow], at: int | None, *, step: int) -> 
 
 
 def _stepped(
-    steps: Sequence[StepRow], asked: Mapping[str, Look], effects: Mapping[str, Look]
+    steps: Sequence[WatchedStep],
+    asked: Mapping[str, WatchedApproval],
+    effects: Mapping[str, WatchedEffect],
 ) -> Iterator[WaterfallRow]:
     """Yield the steps, each with the attempt from which on it was tried, if that is known."""
-    before: StepRow | None = None
+    before: WatchedStep | None = None
     for step in steps:
-        known = 1 if step["seq"] == 1 else step["attempt"]
-        since = known if before is None else before["attempt"]
+        known = 1 if step.seq == 1 else step.attempt
+        since = known if before is None else before.attempt
         yield attrs.evolve(_step(step, asked, effects), since=since)
         before = step
 
 
-def _step(step: StepRow, asked: Mapping[str, Look], effects: Mapping[str, Look]) -> WaterfallRow:
-    usage = Usage.from_json(step["usage"]) if step["usage"] else None
-    kind = StepKind(step["kind"])
-    effect = effects.get(step["key"])
+def _step(
+    step: WatchedStep, asked: Mapping[str, WatchedApproval], effects: Mapping[str, WatchedEffect]
+) -> WaterfallRow:
+    usage = Usage.from_json(step.usage) if step.usage else None
+    kind = StepKind(step.kind)
+    effect = effects.get(step.key)
     row = WaterfallRow(
-        key=("step", step["seq"]),
-        number=step["seq"],
-        name=step["key"],
+        key=("step", step.seq),
+        number=step.seq,
+        name=step.key,
         kind=kind,
         style=STYLES[kind],
-        began=step["started_at"],
-        ended=step["finished_at"],
+        began=step.started_at,
+        ended=step.finished_at,
         tokens=None if usage is None else (usage.prompt_tokens, usage.output_tokens),
-        cost=None if step["cost_usd"] is None else Decimal(str(step["cost_usd"])),
-        step_key=step["key"],
-        attempt=step["attempt"],
+        cost=step.cost_usd,
+        step_key=step.key,
+        attempt=step.attempt,
     )
-    if step["is_error"]:
+    if step.is_error:
         return attrs.evolve(row, note="error", is_problem=True)
-    if effect is not None and EffectStatus(effect["status"]) in NOT_DONE:
-        return attrs.evolve(row, note=effect["status"].lower(), is_problem=True)
-    decided = asked.get(step["key"])
-    if kind is StepKind.APPROVAL and decided is not None and decided["decided_at"] is not None:
+    if effect is not None and effect.status in NOT_DONE:
+        return attrs.evolve(row, note=effect.status.lower(), is_problem=True)
+    decided = asked.get(step.key)
+    if kind is StepKind.APPROVAL and decided is not None and decided.decided_at is not None:
         return _decision(row, decided)
     return row
 
 
-def _decision(row: WaterfallRow, decided: Look) -> WaterfallRow:
-    status = ApprovalStatus(decided["status"])
-    by = f" by {decided['decided_by']}" if decided["decided_by"] else ""
+def _decision(row: WaterfallRow, decided: WatchedApproval) -> WaterfallRow:
+    status = decided.status
+    by = f" by {decided.decided_by}" if decided.decided_by else ""
     return attrs.evolve(
         row,
-        began=decided["created_at"],
-        ended=decided["decided_at"],
+        began=decided.created_at,
+        ended=decided.decided_at,
         note=DECISIONS.get(status, status.lower()) + by,
         is_wait=True,
         is_problem=status is not ApprovalStatus.APPROVED,
@@ -208,22 +213,22 @@ def _with_folded(above: WaterfallRow, row: WaterfallRow) -> WaterfallRow:
     )
 
 
-def _ending(ended: Look) -> WaterfallRow:
-    outcome = ended["outcome"]
+def _ending(ended: EndedAttempt) -> WaterfallRow:
+    outcome = ended.outcome
     is_calm = outcome in CALM_ENDINGS
     sign = Cell("↻", "retry") if outcome == "handed_back" else ended_sign(ended)
     return WaterfallRow(
-        key=(outcome if outcome == "failed" else "attempt", ended["attempt"]),
-        name=f"attempt {ended['attempt']} ended",
+        key=(outcome if outcome == "failed" else "attempt", ended.attempt),
+        name=f"attempt {ended.attempt} ended",
         kind="attempt",
         style=sign.style,
         sign=sign.text,
-        began=ended["ended_at"],
-        ended=ended["ended_at"],
+        began=ended.ended_at,
+        ended=ended.ended_at,
         note=ENDINGS.get(outcome) or str(outcome),
         is_mark=True,
         is_problem=not is_calm,
-        attempt=ended["attempt"],
+        attempt=ended.attempt,
     )
 
 
@@ -236,56 +241,56 @@ def _insert(rows: list[WaterfallRow], row: WaterfallRow) -> None:
 
 
 def _going_on(
-    job: Look,
-    steps: Sequence[StepRow],
-    asked: Mapping[str, Look],
-    effects: Mapping[str, Look],
+    job: WatchedJob,
+    steps: Sequence[WatchedStep],
+    asked: Mapping[str, WatchedApproval],
+    effects: Mapping[str, WatchedEffect],
     saying: str,
 ) -> Iterator[WaterfallRow]:
     """Yield what has no end yet, after the last step: calls, what waits for people, what runs."""
-    done = {step["key"] for step in steps}
-    since_attempt = steps[-1]["attempt"] if steps else 1
-    is_over = job["finished_at"] is not None
-    runs = job["heartbeat_at"] is not None and not is_over
+    done = {step.key for step in steps}
+    since_attempt = steps[-1].attempt if steps else 1
+    is_over = job.finished_at is not None
+    runs = job.heartbeat_at is not None and not is_over
     is_named = False
     for key, effect in effects.items():
-        if is_over or effect["finished_at"] is not None or key in done:
+        if is_over or effect.finished_at is not None or key in done:
             continue
-        is_unknown = effect["status"] == EffectStatus.UNKNOWN
+        is_unknown = effect.status == EffectStatus.UNKNOWN
         is_named = is_named or not is_unknown
         yield WaterfallRow(
             key=("effect", key),
             name=key,
             kind="effect",
             style="warn" if is_unknown else "accent",
-            began=effect["created_at"],
+            began=effect.created_at,
             ended=None,
             note="unknown" if is_unknown else "",
             is_wait=is_unknown,
             is_problem=is_unknown,
             step_key=key,
-            attempt=effect["attempt"],
+            attempt=effect.attempt,
             since=since_attempt,
         )
     for key, each in asked.items():
-        if each["status"] == ApprovalStatus.PENDING:
+        if each.status == ApprovalStatus.PENDING:
             yield WaterfallRow(
                 key=("approval", key),
                 name=key,
                 kind="approval",
                 style="appr",
-                began=each["created_at"],
+                began=each.created_at,
                 ended=None,
                 note="waits for people",
                 is_wait=True,
                 step_key=key,
-                attempt=job["attempt"],
+                attempt=job.attempt,
                 since=since_attempt,
             )
     if runs and not is_named:
-        since = [job["started_at"], job["running_since"]]
-        since += [each["ended_at"] for each in job["attempts"]]
-        since += [steps[-1]["finished_at"]] if steps else []
+        since = [job.started_at, job.running_since]
+        since += [each.ended_at for each in job.attempts]
+        since += [steps[-1].finished_at] if steps else []
         yield WaterfallRow(
             key=RUNNING_KEY,
             name=saying if saying not in done else "",
@@ -294,6 +299,6 @@ def _going_on(
             began=max(each for each in since if each is not None),
             ended=None,
             step_key=saying if saying not in done else "",
-            attempt=job["attempt"],
+            attempt=job.attempt,
             since=since_attempt,
         )

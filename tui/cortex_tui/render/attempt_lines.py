@@ -2,27 +2,28 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money
-from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, Look, WaterfallRow, endings
+from cortex.store.job_view import StepDetail, WatchedJob
+from cortex.store.jobs import EndedAttempt
+from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, WaterfallRow, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
 
 
 def attempt_lines(
-    row: WaterfallRow, detail: Mapping[str, Any], job: Look, now: datetime, width: int
+    row: WaterfallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
 ) -> Iterator[Line]:
     """Yield the attempts that tried a step; of a row that is no step: all that are known."""
-    ended = {each["attempt"]: each for each in endings(job)}
+    ended = {each.attempt: each for each in endings(job)}
     began = _began(detail)
     if row.since:
         tried = range(row.since, row.attempt + 1)
         told = "it was tried once" if len(tried) == 1 else f"it was tried {len(tried)} times"
     else:
-        tried = range(min(ended, default=job["attempt"]), job["attempt"] + 1)
-        told = f"the attempts of the job: {job['attempt']}"
+        tried = range(min(ended, default=job.attempt), job.attempt + 1)
+        told = f"the attempts of the job: {job.attempt}"
     yield from text_lines(told, width)
     before: int | None = None
     for attempt in tried:
@@ -32,19 +33,19 @@ def attempt_lines(
             yield from _committed(row, width)
         elif attempt in ended:
             yield from _ended(ended[attempt], ended.get(before or 0), began, width)
-        elif attempt == job["attempt"] and job["finished_at"] is None:
+        elif attempt == job.attempt and job.finished_at is None:
             since = began.get(attempt)
             goes = "" if since is None else f" for {span((now - since[0]).total_seconds())}"
             yield from labelled("now", f"goes on{goes}", width, "run")
         before = attempt
 
 
-def _began(detail: Mapping[str, Any]) -> dict[int, tuple[datetime, str | None]]:
+def _began(detail: StepDetail) -> dict[int, tuple[datetime, str | None]]:
     """Return when and where attempts began, as far as the history goes back."""
     found: dict[int, tuple[datetime, str | None]] = {}
-    for moved in detail["history"]:
-        if JobStatus(moved["new"]) is JobStatus.RUNNING:
-            found.setdefault(moved["attempt"], (moved["at"], moved["pod"]))
+    for moved in detail.history:
+        if moved.new is JobStatus.RUNNING:
+            found.setdefault(moved.attempt, (moved.at, moved.pod))
     return found
 
 
@@ -73,28 +74,28 @@ def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
 
 
 def _ended(
-    ended: Look,
-    before: Look | None,
+    ended: EndedAttempt,
+    before: EndedAttempt | None,
     began: Mapping[int, tuple[datetime, str | None]],
     width: int,
 ) -> Iterator[Line]:
     """Say how an attempt ended early, and whether the one before ended in the same way."""
-    outcome, at = ended["outcome"], ended["ended_at"]
+    outcome, at = ended.outcome, ended.ended_at
     is_calm = outcome in CALM_ENDINGS
     told = f"{ENDINGS.get(outcome) or outcome} · {day_time(at)}"
     yield from labelled("ended", told, width, "retry" if is_calm else "fail")
-    if ended["error"]:
-        code = ended["error_code"] or ended["error_class"]
+    if ended.error:
+        code = ended.error_code or ended.error_class
         is_same = before is not None and _error(before) == _error(ended)
-        error = f"{ended['error']}" + (f" ({code})" if code else "")
-        same = f"the same as in attempt {before['attempt']}" if is_same and before else error
+        error = f"{ended.error}" + (f" ({code})" if code else "")
+        same = f"the same as in attempt {before.attempt}" if is_same and before else error
         yield from labelled("error", same, width, "dim" if is_same else "fail")
-    following = began.get(ended["attempt"] + 1)
-    until = ended["due_at"] if following is None else following[0]
+    following = began.get(ended.attempt + 1)
+    until = ended.due_at if following is None else following[0]
     if until is not None and until > at:
         waits = "waited" if following else "waits"
         yield from labelled("then", f"{waits} {span((until - at).total_seconds())}", width, "dim")
 
 
-def _error(ended: Look) -> tuple[object, ...]:
-    return ended["error"], ended["error_code"], ended["error_class"]
+def _error(ended: EndedAttempt) -> tuple[object, ...]:
+    return ended.error, ended.error_code, ended.error_class

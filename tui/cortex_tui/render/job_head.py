@@ -1,9 +1,9 @@
 """The head of one job: what it is, how it stands and what it cost; below it why, and what comes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from rich.cells import cell_len
 
@@ -13,17 +13,17 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
-from cortex.domain.waiting import ApprovalWait, EffectWait, awaited_of
+from cortex.domain.waiting import ApprovalWait, EffectWait
+from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
-from cortex_tui.model.waterfall import Look
-from cortex_tui.render.job_rows import status_of, why
+from cortex_tui.render.job_rows import why
 from cortex_tui.render.words import countdown
 
 GAP: Final = 3
 
 
-def head_line(row: Look, now: datetime, width: int) -> list[Cell]:
+def head_line(row: WatchedJob, now: datetime, width: int) -> list[Cell]:
     """Return the pieces that fit: of those after the state the long ones leave first."""
     kept: list[Cell] = []
     room = width - 1
@@ -35,44 +35,44 @@ def head_line(row: Look, now: datetime, width: int) -> list[Cell]:
     return kept
 
 
-def _pieces(row: Look, now: datetime) -> Iterator[Cell]:
-    status = status_of(row)
-    yield Cell(f"job {short_id(row['id'])}", "bold")
-    version = f" v{row['agent_version']}" if row["agent"] and row["agent_version"] else ""
-    yield Cell(safe(f"{row['agent'] or row['type']}{version}"))
+def _pieces(row: WatchedJob, now: datetime) -> Iterator[Cell]:
+    status = row.status
+    yield Cell(f"job {short_id(row.id)}", "bold")
+    version = f" v{row.agent_version}" if row.agent and row.agent_version else ""
+    yield Cell(safe(f"{row.agent or row.type}{version}"))
     yield _state(row, status, now)
     beat: Cell | None = None
-    if status is JobStatus.RUNNING and row["heartbeat_at"] is not None:
-        beat = _heartbeat(row, (now - row["heartbeat_at"]).total_seconds())
+    if status is JobStatus.RUNNING and row.heartbeat_at is not None:
+        beat = _heartbeat(row, (now - row.heartbeat_at).total_seconds())
         if beat.style == "alarm":
             yield beat
     if cost := _cost(row):
         yield _cost_cell(cost, row)
-    if row["pod"] and row["finished_at"] is None:
-        yield Cell(safe(f"pod {row['pod']}"), "dim")
+    if row.pod and row.finished_at is None:
+        yield Cell(safe(f"pod {row.pod}"), "dim")
     if beat is not None and beat.style != "alarm":
         yield beat
-    if row["attempt"]:
-        yield Cell(f"attempt {row['attempt']}", "dim")
-    if row["retry_count"] and status is not JobStatus.RETRY:
-        yield Cell(f"retry {row['retry_count']}/{row['max_retries']}", "dim")
-    if row["origin_id"] is not None:
-        yield Cell(f"origin {short_id(row['origin_id'])}", "dim")
+    if row.attempt:
+        yield Cell(f"attempt {row.attempt}", "dim")
+    if row.retry_count and status is not JobStatus.RETRY:
+        yield Cell(f"retry {row.retry_count}/{row.max_retries}", "dim")
+    if row.origin_id is not None:
+        yield Cell(f"origin {short_id(row.origin_id)}", "dim")
 
 
-def _state(row: Look, status: JobStatus, now: datetime) -> Cell:
+def _state(row: WatchedJob, status: JobStatus, now: datetime) -> Cell:
     state = state_of(row)
     words = str(state)
     if status is JobStatus.RETRY:
-        words += f" {row['retry_count']}/{row['max_retries']}"
-    elif row["started_at"] is not None:
-        took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
+        words += f" {row.retry_count}/{row.max_retries}"
+    elif row.started_at is not None:
+        took_s = ((row.finished_at or now) - row.started_at).total_seconds()
         words += f" {countdown(took_s)}"
     return Cell(words, state.style)
 
 
-def _heartbeat(row: Look, silent_s: float) -> Cell:
-    freed_after_s: float = row["zombie_s"] or 0.0  # nothing keeps the job of a pod without a row
+def _heartbeat(row: WatchedJob, silent_s: float) -> Cell:
+    freed_after_s = row.zombie_s or 0.0  # nothing keeps the job of a pod without a row
     if silent_s >= freed_after_s:
         return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
     if is_silent(row, silent_s):
@@ -80,45 +80,44 @@ def _heartbeat(row: Look, silent_s: float) -> Cell:
     return Cell(f"heartbeat {max(0.0, silent_s):2.0f}s/{freed_after_s:.0f}s", "dim")
 
 
-def _cost(row: Look) -> str:
-    cost = row["checkpoint"].get("cost_usd")
+def _cost(row: WatchedJob) -> str:
+    cost = row.checkpoint.get("cost_usd")
     spent = None if cost is None else money(Decimal(str(cost)))
     limit = tightest(row)
     if limit is None:
         return spent or ""
-    unit = Unit(limit["unit"])
-    used = worded(Decimal(str(limit["spent"])), unit)
-    return f"{used} of {worded(Decimal(str(limit['limit_amount'])), unit)}"
+    used = worded(limit.spent, limit.unit)
+    return f"{used} of {worded(limit.limit_amount, limit.unit)}"
 
 
-def _cost_cell(cost: str, row: Look) -> Cell:
+def _cost_cell(cost: str, row: WatchedJob) -> Cell:
     """Return what was spent, alarming when nothing is left."""
     limit = tightest(row)
-    is_spent = limit is not None and limit["spent"] >= limit["limit_amount"]
+    is_spent = limit is not None and limit.spent >= limit.limit_amount
     return Cell(cost, "alarm" if is_spent else "dim")
 
 
-def tightest(row: Look) -> Mapping[str, Any] | None:
+def tightest(row: WatchedJob) -> WatchedBudget | None:
     """Return the budget that stops it first: the one it waits for, else with the least left."""
-    budgets = row["budgets"]
-    if waiting := [each for each in budgets if each["name"] == _budget(row)]:
-        return dict(waiting[0])
-    in_money = [each for each in budgets if each["unit"] == Unit.USD]
-    return min(in_money, key=lambda each: each["limit_amount"] - each["spent"], default=None)
+    budgets = row.budgets
+    if waiting := [each for each in budgets if each.name == _budget(row)]:
+        return waiting[0]
+    in_money = [each for each in budgets if each.unit == Unit.USD]
+    return min(in_money, key=lambda each: each.limit_amount - each.spent, default=None)
 
 
-def _budget(row: Look) -> str:
+def _budget(row: WatchedJob) -> str:
     """Return the name of the budget that it waits for; "": none."""
-    on = row["waiting_on"] or ""
+    on = row.waiting_on or ""
     return on.removeprefix(WAITING_PREFIX) if on.startswith(WAITING_PREFIX) else ""
 
 
-def why_line(row: Look, now: datetime) -> Cell:
+def why_line(row: WatchedJob, now: datetime) -> Cell:
     """Say why it stands where it stands, when that changes, and which key helps."""
-    status = status_of(row)
+    status = row.status
     if status is JobStatus.RETRY:
         return Cell(safe(_retry(row, now)), "retry")
-    if status is JobStatus.RUNNING and row["cancel_requested_at"] is None:
+    if status is JobStatus.RUNNING and row.cancel_requested_at is None:
         return Cell(safe(_under_way(row)), "dim")
     told = why(row, now)
     if (seen := gate(row)) is not None:
@@ -127,38 +126,38 @@ def why_line(row: Look, now: datetime) -> Cell:
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
     if status is JobStatus.FAILED:
-        code = row["error_code"] or row["error_class"]
+        code = row.error_code or row.error_class
         return Cell(safe(f"{code} · {told}" if code and code not in told else told), "fail")
-    if status is JobStatus.CANCELLED and row["cancel_reason"]:
-        told += f": {row['cancel_reason']}"
+    if status is JobStatus.CANCELLED and row.cancel_reason:
+        told += f": {row.cancel_reason}"
     return Cell(safe(told), "dim")
 
 
-def _retry(row: Look, now: datetime) -> str:
-    parts = [f"retry {row['retry_count']}/{row['max_retries']}"]
-    is_told = bool(row.get("why"))  # of what the last attempt failed with, too
-    if row["last_error_code"] and not is_told:
-        parts.append(str(row["last_error_code"]))
+def _retry(row: WatchedJob, now: datetime) -> str:
+    parts = [f"retry {row.retry_count}/{row.max_retries}"]
+    is_told = bool(row.why)  # of what the last attempt failed with, too
+    if row.last_error_code and not is_told:
+        parts.append(row.last_error_code)
     when, dot, what = why(row, now).partition(" · ")
-    at = "" if row["next_retry_at"] is None else f" ({day_time(row['next_retry_at'])})"
+    at = "" if row.next_retry_at is None else f" ({day_time(row.next_retry_at)})"
     parts.append(f"{when}{at}{dot}{what}")
-    if row["breaker_state"] is not None and f"breaker {row['waiting_on']}" not in what:
-        parts.append(f"breaker {row['waiting_on']} {row['breaker_state'].lower()}")
-    if row["last_error"] and str(row["last_error"]) not in what:
-        parts.append(str(row["last_error"]))
+    if row.breaker_state is not None and f"breaker {row.waiting_on}" not in what:
+        parts.append(f"breaker {row.waiting_on} {row.breaker_state.lower()}")
+    if row.last_error and row.last_error not in what:
+        parts.append(row.last_error)
     return " · ".join(parts)
 
 
-def _under_way(row: Look) -> str:
-    head = row["checkpoint"]
+def _under_way(row: WatchedJob) -> str:
+    head = row.checkpoint
     return (
         f"last step {head['seq']}: {head['key']}" if head.get("seq") else "no step is committed yet"
     )
 
 
-def gate(row: Look) -> ApprovalWait | EffectWait | None:
+def gate(row: WatchedJob) -> ApprovalWait | EffectWait | None:
     """Return the request or the unknown effect that it waits for, if a person can still decide."""
-    match awaited_of(row["awaited"]):
+    match row.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             return seen
         case EffectWait(status=EffectStatus.UNKNOWN) as seen:

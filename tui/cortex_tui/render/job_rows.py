@@ -16,13 +16,12 @@ from cortex.domain.waiting import (
     EffectWait,
     FreezeWait,
     QuotaWait,
-    awaited_of,
     named,
 )
+from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
 from cortex.view.why import needs_person
-from cortex_tui.backend.protocol import JobRow
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown, short
 
@@ -30,14 +29,9 @@ NONE: Final = Cell(NOTHING, "dim")
 ALARM: Final = "!"
 
 
-def status_of(row: JobRow) -> JobStatus:
-    """Return a row's state."""
-    return JobStatus(row["status"])
-
-
 def standing(row: JobRow) -> Hashable:
     """Return what a reason that was read for a job holds of: in another state it has another."""
-    return row["id"], row["status"], row["attempt"], row["retry_count"]
+    return row.id, row.status, row.attempt, row.retry_count
 
 
 def why(row: JobRow, now: datetime) -> str:
@@ -50,17 +44,17 @@ def why(row: JobRow, now: datetime) -> str:
 
 def next_and_why(row: JobRow, now: datetime) -> tuple[str, str]:  # noqa: PLR0911 -- a table
     """Return when something happens, if a wait has an end, and the reason; not safe yet."""
-    match status_of(row):
+    match row.status:
         case JobStatus.FAILED:
-            return "", str(row["error_message"] or row["error_code"] or "")
+            return "", str(row.error_message or row.error_code or "")
         case JobStatus.CANCELLED:
-            return "", f"by {row['cancelled_by']}" if row["cancelled_by"] else ""
+            return "", f"by {row.cancelled_by}" if row.cancelled_by else ""
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
             return _waiting(row, now)
-        case JobStatus.PENDING if row["run_at"] > now:
-            return f"starts in {_left(row['run_at'], now)}", ""
+        case JobStatus.PENDING if row.run_at > now:
+            return f"starts in {_left(row.run_at, now)}", ""
         case JobStatus.PENDING:
-            return "", row.get("why") or ""
+            return "", row.why or ""
         case JobStatus.RUNNING:
             return "", _running(row, now)
         case _:
@@ -69,25 +63,25 @@ def next_and_why(row: JobRow, now: datetime) -> tuple[str, str]:  # noqa: PLR091
 
 def job_words(row: JobRow) -> str:
     """Name a job in a question; not safe yet."""
-    what = row["agent"] or row["type"]
-    return f"{what} {short_id(row['id'])}, {state_of(row)!s}"
+    what = row.agent or row.type
+    return f"{what} {short_id(row.id)}, {state_of(row)!s}"
 
 
 def status_line(row: JobRow, now: datetime) -> list[Cell]:
     """Return what one job is and how it stands, in pieces."""
     state = state_of(row)
     parts = [
-        Cell(short_id(row["id"]), "bold"),
-        Cell(safe(row["agent"] or row["type"])),
+        Cell(short_id(row.id), "bold"),
+        Cell(safe(row.agent or row.type)),
         Cell(str(state), state.style),
-        Cell(f"attempt {row['attempt']} · retry {row['retry_count']}/{row['max_retries']}", "dim"),
+        Cell(f"attempt {row.attempt} · retry {row.retry_count}/{row.max_retries}", "dim"),
     ]
-    if row["started_at"] is not None:
-        took_s = ((row["finished_at"] or now) - row["started_at"]).total_seconds()
+    if row.started_at is not None:
+        took_s = ((row.finished_at or now) - row.started_at).total_seconds()
         parts.append(Cell(countdown(took_s), "dim"))
-    if row["pod"]:
-        parts.append(Cell(safe(f"pod {row['pod']}"), "dim"))
-    cost = row["checkpoint"].get("cost_usd")
+    if row.pod:
+        parts.append(Cell(safe(f"pod {row.pod}"), "dim"))
+    cost = row.checkpoint.get("cost_usd")
     if cost is not None:
         parts.append(Cell(money(Decimal(str(cost))), "dim"))
     return parts
@@ -96,15 +90,15 @@ def status_line(row: JobRow, now: datetime) -> list[Cell]:
 def why_line(row: JobRow, now: datetime) -> Cell:
     """Return why it stands where it stands, as one cell."""
     told = why(row, now)
-    is_alarming = status_of(row) is JobStatus.RUNNING and told.startswith(ALARM)
-    return Cell(safe(told), "alarm" if is_alarming else "fail" if row["error_message"] else "dim")
+    is_alarming = row.status is JobStatus.RUNNING and told.startswith(ALARM)
+    return Cell(safe(told), "alarm" if is_alarming else "fail" if row.error_message else "dim")
 
 
 def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
-    on = row["waiting_on"] or ""
+    on = row.waiting_on or ""
     if on.startswith(PERSON):
-        return "", needs_person(on.removeprefix(PERSON), row.get("last_error"))
-    match awaited_of(row["awaited"]):
+        return "", needs_person(on.removeprefix(PERSON), row.last_error)
+    match row.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             is_open = seen.expires_at > now
             left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
@@ -113,19 +107,19 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
             return "", localised(seen.words)
         case _:
             pass
-    due_at = row["next_retry_at"]
-    what = row.get("why") or (f"waits for {named(on)}" if on else "")
+    due_at = row.next_retry_at
+    what = row.why or (f"waits for {named(on)}" if on else "")
     if due_at is None:
         return "", what or "waits for a person"
     return f"retries in {_left(due_at, now)}" if due_at > now else "retries now", what
 
 
 def _running(row: JobRow, now: datetime) -> str:
-    if row["cancel_requested_at"] is not None:
-        return f"cancel requested by {row['cancelled_by']}"
-    if row["heartbeat_at"] is None:
+    if row.cancel_requested_at is not None:
+        return f"cancel requested by {row.cancelled_by}"
+    if row.heartbeat_at is None:
         return "waits for a pod"
-    silent_s = (now - row["heartbeat_at"]).total_seconds()
+    silent_s = (now - row.heartbeat_at).total_seconds()
     if is_silent(row, silent_s):
         return f"{ALARM} silent {countdown(silent_s)}"
     return f"heartbeat {age(silent_s)}"
@@ -133,13 +127,13 @@ def _running(row: JobRow, now: datetime) -> str:
 
 def is_problem(row: JobRow, now: datetime) -> bool:
     """Return whether somebody should look: it failed, waits for a person, or its pod is silent."""
-    match status_of(row):
+    match row.status:
         case JobStatus.FAILED:
             return True
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
-            return (row["waiting_on"] or "").startswith(PERSON)
-        case JobStatus.RUNNING if row["heartbeat_at"] is not None:
-            return is_silent(row, (now - row["heartbeat_at"]).total_seconds())
+            return (row.waiting_on or "").startswith(PERSON)
+        case JobStatus.RUNNING if row.heartbeat_at is not None:
+            return is_silent(row, (now - row.heartbeat_at).total_seconds())
         case _:
             return False
 
@@ -149,11 +143,11 @@ def _left(instant: datetime, now: datetime) -> str:
 
 
 def _id(row: JobRow, _: datetime) -> Cell:
-    return Cell(short_id(row["id"]), "bold")
+    return Cell(short_id(row.id), "bold")
 
 
 def _what(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row["agent"])) if row["agent"] else Cell(safe(row["type"]), "dim")
+    return Cell(safe(row.agent)) if row.agent else Cell(safe(row.type), "dim")
 
 
 def _state(row: JobRow, _: datetime) -> Cell:
@@ -162,45 +156,45 @@ def _state(row: JobRow, _: datetime) -> Cell:
 
 
 def _step(row: JobRow, _: datetime) -> Cell:
-    head = row["checkpoint"]
+    head = row.checkpoint
     return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else NONE
 
 
 def _attempt(row: JobRow, _: datetime) -> Cell:
-    return Cell(str(row["attempt"]), "" if row["attempt"] else "dim")
+    return Cell(str(row.attempt), "" if row.attempt else "dim")
 
 
 def _retries(row: JobRow, _: datetime) -> Cell:
-    told = f"{short(row['retry_count'])}/{short(row['max_retries'])}"
-    return Cell(told, "" if row["retry_count"] else "dim")
+    told = f"{short(row.retry_count)}/{short(row.max_retries)}"
+    return Cell(told, "" if row.retry_count else "dim")
 
 
 def _cost(row: JobRow, _: datetime) -> Cell:
-    cost = row["checkpoint"].get("cost_usd")
+    cost = row.checkpoint.get("cost_usd")
     return NONE if cost is None else Cell(money(Decimal(str(cost))))
 
 
 def _age(row: JobRow, now: datetime) -> Cell:
-    return Cell(age((now - row["created_at"]).total_seconds()), "dim")
+    return Cell(age((now - row.created_at).total_seconds()), "dim")
 
 
 def _pod(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row["pod"])) if row["pod"] else NONE
+    return Cell(safe(row.pod)) if row.pod else NONE
 
 
 def _type(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row["type"]))
+    return Cell(safe(row.type))
 
 
-def _queue(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row["queue_name"])) if row["queue_name"] else NONE
+def _queue(row: ListedJob, _: datetime) -> Cell:
+    return Cell(safe(row.queue_name)) if row.queue_name else NONE
 
 
-def _tenant(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row["tenant"]), "dim")
+def _tenant(row: ListedJob, _: datetime) -> Cell:
+    return Cell(safe(row.tenant), "dim")
 
 
-COLUMNS: Final[Sequence[Column[JobRow]]] = (
+COLUMNS: Final[Sequence[Column[ListedJob]]] = (
     Column(title="id", width=7, cell=_id, is_fixed=True),
     Column(title="agent", width=16, cell=_what, is_fixed=True),
     Column(title="state", width=8, cell=_state, is_fixed=True),
@@ -221,6 +215,6 @@ SHOWN_COLUMNS: Final = frozenset(OPTIONAL_COLUMNS[:6])
 """Unless somebody chooses others."""
 
 
-def job_columns(shown: AbstractSet[str]) -> Sequence[Column[JobRow]]:
+def job_columns(shown: AbstractSet[str]) -> Sequence[Column[ListedJob]]:
     """Return the columns of the list with those optional ones."""
     return [each for each in COLUMNS if each.title in shown or each.title not in OPTIONAL_COLUMNS]

@@ -7,39 +7,39 @@ from decimal import Decimal
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, age, money, short_id
 from cortex.domain.safe import safe
+from cortex.store.jobs import ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_of
-from cortex_tui.backend.protocol import JobRow
-from cortex_tui.render.job_rows import next_and_why, status_of, why_line
+from cortex_tui.render.job_rows import next_and_why, why_line
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.words import countdown
 
 
-def side_head(row: JobRow) -> Cell:
+def side_head(row: ListedJob) -> Cell:
     """Name the job."""
-    return Cell(safe(f"{short_id(row['id'])}  {row['agent'] or row['type']}"), "bold")
+    return Cell(safe(f"{short_id(row.id)}  {row.agent or row.type}"), "bold")
 
 
-def side_lines(row: JobRow, now: datetime, width: int) -> Iterator[Line]:
+def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
     """Yield the same labels for each job, so that they stand where they stood."""
-    status, head = status_of(row), row["checkpoint"]
+    status, head = row.status, row.checkpoint
     cost = head.get("cost_usd")
     comes, told = next_and_why(row, now)
     if status is JobStatus.FAILED:
-        told = row["error_code"] or ""  # the message has lines of its own
+        told = row.error_code or ""  # the message has lines of its own
     seen = state_of(row)
     state = f"{seen!s} {_took(row, now)}".rstrip()
     last = f"{head['seq']} {head['key']}" if head.get("seq") else ""
-    error = row["error_message"] or row["last_error"] or ""
+    error = row.error_message or row.last_error or ""
     for label, text, style in (
         ("state", state, seen.style),
         ("next", comes, ""),
         ("cost", "" if cost is None else money(Decimal(str(cost))), ""),
-        ("attempt", f"{row['attempt']}, retry {row['retry_count']}/{row['max_retries']}", ""),
-        ("pod", row["pod"] or "", ""),
-        ("queue", row["queue_name"] or "", ""),
-        ("type", row["type"], "dim"),
-        ("age", age((now - row["created_at"]).total_seconds()), "dim"),
+        ("attempt", f"{row.attempt}, retry {row.retry_count}/{row.max_retries}", ""),
+        ("pod", row.pod or "", ""),
+        ("queue", row.queue_name or "", ""),
+        ("type", row.type, "dim"),
+        ("age", age((now - row.created_at).total_seconds()), "dim"),
         ("last step", last, ""),
     ):
         yield from valued(label, text, width, style)
@@ -48,7 +48,7 @@ def side_lines(row: JobRow, now: datetime, width: int) -> Iterator[Line]:
     yield from said(error, width, style="fail")
 
 
-def _took(row: JobRow, now: datetime) -> str:
-    if row["started_at"] is None:
+def _took(row: ListedJob, now: datetime) -> str:
+    if row.started_at is None:
         return ""
-    return countdown(((row["finished_at"] or now) - row["started_at"]).total_seconds())
+    return countdown(((row.finished_at or now) - row.started_at).total_seconds())

@@ -1,27 +1,26 @@
 """What is known of the row that the cursor is on: its step in full, how it came to it, and raw."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from cortex.domain.canonical import canonical, is_deep
+from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.phrases import day_time, money
 from cortex.domain.safe import safe
-from cortex.store.job_view import TEXT_CHARS_MAX
+from cortex.store.job_view import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
-from cortex_tui.model.waterfall import Look, WaterfallRow, endings
+from cortex_tui.model.waterfall import WaterfallRow, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
 from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
 from cortex_tui.render.words import countdown, span, tokens
 
-Detail: TypeAlias = Mapping[str, Any]
-"""As `cortex.store.job_view.detail` gives it."""
 NOT_YET: Final = "nothing was done yet"
 EMPTY: Final = (None, "null", "{}", "[]", '""')
 
@@ -54,8 +53,8 @@ def head(row: WaterfallRow | None, view: View) -> tuple[Cell, Cell]:
 
 def page(
     row: WaterfallRow | None,
-    detail: Detail | None,
-    job: Look,
+    detail: StepDetail | None,
+    job: WatchedJob,
     view: View,
     *,
     now: datetime,
@@ -70,7 +69,7 @@ def page(
         case View.PROMPT:
             found = _prompt(row, detail, width)
         case _ if row is None:
-            is_over = job["finished_at"] is not None
+            is_over = job.finished_at is not None
             found = iter([(Cell("nothing was done" if is_over else NOT_YET, "dim"),)])
         case View.STEP:
             found = _step(row, detail, job, now, width)
@@ -89,7 +88,7 @@ def _named(row: WaterfallRow) -> str:
 
 
 def _step(
-    row: WaterfallRow, detail: Detail, job: Look, now: datetime, width: int
+    row: WaterfallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
 ) -> Iterator[Line]:
     yield from labelled("kind", f"{row.kind} · attempt {row.attempt}", width)
     took_s = ((row.ended or now) - row.began).total_seconds()
@@ -104,16 +103,16 @@ def _step(
     yield from _arguments(row, detail, width)
     yield from _effect(detail, now, width)
     yield from _errors(row, detail, job, width)
-    if detail["output"] is not None:
+    if detail.output is not None:
         yield from titled("output")
         yield from _response(detail, width)
         yield from _cut(detail, width)
 
 
-def _arguments(row: WaterfallRow, detail: Detail, width: int) -> Iterator[Line]:
-    found = _decoded(detail["arguments"])
+def _arguments(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
+    found = _decoded(detail.arguments)
     if found is None:
-        found = _asked_for(row, _decoded(detail["asked_by"]))
+        found = _asked_for(row, _decoded(detail.asked_by))
     if found:
         yield from titled("arguments")
         yield from _rows(found, width)
@@ -131,67 +130,67 @@ def _asked_for(row: WaterfallRow, answer: Any) -> Any:
     return uses[place].get("input") if 0 <= place < len(uses) else None
 
 
-def _effect(detail: Detail, now: datetime, width: int) -> Iterator[Line]:
-    if detail["effect_id"] is None:
+def _effect(detail: StepDetail, now: datetime, width: int) -> Iterator[Line]:
+    if detail.effect_id is None or detail.effect_status is None:
         return
-    words, style = EFFECTS[detail["effect_status"]]
-    if detail["effect_status"] == "PENDING":
-        words += f" for {countdown((now - detail['effect_at']).total_seconds())}"
+    words, style = EFFECTS[detail.effect_status]
+    if detail.effect_status is EffectStatus.PENDING and detail.effect_at is not None:
+        words += f" for {countdown((now - detail.effect_at).total_seconds())}"
     yield from labelled("effect", words, width, style)
-    calls = detail["calls_count"]
+    calls = detail.calls_count
     yield from labelled("called", "once" if calls == 1 else f"{calls} times", width)
-    yield from labelled("key", str(detail["effect_id"]), width)
-    can = "yes: the other side can be asked" if detail["can_reconcile"] else "no"
+    yield from labelled("key", str(detail.effect_id), width)
+    can = "yes: the other side can be asked" if detail.can_reconcile else "no"
     yield from labelled("reconcile", can, width)
-    yield from labelled("why", detail["why"] or "", width, "warn")
-    if detail["resolved_by"]:
-        told = f"{detail['resolution']} by {detail['resolved_by']}"
+    yield from labelled("why", detail.why or "", width, "warn")
+    if detail.resolved_by:
+        told = f"{detail.resolution} by {detail.resolved_by}"
         yield from labelled("resolved", told, width)
 
 
-def _errors(row: WaterfallRow, detail: Detail, job: Look, width: int) -> Iterator[Line]:
-    found = _decoded(detail["output"])
+def _errors(row: WaterfallRow, detail: StepDetail, job: WatchedJob, width: int) -> Iterator[Line]:
+    found = _decoded(detail.output)
     if isinstance(found, dict) and "tool_error" in found:
         yield from labelled("error", str(found["tool_error"]), width, "fail")
     for ended in endings(job):
-        is_about = row.kind == "attempt" and ended["attempt"] == row.attempt
-        is_before = row.kind in ("running", "effect") and ended["attempt"] == row.attempt - 1
-        if (is_about or is_before) and ended["error"]:
-            code = ended["error_code"] or ended["error_class"]
-            told = f"attempt {ended['attempt']}: {ended['error']}" + (f" ({code})" if code else "")
+        is_about = row.kind == "attempt" and ended.attempt == row.attempt
+        is_before = row.kind in ("running", "effect") and ended.attempt == row.attempt - 1
+        if (is_about or is_before) and ended.error:
+            code = ended.error_code or ended.error_class
+            told = f"attempt {ended.attempt}: {ended.error}" + (f" ({code})" if code else "")
             yield from labelled("error", told, width, "fail")
 
 
-def _log(job: Look, detail: Detail, width: int) -> Iterator[Line]:
+def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
     """What became of the job, in order: states, attempts that ended, effects, decisions."""
     told: list[tuple[datetime, str, str]] = []
-    for moved in detail["history"]:
-        status = JobStatus(moved["new"])
-        state = state_shown(status, moved["waiting_on"])
-        where = f" · attempt {moved['attempt']}" if moved["attempt"] else ""
-        where += f" on {moved['pod']}" if moved["pod"] else ""
-        if status is JobStatus.CANCELLED and job["cancelled_by"]:
-            why = f": {job['cancel_reason']}" if job["cancel_reason"] else ""
-            where += f" · by {job['cancelled_by']}{why}"
-        told.append((moved["at"], f"{state!s}{where}", state.style))
+    for moved in detail.history:
+        status = moved.new
+        state = state_shown(status, moved.waiting_on)
+        where = f" · attempt {moved.attempt}" if moved.attempt else ""
+        where += f" on {moved.pod}" if moved.pod else ""
+        if status is JobStatus.CANCELLED and job.cancelled_by:
+            why = f": {job.cancel_reason}" if job.cancel_reason else ""
+            where += f" · by {job.cancelled_by}{why}"
+        told.append((moved.at, f"{state!s}{where}", state.style))
     for ended in endings(job):
-        why = f": {ended['error']}" if ended["error"] else ""
-        text = f"attempt {ended['attempt']} {ended['outcome'].replace('_', ' ')}{why}"
-        told.append((ended["ended_at"], text, "dim" if ended["outcome"] == "suspended" else "fail"))
-    for effect in job["effects"]:
-        words, style = EFFECTS[effect["status"]]
-        told.append((effect["created_at"], f"effect {effect['key']}: {words}", style))
-    for asked in job["approvals"]:
-        by = f" by {asked['decided_by']}" if asked["decided_by"] else ""
-        text = f"approval {asked['tool'] or asked['key']}: {asked['status'].lower()}{by}"
-        told.append((asked["decided_at"] or asked["created_at"], text, "appr"))
+        why = f": {ended.error}" if ended.error else ""
+        text = f"attempt {ended.attempt} {ended.outcome.replace('_', ' ')}{why}"
+        told.append((ended.ended_at, text, "dim" if ended.outcome == "suspended" else "fail"))
+    for effect in job.effects:
+        words, style = EFFECTS[effect.status]
+        told.append((effect.created_at, f"effect {effect.key}: {words}", style))
+    for asked in job.approvals:
+        by = f" by {asked.decided_by}" if asked.decided_by else ""
+        text = f"approval {asked.tool or asked.key}: {asked.status.lower()}{by}"
+        told.append((asked.decided_at or asked.created_at, text, "appr"))
     for at, text, style in sorted(told, key=lambda each: each[0]):
         yield from labelled(day_time(at), text, width, style)
 
 
-def _prompt(row: WaterfallRow | None, detail: Detail, width: int) -> Iterator[Line]:
+def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
     """What the job was asked for; the turns after that are the steps before this one."""
-    payload = detail["payload"]
+    payload = detail.payload
     yield (Cell("what the job was given", "dim"),)
     yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
     if row is not None and row.number is not None and row.number > 1:
@@ -200,12 +199,12 @@ def _prompt(row: WaterfallRow | None, detail: Detail, width: int) -> Iterator[Li
         yield from ((Cell(line, "dim"),) for line in wrapped(told, width))
 
 
-def _response(detail: Detail, width: int) -> Iterator[Line]:
-    found = _decoded(detail["output"])
+def _response(detail: StepDetail, width: int) -> Iterator[Line]:
+    found = _decoded(detail.output)
     blocks = found.get("content") if isinstance(found, dict) else None
     if not isinstance(blocks, list):
-        if detail["output"] is not None:
-            yield from _value(detail["output"], width)
+        if detail.output is not None:
+            yield from _value(detail.output, width)
         return
     for block in blocks:
         if isinstance(block, dict) and isinstance(block.get("text"), str):
@@ -217,25 +216,25 @@ def _response(detail: Detail, width: int) -> Iterator[Line]:
         yield from labelled("stopped", str(stop), width, "dim")
 
 
-def _raw(row: WaterfallRow, detail: Detail, width: int) -> Iterator[Line]:
+def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
     known = {
         "key": row.step_key or row.name,
         "seq": row.number,
         "attempt": row.attempt,
-        "digest": detail["digest"],
-        "effect": None if detail["effect_id"] is None else str(detail["effect_id"]),
-        "arguments": _decoded(detail["arguments"]) or detail["arguments"],
-        "output": _decoded(detail["output"]) or detail["output"],
-        "input": _decoded(detail["input"]) or detail["input"],
+        "digest": detail.digest,
+        "effect": None if detail.effect_id is None else str(detail.effect_id),
+        "arguments": _decoded(detail.arguments) or detail.arguments,
+        "output": _decoded(detail.output) or detail.output,
+        "input": _decoded(detail.input) or detail.input,
     }
     text = json.dumps(known, indent=2, ensure_ascii=False)
     yield from text_lines(text, width)
     yield from _cut(detail, width)
 
 
-def _cut(detail: Detail, width: int) -> Iterator[Line]:
-    size = detail["output_bytes"] or 0
-    if len(detail["output"] or "") >= TEXT_CHARS_MAX:
+def _cut(detail: StepDetail, width: int) -> Iterator[Line]:
+    size = detail.output_bytes or 0
+    if len(detail.output or "") >= TEXT_CHARS_MAX:
         told = f"… of {size:,} bytes; cortex jobs show --json has them all"
         yield from ((Cell(line, "warn"),) for line in wrapped(told, width))
 

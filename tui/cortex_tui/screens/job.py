@@ -5,9 +5,10 @@ cursor comes near them, or the step that the cursor is on. What the model says c
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+import attrs
 from rich.segment import Segment
 from textual import events, on
 from textual.containers import Container, Horizontal, Vertical
@@ -18,17 +19,18 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.waiting import EffectWait
+from cortex.store.job_view import StepDetail, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.why_brief import EXPLAINED
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.step_list import PAGE_STEPS, StepList
 from cortex_tui.model.stream import Stream
-from cortex_tui.model.waterfall import Look, WaterfallRow, next_problem, rows_of
+from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.model.window import Window
 from cortex_tui.poller import WHYS_EVERY_S
 from cortex_tui.render import job_head, step_page
-from cortex_tui.render.job_rows import standing, status_of
+from cortex_tui.render.job_rows import standing
 from cortex_tui.render.step_page import View
 from cortex_tui.render.table import fit
 from cortex_tui.screens import job_actions
@@ -81,7 +83,7 @@ class JobScreen(Frame):
     def __init__(self, desk: AppContext, job_id: UUID) -> None:
         super().__init__(desk)
         self._job_id = job_id
-        self._row: Look | None = None
+        self._row: WatchedJob | None = None
         self._steps = StepList()
         self._wanted = "newest"
         """Which end of the steps is to be read: newest, oldest; "": none."""
@@ -90,7 +92,7 @@ class JobScreen(Frame):
         self._fall = Waterfall(desk, self._window, empty=self._nothing)
         self._page = Page(desk, head=self._page_head)
         self._view = View.STEP
-        self._detail: dict[str, Any] | None = None
+        self._detail: StepDetail | None = None
         self._detail_of: tuple[object, ...] | None = None
         """Of which row, and how that stood."""
         self._why_brief: tuple[Hashable, str] = (None, "")
@@ -171,14 +173,14 @@ class JobScreen(Frame):
             return await self._look_at_why()
         after = {"newest": None, "oldest": 0, "below": self._steps.last}.get(wanted, NEVER)
         last = self._steps.last
-        row = dict(await job.look(self._job_id, after=after, limit=PAGE_STEPS))
-        steps = row.pop("steps")
+        seen = await job.look(self._job_id, after=after, limit=PAGE_STEPS)
+        row, steps = seen.job, seen.steps
         of, brief = self._why_brief
-        row["why"] = brief if of == standing(row) else ""
-        is_other_head = self.desk.take_head(row.pop("head"))
+        row = attrs.evolve(row, why=brief if of == standing(row) else "")
+        is_other_head = self.desk.take_head(seen.head)
         if wanted != self._wanted and wanted in ("newest", "oldest"):
             return True  # the other end is wanted by now
-        newest = row["checkpoint"].get("seq", 0)
+        newest = row.checkpoint.get("seq", 0)
         is_news = row != self._row
         self._take(row)
         if wanted in ("newest", "oldest"):
@@ -187,7 +189,7 @@ class JobScreen(Frame):
         elif last == self._steps.last:
             is_news |= self._steps.extend(steps, newest=newest)
         for step in steps:
-            self._said.committed(step["key"])
+            self._said.committed(step.key)
         if is_news or wanted in ("newest", "oldest"):
             self._rearrange(end=wanted if wanted != "below" else "")
         return is_news or is_other_head
@@ -209,7 +211,7 @@ class JobScreen(Frame):
     @property
     def _wants_why(self) -> bool:
         """Whether to read what keeps it from running: at once when it stands otherwise."""
-        if self._row is None or status_of(self._row) not in EXPLAINED:
+        if self._row is None or self._row.status not in EXPLAINED:
             return False
         is_other = self._why_brief[0] != standing(self._row)
         return is_other or self.desk.session.clock.now() >= self._why_due
@@ -221,21 +223,21 @@ class JobScreen(Frame):
         self._why_due = self.desk.session.clock.now() + WHYS_EVERY_S
         found = await self.desk.backend.jobs.whys([self._job_id])
         self._why_brief = standing(before), found.get(self._job_id, "")
-        self._row = {**before, "why": self._why_brief[1]}
+        self._row = attrs.evolve(before, why=self._why_brief[1])
         return self._row != before
 
-    def _take(self, row: Look) -> None:
+    def _take(self, row: WatchedJob) -> None:
         before, self._row = self._row, row
-        if before is not None and (before["attempt"], before["pod"]) != (
-            row["attempt"],
-            row["pod"],
+        if before is not None and (before.attempt, before.pod) != (
+            row.attempt,
+            row.pod,
         ):
             self._listening.renew()
-        if row["finished_at"] is not None:
+        if row.finished_at is not None:
             self._hush()
         elif before is None:
             self._listen()
-        is_quiet = status_of(row) is not JobStatus.RUNNING and self._said.answer is None
+        is_quiet = row.status is not JobStatus.RUNNING and self._said.answer is None
         self.set_class(is_quiet, "-silent")
 
     def _rearrange(self, *, end: str = "") -> None:
@@ -248,7 +250,7 @@ class JobScreen(Frame):
         rows = rows_of(self._row, self._steps.steps, folded=self._folded, saying=saying)
         window.rearrange(rows)
         is_whole = self._steps.first == 1
-        self._fall.zero = None if is_whole else self._row["started_at"]  # there are steps before
+        self._fall.zero = None if is_whole else self._row.started_at  # there are steps before
         follows = self._fall.zoom.follows and is_last and self._steps.has_end
         if end == "newest" or (follows and not end):
             window.move_to(len(rows) - 1)
@@ -261,13 +263,13 @@ class JobScreen(Frame):
         if job is None:
             return None
         if row is None:  # of the job itself something is known before its first step
-            return "", "", None, "", job["status"], job["attempt"]
-        return row.key, row.step_key, row.ended, row.note, job["status"], job["attempt"]
+            return "", "", None, "", job.status, job.attempt
+        return row.key, row.step_key, row.ended, row.note, job.status, job.attempt
 
     async def _look_at_detail(self) -> bool:
         row, asked = self._window.current, self._wanted_detail()
         key = "" if row is None else row.step_key
-        found = dict(await self.desk.backend.job.detail(self._job_id, key))
+        found = await self.desk.backend.job.detail(self._job_id, key)
         if asked == self._wanted_detail():
             before, self._detail_of = self._detail_of, asked
             self._detail = found
@@ -293,7 +295,7 @@ class JobScreen(Frame):
     # --- what the model says
 
     def _listen(self) -> None:
-        is_over = self._row is not None and self._row["finished_at"] is not None
+        is_over = self._row is not None and self._row.finished_at is not None
         if self.is_mounted and not self._is_listening and not is_over:
             self._is_listening = True
             self.run_worker(self._listening.run(), group="listening", exclusive=True)
@@ -410,7 +412,7 @@ class JobScreen(Frame):
 
     def action_origin(self) -> None:
         """Open the job that this one goes on from."""
-        origin = None if self._row is None else self._row["origin_id"]
+        origin = None if self._row is None else self._row.origin_id
         if origin is None:
             self.strip.tell("the job goes on from no other one", "dim")
         else:
@@ -468,7 +470,7 @@ class JobScreen(Frame):
     def _nothing(self) -> str:
         if self._row is None:
             return "reading …"
-        is_over = self._row["finished_at"] is not None
+        is_over = self._row.finished_at is not None
         return "no step was committed" if is_over else "no step is committed yet"
 
     def _page_head(self) -> tuple[Cell, Cell]:

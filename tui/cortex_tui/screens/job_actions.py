@@ -1,8 +1,8 @@
 """What one does to a job, from the list of jobs and from the job itself."""
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from textual.events import Key
@@ -14,17 +14,18 @@ from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.safe import safe
+from cortex.store.job_view import WatchedBudget, WatchedJob
+from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
 from cortex.view.pods import queue_shown
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON
-from cortex_tui.backend.protocol import JobRow
 from cortex_tui.model.amount import AmountQuestion
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.job_head import tightest
-from cortex_tui.render.job_rows import job_words, status_of
+from cortex_tui.render.job_rows import job_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
 from cortex_tui.screens.reasoned import because, propose
@@ -35,7 +36,7 @@ READING: Final = "reading …"
 
 def thing(desk: AppContext, row: JobRow) -> Resource:
     """Return a job as people take it elsewhere."""
-    return thing_of_step(desk, row["id"], None)
+    return thing_of_step(desk, row.id, None)
 
 
 def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> Resource:
@@ -54,10 +55,10 @@ def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
     if row is None:
         strip.tell("there is no job here", "dim")
         return
-    if status_of(row).is_terminal:
+    if row.status.is_terminal:
         strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
         return
-    job_id, by = row["id"], desk.session.actor
+    job_id, by = row.id, desk.session.actor
     act = Action(
         question=f"cancel {job_words(row)}",
         command=("jobs", "cancel", str(job_id), "--yes"),
@@ -76,15 +77,15 @@ def retry(
     if row is None:
         strip.tell("there is no job here", "dim")
         return None
-    if status_of(row) is JobStatus.FAILED:
+    if row.status is JobStatus.FAILED:
         if (refusal := desk.acts.why_not()) is not None:
             strip.tell(refusal, "warn")
             return None
         return _retry_failed(desk, strip, row, typed=strip.expect(READING))
-    if status_of(row).is_terminal:
+    if row.status.is_terminal:
         strip.tell(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
         return None
-    job_id, by = row["id"], desk.session.actor
+    job_id, by = row.id, desk.session.actor
     act = Action(
         question=f"retry now {job_words(row)}",
         command=("jobs", "retry", str(job_id)),
@@ -102,7 +103,7 @@ async def _retry_failed(
     `typed`: what the strip gave when it was told to expect the question.
     """
     try:
-        (letter,) = await desk.backend.dead.of_jobs([row["id"]])
+        (letter,) = await desk.backend.dead.of_jobs([row.id])
     except CortexError as error:
         strip.tell(f"✗ {failed(error)}", "fail")
         return
@@ -118,13 +119,13 @@ async def _retry_failed(
 
 
 async def pause_queue(
-    desk: AppContext, strip: StripLine, row: JobRow, *, typed: Sequence[Key]
+    desk: AppContext, strip: StripLine, row: ListedJob, *, typed: Sequence[Key]
 ) -> None:
     """Ask whether nothing more shall be claimed from the queue of a job, or it shall go on.
 
     `typed`: what the strip gave when it was told to expect the question.
     """
-    queues, queue, by = desk.backend.queues, row["queue_name"], desk.session.actor
+    queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
     try:
         found = await queues.page()
     except CortexError as error:
@@ -154,7 +155,7 @@ async def pause_queue(
     propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
 
 
-def raise_budget(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
+def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Ask for another limit of the budget that stops the job first."""
     budget = None if row is None else tightest(row)
     if budget is None:
@@ -163,10 +164,10 @@ def raise_budget(desk: AppContext, strip: StripLine, row: JobRow | None) -> None
     if (refusal := desk.acts.why_not()) is not None:
         strip.tell(refusal, "warn")
         return
-    limit, unit = Decimal(str(budget["limit_amount"])), Unit(budget["unit"])
+    limit, unit = budget.limit_amount, budget.unit
     by = desk.session.actor
     question = AmountQuestion(
-        safe(f"raise {budget['name']} from {worded(limit, unit)}"),
+        safe(f"raise {budget.name} from {worded(limit, unit)}"),
         why_not=lambda amount: _why_not(amount, limit=limit, unit=unit),
     )
 
@@ -179,10 +180,10 @@ def raise_budget(desk: AppContext, strip: StripLine, row: JobRow | None) -> None
     strip.ask(question, answered)
 
 
-def _raising(desk: AppContext, budget: Mapping[str, Any], to: Decimal, *, by: str) -> Action:
-    name = budget["name"]
+def _raising(desk: AppContext, budget: WatchedBudget, to: Decimal, *, by: str) -> Action:
+    name = budget.name
     return Action(
-        question=f"raise {name} to {worded(to, Unit(budget['unit']))}",
+        question=f"raise {name} to {worded(to, budget.unit)}",
         command=("budgets", "raise"),
         name=name,
         options=("--to", f"{to:f}", "--reason", REASON),

@@ -9,7 +9,8 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm
 from cortex.store.job_pages import JobPage
-from cortex_tui.backend.protocol import JobRow, JobsBackend
+from cortex.store.jobs import ListedJob
+from cortex_tui.backend.protocol import JobsBackend
 
 
 class Order(Enum):
@@ -39,13 +40,13 @@ def listed(order: Order, which: JobFilter) -> JobFilter | None:
     return attrs.evolve(which, states=in_retry or (StateTerm(JobStatus.RETRY),))
 
 
-def place_of(order: Order, row: JobRow) -> JobCursor | None:
+def place_of(order: Order, row: ListedJob) -> JobCursor | None:
     """Return where the list goes on beside a row; None: it would not be listed now."""
-    at = row["next_retry_at" if order is Order.DUE else "created_at"]
-    return None if at is None else JobCursor(row["id"], at)
+    at = row.next_retry_at if order is Order.DUE else row.created_at
+    return None if at is None else JobCursor(row.id, at)
 
 
-def first_place(order: Order, rows: Sequence[JobRow]) -> JobCursor | None:
+def first_place(order: Order, rows: Sequence[ListedJob]) -> JobCursor | None:
     """Return the place of the first row; None: there is none."""
     return place_of(order, rows[0]) if rows else None
 

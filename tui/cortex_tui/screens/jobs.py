@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+import attrs
 from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
@@ -24,11 +25,11 @@ from cortex.domain.job_filter import (
 )
 from cortex.domain.safe import safe
 from cortex.store.job_pages import JobPage
+from cortex.store.jobs import ListedJob
 from cortex.store.operator import ListReading
 from cortex.view.cells import Cell
 from cortex.view.why_brief import EXPLAINED
 from cortex_tui.app_context import AppContext
-from cortex_tui.backend.protocol import JobRow
 from cortex_tui.key_table import shown
 from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
@@ -41,7 +42,6 @@ from cortex_tui.render.job_rows import (
     is_problem,
     job_columns,
     standing,
-    status_of,
 )
 from cortex_tui.render.job_side import side_head, side_lines
 from cortex_tui.render.words import about, failed
@@ -80,7 +80,7 @@ class JobsScreen(Frame):
         self._order = Order.NEWEST
         self._marks = Marks()
         self._run: BulkRun | None = None
-        self._window: Window[JobRow, JobCursor] = Window(
+        self._window: Window[ListedJob, JobCursor] = Window(
             key=_id_of, place=lambda row: place_of(self._order, row)
         )
         self._newest: JobCursor | None = None
@@ -148,7 +148,7 @@ class JobsScreen(Frame):
             return await self._steps.look()
         if what == "seen":
             found = await jobs.seen(
-                [row["id"] for row in window.visible],
+                [row.id for row in window.visible],
                 since=self._newest if self._counts_along else None,
                 newer_max=NEWEST_ROWS,
             )
@@ -163,16 +163,16 @@ class JobsScreen(Frame):
         """Read what keeps the waiting jobs in sight from running: one statement for all of them."""
         rows = self._waiting_in_sight
         self._whys_due = self.desk.session.clock.now() + WHYS_EVERY_S
-        found = await self.desk.backend.jobs.whys([row["id"] for row in rows])
-        self._whys = {standing(row): found.get(row["id"], "") for row in rows}
+        found = await self.desk.backend.jobs.whys([row.id for row in rows])
+        self._whys = {standing(row): found.get(row.id, "") for row in rows}
         return self._window.update([self._with_why(row) for row in self._window.visible])
 
-    def _with_why(self, row: JobRow) -> JobRow:
-        return {**row, "why": self._whys.get(standing(row), "")}
+    def _with_why(self, row: ListedJob) -> ListedJob:
+        return attrs.evolve(row, why=self._whys.get(standing(row), ""))
 
     @property
-    def _waiting_in_sight(self) -> list[JobRow]:
-        return [row for row in self._window.visible if status_of(row) in EXPLAINED]
+    def _waiting_in_sight(self) -> list[ListedJob]:
+        return [row for row in self._window.visible if row.status in EXPLAINED]
 
     def _take(self, what: str, page: JobPage) -> bool:
         """Put what was read where it belongs; return whether it brought news."""
@@ -287,7 +287,7 @@ class JobsScreen(Frame):
         rows = [self._with_why(row) for row in page.jobs]
         return self._window.update(rows) or is_changed
 
-    def _count_of_new(self, rows: Sequence[JobRow]) -> int:
+    def _count_of_new(self, rows: Sequence[ListedJob]) -> int:
         """Count those of the first ones that the list would have to show."""
         if self._order is Order.DUE:  # whatever waits anew may be due before any other
             known = {_id_of(row) for row in self._window.rows}
@@ -295,7 +295,7 @@ class JobsScreen(Frame):
         newest = self._newest
         if newest is None:
             return len(rows)
-        return sum((row["created_at"], row["id"]) > (newest.at, newest.id) for row in rows)
+        return sum((row.created_at, row.id) > (newest.at, newest.id) for row in rows)
 
     # --- keys
 
@@ -317,7 +317,7 @@ class JobsScreen(Frame):
         if (row := self._window.current) is None:
             self.strip.tell(self._window.why_none(self._nothing()), "dim")
         else:
-            self.desk.open("job", row["id"])
+            self.desk.open("job", row.id)
 
     def action_filter(self) -> None:
         self._filter.edit()
@@ -344,10 +344,10 @@ class JobsScreen(Frame):
     def action_owner(self) -> None:
         """Open the jobs of the agent that the job is of."""
         row = self._window.current
-        if row is None or not row["agent"]:
+        if row is None or not row.agent:
             self.strip.tell("there is no job of an agent here", "dim")
-        elif self._which == parse_filter(wanted := term("agent", row["agent"])):
-            self.strip.tell(f"the jobs of {safe(row['agent'])} are shown already", "dim")
+        elif self._which == parse_filter(wanted := term("agent", row.agent)):
+            self.strip.tell(f"the jobs of {safe(row.agent)} are shown already", "dim")
         else:
             self.desk.open("jobs", wanted)
 
@@ -531,11 +531,11 @@ class JobsScreen(Frame):
         if row is None:
             return None
         lines = tuple(side_lines(row, now, width))
-        return About(key=row["id"], title=side_head(row), lines=lines)
+        return About(key=row.id, title=side_head(row), lines=lines)
 
     def _steps_of(self) -> StepsOf | None:
         row = self._window.current
-        return None if row is None else (row["id"], (standing(row), row["checkpoint"].get("seq")))
+        return None if row is None else (row.id, (standing(row), row.checkpoint.get("seq")))
 
     def _nothing(self) -> str:
         if not self._is_read:
@@ -547,6 +547,5 @@ class JobsScreen(Frame):
         return "no jobs yet; submit one: cortex jobs submit TYPE"
 
 
-def _id_of(row: JobRow) -> UUID:
-    found: UUID = row["id"]
-    return found
+def _id_of(row: ListedJob) -> UUID:
+    return row.id

@@ -60,10 +60,10 @@ class StepsBeside:
             return False
         self._read_at = self._desk.session.clock.now()
         self._asked = subject  # before it fails: the list is looked at in any case
-        row = dict(await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX))
-        self._desk.take_head(row.pop("head"))
+        seen = await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
+        self._desk.take_head(seen.head)
         self._job_id = subject[0]
-        self._rows = rows_of(row, row["steps"], folded=frozenset())
+        self._rows = rows_of(seen.job, seen.steps, folded=frozenset())
         return True
 
     def _about(self, width: int) -> About | None:
