@@ -156,13 +156,15 @@ def _are_exceptions(value: object) -> bool:
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
     given = retry or Retry()
-    given = {
+    overrides = {
         "worker_attempts": given.worker_attempts,
         "max_retries": given.max,
         "backoff": given.backoff,
         "timeout_s": timeout,
     }
-    set_ones: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    set_ones: dict[str, Any] = {
+        field: value for field, value in overrides.items() if value is not None
+    }
     return attrs.evolve(policy_for(name), **set_ones)
 
 
