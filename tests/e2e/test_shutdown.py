@@ -291,7 +291,7 @@ def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate:
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0.2, close_s=4) == CUT_OFF
         assert "exiting hard" not in leaving.log, "it went out by itself"
-        assert "well again" not in leaving.log
+        assert "database recovered" not in leaving.log
         (told,) = [line for line in leaving.log.splitlines() if '"jobs not handed back"' in line]
         assert (json.loads(told)["jobs"], json.loads(told)["first"]) == (1, [str(job_id)])
         network.heal()

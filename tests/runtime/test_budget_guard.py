@@ -159,7 +159,7 @@ async def test_a_model_without_a_price_is_refused_where_money_counts(bench: Benc
     budget_guard = a_purse(bench)
     await reserve(budget_guard, claim, None)
     await limit(bench, DAY, "100")
-    with pytest.raises(RejectedError, match="the price of model 'scripted' is not known") as found:
+    with pytest.raises(RejectedError, match="the price of model 'scripted' is unknown") as found:
         await reserve(budget_guard, claim, None)
     assert "set the price of 'scripted'" in str(found.value.hint)
 

@@ -186,7 +186,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
         if how == "silent":
             server.kill_backends(signal.SIGCONT)
         nursery.cancel_scope.cancel()
-    told = [line for line in log_lines if "no heartbeat for too long" in line["event"]]
+    told = [line for line in log_lines if "fence reached" in line["event"]]
     assert len(told) == 1
 
 
