@@ -1,4 +1,4 @@
-"""How long no-op jobs take on a pod while clients abuse its HTTP API."""
+"""Latency of no-op jobs on a pod while clients abuse its HTTP API."""
 
 import json
 import secrets
@@ -27,14 +27,14 @@ from cortex.view.cells import Cell, Row
 
 IDLE: Final = "idle"
 P50_TIMES: Final = 3.0
-"""The bar of the median: so many times what it is while nobody asks anything."""
+"""Upper bound of the median, as a multiple of the idle pod's."""
 P99_MS: Final = 100.0
 TOKENS: Final = 10
-"""One token gets a hundred streams."""
+"""Each token is allowed a hundred streams."""
 GAP_S: Final = 0.02
-"""Between two jobs, so that each finds an idle pod."""
+"""Pause between two jobs, so that each finds an idle pod."""
 RAMP_S: Final = 1.0
-"""Until an attack is in full swing."""
+"""Time until an attack reaches full load."""
 BOUND_S: Final = 10.0
 
 COLUMNS: Final[Sequence[Column[Row]]] = (
@@ -55,7 +55,7 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
 def abuse(
     dsn: str, log: Path, *, seconds: float, only: tuple[str, ...]
 ) -> Iterator[Mapping[str, Any]]:
-    """Measure each attack for so long; yield a row for each, first what is idle."""
+    """Measure each attack for the given time; yield a row for each, the idle pod first."""
     with pod(dsn, log, "--http", "127.0.0.1:0") as running:
         target = run(Profile(dsn=dsn), _prepare) | _address(running.ready["http"])
         run(Profile(dsn=dsn), lambda db: _probe(db, RAMP_S))  # the first jobs load code
@@ -77,7 +77,7 @@ def abuse(
 
 
 async def _prepare(db: Database) -> dict[str, Any]:
-    """Make what the attackers need: operators, and a job that runs all the time."""
+    """Create what the attackers need: operators, and a job that runs throughout."""
     chance = system_chance()
     texts = [token_text(secrets.token_bytes(SECRET_BYTES)) for _ in range(TOKENS)]
     for number, text in enumerate(texts):
@@ -106,7 +106,7 @@ async def _measured(db: Database, seconds: float) -> list[float]:
 
 
 async def _probe(db: Database, seconds: float) -> list[float]:
-    """Run no-op jobs one after the other; return the milliseconds from submit to end of each."""
+    """Run no-op jobs one after another; return the milliseconds from submit to end of each."""
     chance = system_chance()
     ids: list[UUID] = []
     ends_at = time.monotonic() + seconds
@@ -136,7 +136,7 @@ def _attacker(name: str, target: Mapping[str, Any], log: Path, seconds: float) -
     with attacker:
         try:
             if attacker.stdin is None or attacker.stdout is None:
-                raise AssertionError("pipes were asked for")
+                raise AssertionError("the process was started with pipes")
             print(json.dumps(target), file=attacker.stdin, flush=True)
             attacker.stdout.readline()
             yield

@@ -1,4 +1,4 @@
-"""From a person's decision to the job running again, on an idle pod; and what waiting costs it."""
+"""Time from a person's decision until the job runs again, and the cost of waiting."""
 
 import time
 from typing import Any, Final
@@ -20,7 +20,7 @@ WARM_UP: Final = 20
 LOOK_S: Final = 0.01
 BOUND_S: Final = 10.0
 IDLE_S: Final = 0.02
-"""Between two decisions, so that each finds an idle pod."""
+"""Pause between two decisions, so that each finds an idle pod."""
 
 
 def decisions(dsn: str, settings: Settings, *, count: int) -> dict[str, Any]:
@@ -58,14 +58,14 @@ async def _decide_each(port: Port, count: int) -> list[float]:
         with trio.move_on_after(BOUND_S):
             await arrived.wait()
         if job.id not in went_on:
-            raise TimedOutError(f"job {job.id} did not go on within {BOUND_S:g} s")
+            raise TimedOutError(f"job {job.id} did not continue within {BOUND_S:g} s")
         if number >= WARM_UP:
             waits_ms.append(1000 * (went_on[job.id] - sent))
     return waits_ms
 
 
 async def _asked(port: Port, job_id: UUID) -> Vote:
-    """Wait until the job asks; return a yes to it."""
+    """Wait until the job requests approval; return an approving vote."""
     with trio.move_on_after(BOUND_S):
         while True:
             for request in await port(approvals.of_job, job_id):
@@ -78,11 +78,11 @@ async def _asked(port: Port, job_id: UUID) -> Vote:
                     channel="cli",
                 )
             await trio.sleep(LOOK_S)
-    raise TimedOutError(f"job {job_id} did not ask within {BOUND_S:g} s")
+    raise TimedOutError(f"job {job_id} did not request approval within {BOUND_S:g} s")
 
 
 async def _nothing(_: Port) -> None:
-    """An empty database is what this needs."""
+    """Do nothing: an empty database is enough."""
 
 
 def _quantile(ordered: list[float], share: float) -> float:

@@ -24,16 +24,16 @@ OPENED_AT_ONCE: Final = 50
 
 @attrs.define
 class Target:
-    """Where it goes, and who it says it is."""
+    """The attacked pod, and the attacker's credentials."""
 
     host: str
     port: int
     tokens: list[str]
     job: str
-    """One that runs all the time."""
+    """A job that runs throughout the measurement."""
 
     async def send(self, *pieces: bytes, pause_s: float = 0.0, reads_on: bool = False) -> None:
-        """Send pieces on a connection of its own; read one answer, or all that comes."""
+        """Send pieces on a new connection; read one response, or everything that arrives."""
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
             async with stream:
@@ -46,7 +46,7 @@ class Target:
                         if not reads_on:
                             return
         except OSError:
-            await trio.lowlevel.checkpoint()  # refused or cut off: that is an answer, too
+            await trio.lowlevel.checkpoint()  # refused or cut off: a valid outcome, too
 
     def head(self, line: str, *more: str, size: int | None = None, token: int = 0) -> bytes:
         """Return the head of a request."""
@@ -57,7 +57,7 @@ class Target:
 
 
 async def sign_ins(target: Target) -> None:
-    """Ten forms of a megabyte each second, by nobody."""
+    """Send ten anonymous sign-in forms of a megabyte each per second."""
     form = b"token=" + b"%e4%bd%a0" * (MEGABYTE // 9)
     head = target.head("POST /sign-in", "Sec-Fetch-Site: same-origin", size=len(form))
     async with trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def sign_ins(target: Target) -> None:
 
 
 async def large_json(target: Target) -> None:
-    """Eight operators who submit a megabyte of small values, under a key, again and again."""
+    """Submit a megabyte of small values under a key, from eight operators, repeatedly."""
     values = b",".join([b'{"a":[1,null,"\\u00e9",1.5]}'] * (MEGABYTE // 28))
     body = b'{"type":"bench_noop","payload":{"values":[' + values + b"]}}"
     headers = "Content-Type: application/json", "Idempotency-Key: bench"
@@ -76,7 +76,7 @@ async def large_json(target: Target) -> None:
 
 
 async def slow_requests(target: Target) -> None:
-    """Three hundred heads and bodies that arrive byte by byte."""
+    """Send three hundred heads and bodies byte by byte."""
     body = b'{"type":"bench_noop"}'
     head = target.head("POST /v1/jobs", "Content-Type: application/json", size=MEGABYTE)
     whole = head + body * 100
@@ -85,7 +85,7 @@ async def slow_requests(target: Target) -> None:
 
 
 async def streams(target: Target) -> None:
-    """A thousand readers of one job's events."""
+    """Read one job's events on a thousand connections."""
     line = f"GET /v1/jobs/{target.job}/events"
     async with trio.open_nursery() as nursery:
         for number in range(1000):
@@ -96,7 +96,7 @@ async def streams(target: Target) -> None:
 
 
 async def churn(target: Target) -> None:
-    """Two hundred connections a second that ask one thing each, or nothing."""
+    """Open two hundred connections per second that send one request or none."""
     head = target.head("GET /v1/jobs?limit=1", "Connection: close")
     async with trio.open_nursery() as nursery:
         while True:
@@ -106,7 +106,7 @@ async def churn(target: Target) -> None:
 
 
 async def nothing(_: Target) -> None:
-    """Nobody asks anything: what the others are compared with."""
+    """Send nothing: the baseline for the attacks."""
     await trio.sleep_forever()
 
 

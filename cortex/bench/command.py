@@ -1,4 +1,4 @@
-"""`cortex bench …`: one measurement a command, each run on a throw-away database of its own."""
+"""`cortex bench …`: one measurement per command, each on a temporary database of its own."""
 
 import logging
 import os
@@ -23,37 +23,39 @@ Figures = dict[str, Any]
 
 bench = Group(
     "bench",
-    help="Measure this machine: medians of several runs, each on a throw-away database.",
+    help="Measure this machine: medians of several runs, each on a temporary database.",
     sections={
         "Measurements": {
             name: (f"cortex.bench.command:{name}", line)
             for name, line in {
-                "throughput": "No-op jobs a second through the whole state machine, one pod.",
-                "steps": "Durable steps a second, one pod.",
-                "latency": "From submit to the start of the handler, idle pod.",
-                "growth": "What the last steps of a long job cost, against its first ones.",
-                "streams": "Many jobs streaming from a scripted model at once, one pod.",
-                "calls": "Model calls a second with breaker, costs and budgets, one pod.",
-                "retries": "Jobs a second that fail once and are tried again, one pod.",
-                "approvals": "From a person's decision to the job running again, idle pod.",
-                "takeover": "kill -9 of one of two pods: when its jobs run again.",
-                "startup": "From `cortex up` to ready, embedded database.",
-                "abuse": "Jobs while clients abuse the HTTP API; ends with 1 if a bar is missed.",
-                "tui": "The terminal UI against its bars; ends with 1 if one is missed.",
+                "throughput": ("No-op jobs per second through the whole state machine, one pod."),
+                "steps": "Durable steps per second, one pod.",
+                "latency": "Time from submit to the start of the handler, idle pod.",
+                "growth": ("Cost of the last steps of a long job, compared with its first ones."),
+                "streams": "Many jobs that stream from a scripted model at once, one pod.",
+                "calls": ("Model calls per second with breaker, costs and budgets, one pod."),
+                "retries": "Jobs per second that fail once and are retried, one pod.",
+                "approvals": ("Time from a person's decision until the job runs again, idle pod."),
+                "takeover": "Time until jobs run again after kill -9 of one of two pods.",
+                "startup": "Time from `cortex up` to ready, embedded database.",
+                "abuse": (
+                    "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed."
+                ),
+                "tui": "The terminal UI against its bars; exits with 1 if one is missed.",
             }.items()
         }
     },
 )
 
 TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "memory", "tokens")
-"""In this order: the last one leaves a job that is newer than those with a number."""
+"""In this order: the last part creates a job that is newer than the numbered ones."""
 AT_LEAST_ONE: Final = click.IntRange(1)
 REPEAT: Final = click.option(
     "--repeat",
     default=3,
     show_default=True,
     type=AT_LEAST_ONE,
-    help="Runs of which the median is shown.",
+    help="Number of runs; the median is shown.",
 )
 
 
@@ -65,12 +67,12 @@ REPEAT: Final = click.option(
     flag_value=500_000,
     default=0,
     type=click.IntRange(0),
-    help="Other jobs that wait behind [500000 where no number is given].",
+    help="Number of other jobs that wait behind [500000 if given without a number].",
 )
 @REPEAT
 @click.pass_obj
 def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
-    """No-op jobs a second through the whole state machine, with history, in one pod."""
+    """Measure no-op jobs per second through the whole state machine, with history, in one pod."""
     from cortex.bench.throughput import jobs_per_s
 
     _run(
@@ -88,12 +90,12 @@ def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
     default=5,
     show_default=True,
     type=AT_LEAST_ONE,
-    help="Steps of each job.",
+    help="Steps per job.",
 )
 @REPEAT
 @click.pass_obj
 def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
-    """Durable steps a second, in one pod."""
+    """Measure durable steps per second, in one pod."""
     from cortex.bench.throughput import steps_per_s
 
     _run(
@@ -108,7 +110,7 @@ def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
 @REPEAT
 @click.pass_obj
 def latency(options: Options, jobs: int, repeat: int) -> None:
-    """From the call that submits a job to the start of its handler, on an idle pod."""
+    """Measure the time from submit to the start of the handler, on an idle pod."""
     from cortex.bench.latency import latency as run
 
     _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=jobs))
@@ -121,12 +123,12 @@ def latency(options: Options, jobs: int, repeat: int) -> None:
     default=100,
     show_default=True,
     type=click.IntRange(2),
-    help="Steps compared at either end.",
+    help="Number of steps compared at each end.",
 )
 @REPEAT
 @click.pass_obj
 def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
-    """What the last steps of a long job cost, against its first ones."""
+    """Compare the cost of the last steps of a long job with its first ones."""
     from cortex.bench.throughput import growth as run
 
     _run(
@@ -143,12 +145,12 @@ def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
     default=10.0,
     show_default=True,
     type=click.FloatRange(0.5, 240.0),
-    help="How long each one streams.",
+    help="How long each job streams.",
 )
 @REPEAT
 @click.pass_obj
 def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
-    """Jobs that stream from a scripted model at once, 20 chunks a second each, in one pod."""
+    """Run jobs that stream from a scripted model at once, 20 chunks per second each, in one pod."""
     from cortex.bench.streams import streams as run
 
     _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=count, seconds=seconds))
@@ -162,13 +164,13 @@ def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
     default=5,
     show_default=True,
     type=AT_LEAST_ONE,
-    help="Calls of each job.",
+    help="Calls per job.",
 )
 @click.option("--budgets", is_flag=True, help="Count each call against two budgets.")
 @REPEAT
 @click.pass_obj
 def calls(options: Options, *, jobs: int, call_count: int, budgets: bool, repeat: int) -> None:
-    """Model calls a second, admitted, booked and committed, of a model that answers at once."""
+    """Measure model calls per second, with a model that answers at once."""
     from cortex.bench.failures import calls_per_s
 
     _run(
@@ -185,7 +187,7 @@ def calls(options: Options, *, jobs: int, call_count: int, budgets: bool, repeat
 @REPEAT
 @click.pass_obj
 def retries(options: Options, jobs: int, repeat: int) -> None:
-    """Jobs a second that go to RETRY once and complete in their second attempt."""
+    """Measure jobs per second that go to RETRY once and complete in their second attempt."""
     from cortex.bench.failures import retries_per_s
 
     _run(options, repeat, lambda dsn, settings, _: retries_per_s(dsn, settings, count=jobs))
@@ -196,7 +198,7 @@ def retries(options: Options, jobs: int, repeat: int) -> None:
 @REPEAT
 @click.pass_obj
 def approvals(options: Options, decisions: int, repeat: int) -> None:
-    """From the call that decides a request to its job running again, on an idle pod."""
+    """Measure the time from a decision until the job runs again, on an idle pod."""
     from cortex.bench.approvals import decisions as run
 
     _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=decisions))
@@ -207,7 +209,7 @@ def approvals(options: Options, decisions: int, repeat: int) -> None:
 @REPEAT
 @click.pass_obj
 def takeover(options: Options, jobs: int, repeat: int) -> None:
-    """Kill -9 one of two pods while it runs all the jobs: when does each run on the other."""
+    """Kill the pod that runs all jobs with SIGKILL; measure when each runs on the other pod."""
     from cortex.bench.takeover import takeover as run
 
     _run(
@@ -221,7 +223,7 @@ def takeover(options: Options, jobs: int, repeat: int) -> None:
 @REPEAT
 @click.pass_obj
 def startup(options: Options, repeat: int) -> None:
-    """From `cortex up` on an initialised data directory to ready, with the embedded database."""
+    """Measure the time from `cortex up` on an initialised data directory to ready."""
     from cortex.bench.startup import startup as run
 
     with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:
@@ -237,19 +239,19 @@ def startup(options: Options, repeat: int) -> None:
     type=click.FloatRange(0.5, 600.0),
     help="How long each attack is measured.",
 )
-@click.option("--only", multiple=True, metavar="ATTACK", help="One of them; may be given again.")
+@click.option("--only", multiple=True, metavar="ATTACK", help=("Run only this attack; repeatable."))
 @click.pass_obj
 def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
-    """How long no-op jobs take while clients abuse the pod's HTTP API, on loopback.
+    """Measure the latency of no-op jobs while clients abuse the pod's HTTP API, on loopback.
 
     Each attack is compared with the idle pod: p50 at most three times as long, p99 at most 100 ms.
-    Ends with 1 when a bar is missed.
+    Exits with 1 when a bar is missed.
     """
     from cortex.bench import abuse as measure
     from cortex.bench.attacker import ATTACKS
 
     if unknown := set(only) - set(ATTACKS):
-        raise UsageError(f"no attack {min(unknown)!r}", hint=f"there are: {', '.join(ATTACKS)}")
+        raise UsageError(f"no attack {min(unknown)!r}", hint=(f"attacks: {', '.join(ATTACKS)}"))
     output = Output(options)
     output.chosen(measure.COLUMNS)
     with (
@@ -268,37 +270,37 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
     default=100_000,
     show_default=True,
     type=click.IntRange(2_000, 10_000_000),
-    help="Jobs in the database.",
+    help="Number of jobs in the database.",
 )
 @click.option(
     "--only",
     "parts",
     multiple=True,
     type=click.Choice(TUI_PARTS),
-    help="A part of it; may be given again.",
+    help="Run only this part; repeatable.",
 )
 @click.option(
     "--seconds",
     default=10.0,
     show_default=True,
     type=click.FloatRange(0.5, 600.0),
-    help="How long each thing goes on that is looked at for a while.",
+    help="How long each continuous measurement runs.",
 )
 @click.option(
     "--events",
     default=1_000_000,
     show_default=True,
     type=click.IntRange(2),
-    help="After which the memory is looked at.",
+    help="Number of events after which memory is measured.",
 )
 @click.pass_obj
 def tui(
     options: Options, *, jobs: int, parts: tuple[str, ...], seconds: float, events: int
 ) -> None:
-    """The terminal UI, on a terminal, against its bars: about four minutes.
+    """Measure the terminal UI against its bars: about four minutes.
 
-    With --jobs 1000000 the database takes a minute more to be filled. Ends with 1 when a bar is
-    missed: all of them are printed, each with what it was measured under.
+    With --jobs 1000000, filling the database takes another minute. Prints every bar with its
+    conditions; exits with 1 when a bar is missed.
     """
     from cortex.bench import tui as measure
     from cortex.bench.tui_bars import COLUMNS
@@ -333,7 +335,7 @@ def _run(options: Options, repeat: int, measure: Callable[[str, Settings, Path],
 
 @contextmanager
 def _server(options: Options) -> Iterator[tuple[str, Settings, Path]]:
-    """Yield a database on the server that is measured, its settings, and a folder."""
+    """Yield the DSN of the measured server, its settings, and a temporary folder."""
     configure_logs(level=logging.ERROR)
     settings = settings_from(options)
     with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:

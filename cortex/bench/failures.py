@@ -1,7 +1,7 @@
-"""What it costs to be careful: model calls behind breaker and budget, and jobs that fail once.
+"""Cost of the safeguards: model calls behind breaker and budget, and jobs that fail once.
 
-The model answers at once, in the same process, so that only the runtime is measured: a call is
-admitted, given room in its budgets, booked with its cost, and its response is committed.
+The model answers at once, in the same process, so only the runtime is measured: a call is admitted,
+reserved in its budgets, booked with its cost, and its response is committed.
 """
 
 from decimal import Decimal
@@ -20,7 +20,7 @@ from cortex.store import budgets
 def calls_per_s(
     dsn: str, settings: Settings, *, job_count: int, calls: int, with_budgets: bool
 ) -> dict[str, Any]:
-    """Run jobs that make so many model calls each, one after another."""
+    """Run jobs that make the given number of model calls each, one after another."""
 
     async def fill(port: Port) -> None:
         if with_budgets:
@@ -54,8 +54,8 @@ def _measure(dsn: str, settings: Settings, fill: Any, job_type: str, count: int)
 
 
 async def _give_budgets(port: Port) -> None:
-    """Two that every call counts against, in money and in tokens, and that are never spent."""
+    """Create a money and a token budget that every call counts against and that never run out."""
     for unit in (Unit.USD, Unit.TOKENS):
         budget = Budget(scope=Scope.TENANT, subject="default", unit=unit, period=Period.DAY)
         limit = Decimal(1_000_000_000)
-        await port(budgets.put, budget, limit=limit, by="bench", reason="to be measured")
+        await port(budgets.put, budget, limit=limit, by="bench", reason="benchmark")

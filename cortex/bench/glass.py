@@ -1,4 +1,4 @@
-"""A terminal with a screen, for a program that is measured: what is painted on it, and when."""
+"""A terminal with a screen for a measured program: what is painted on it, and when."""
 
 import codecs
 import fcntl
@@ -22,22 +22,23 @@ from cortex.domain.errors import TimedOutError
 BOUND_S: Final = 30.0
 GOODBYE_S: Final = 5.0
 PIECE_MAX: Final = 65_536
-COLUMNS: Final = 118  # with all columns of a list: from 120 on some give way to a pane
+COLUMNS: Final = 118  # wide enough for all columns of a list: from 120 on a pane replaces some
 LINES: Final = 40
 _TOKEN: Final = re.compile(
-    r"\x1b\[(?P<numbers>[0-9;]*)(?P<letter>[A-Za-z])"  # H moves; what others do is not seen
+    # H moves the cursor; other commands show nothing
+    r"\x1b\[(?P<numbers>[0-9;]*)(?P<letter>[A-Za-z])"
     r"|\x1b\[[<-?][0-9;$]*[a-z]|\x1b[\]P][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78M]"
     r"|(?P<text>[^\x1b]+)"
 )
 
 Probe = Callable[[Sequence[str]], bool]
-"""Whether the lines of the screen show what is waited for."""
+"""Whether the lines of the screen show the expected state."""
 
 
 class Glass:
-    """Runs a program on a pseudo-terminal and reads along, in a thread; a context manager.
+    """Runs a program on a pseudo-terminal and reads its output in a thread; a context manager.
 
-    Instants are those of `time.perf_counter`. All signs of the program must be one cell wide.
+    Instants are those of `time.perf_counter`. Every character of the program must be one cell wide.
     """
 
     def __init__(self, command: Sequence[str], *, environ: Mapping[str, str], folder: Path) -> None:
@@ -50,7 +51,7 @@ class Glass:
         self._seen_at = 0.0
         self._seen = threading.Event()
         self.on_paint: Callable[[Sequence[str], float], None] | None = None
-        """Is handed each line that was painted, and when; called in the thread that reads."""
+        """Called with each painted line and its instant, in the reading thread."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self.began = time.perf_counter()
@@ -83,16 +84,16 @@ class Glass:
 
     @property
     def text(self) -> str:
-        """What stands on the screen."""
+        """Return the text on the screen."""
         with self._lock:
             return "\n".join(line.rstrip() for line in self._lines)
 
     def press(self, keys: str) -> None:
-        """Press keys, and wait for nothing."""
+        """Press keys without waiting."""
         os.write(self._master, keys.encode())
 
     def until(self, probe: Probe, *, what: str, keys: str = "") -> float:
-        """Press keys, if any; return the instant at which the screen showed what is waited for.
+        """Press keys, if any; return the instant at which the screen showed the expected state.
 
         Raises `TimedOutError` that names `what`.
         """
@@ -104,11 +105,11 @@ class Glass:
         self.press(keys)
         if not self._seen.wait(BOUND_S):
             shown = self.text.partition("\n")[0].strip()
-            raise TimedOutError(f"never came on the screen: {what}; above it stands: {shown}")
+            raise TimedOutError(f"never appeared on the screen: {what}; the screen shows: {shown}")
         return self._seen_at
 
     def timed(self, keys: str, probe: Probe, *, what: str) -> float:
-        """Press keys; return the seconds until the screen showed what is waited for."""
+        """Press keys; return the seconds until the screen showed the expected state."""
         began = time.perf_counter()
         return self.until(probe, what=what, keys=keys) - began
 
@@ -116,10 +117,11 @@ class Glass:
         while True:
             try:
                 piece = os.read(self._master, PIECE_MAX)
-            except OSError:  # nobody writes any more
+            except OSError:  # the program has closed the terminal
                 return
             at = time.perf_counter()
-            # What else is there already is not made older by the time that reading this one takes.
+            # Read everything available first, so that processing this piece does not delay the
+            # timestamps of the rest.
             while len(piece) < PIECE_MAX and select.select([self._master], [], [], 0)[0]:
                 try:
                     piece += os.read(self._master, PIECE_MAX)
@@ -135,13 +137,13 @@ class Glass:
                     self._seen.set()
 
     def _take(self, text: str) -> Sequence[str]:
-        """Paint what was written; return the lines that it touched."""
+        """Paint the output; return the changed lines."""
         text = self._rest + text
         at, touched = 0, set[int]()
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None or (found.end() == len(text) and found["text"] is None):
-                break  # the rest of it comes with the next piece
+                break  # the rest of the sequence comes with the next piece
             at = found.end()
             if found["text"] is not None:
                 touched |= self._write(found["text"])

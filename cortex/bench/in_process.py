@@ -1,4 +1,4 @@
-"""Runs a pod inside the measuring process, and stops it when the measurement is done."""
+"""Runs a pod inside the measuring process and stops it after the measurement."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _InstantModel:
-    """Answers at once: what is left is what a call costs the runtime."""
+    """Answers at once, so that only the runtime's cost of a call remains."""
 
     async def respond(
         self,
@@ -55,7 +55,7 @@ def measure(
     fill: Callable[[Port], Awaitable[None]],
     work: Callable[[Port], Awaitable[T]],
 ) -> T:
-    """Fill the database, start a pod on it, return what `work` on the ready pod returns."""
+    """Fill the database, start a pod on it, and return the result of `work` on the ready pod."""
     workload.started_count = 0
     return trio.run(_measure, dsn, settings, fill, work)
 

@@ -1,6 +1,6 @@
-"""Jobs of a measurement: many of them at once, in any state, and changes of those that run.
+"""Jobs of a measurement: many at once, in any state, and changes of the running ones.
 
-For databases that are thrown away afterwards; the role must own the tables.
+For temporary databases; the role must own the tables.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from cortex.postgres.database import Database
 AGENTS: Final = 20
 RUNNING: Final = 200
 BATCH: Final = 5_000
-"""Rows a statement: a quarter of a second; on a machine that is busy with others, too, less than
-the five that one may take."""
+"""Rows per statement: a quarter of a second each, well below the limit of five when busy."""
 
 
 async def fill(db: Database, count: int) -> None:
-    """Make jobs with the ids 1 to `count`, a second apart; the `RUNNING` newest run.
+    """Create jobs with the ids 1 to `count`, a second apart; the `RUNNING` newest run.
 
-    Of a thousand others one FAILED, one was CANCELLED, one waits for a RETRY; the rest COMPLETED.
+    Of each thousand others one is FAILED, one CANCELLED, one waits for a RETRY; the rest are
+    COMPLETED.
     """
     await db.fetch("bench.agents", AGENTS)
     await db.fetch("bench.without_rules")
@@ -30,17 +30,17 @@ async def fill(db: Database, count: int) -> None:
 
 
 async def advance(
-    db: Database, ids: Sequence[UUID], numbers: Sequence[int], *, is_told: bool
+    db: Database, ids: Sequence[UUID], numbers: Sequence[int], *, is_notified: bool
 ) -> None:
-    """Let running jobs show these numbers as their steps; `is_told`: with a hint for each."""
-    await db.fetch("bench.advance", ids, numbers, is_told)
+    """Set the step counts of running jobs to these numbers; `is_notified`: with a hint for each."""
+    await db.fetch("bench.advance", ids, numbers, is_notified)
 
 
 async def transactions(db: Database) -> int:
-    """Return how many transactions the database has seen, this session's last one aside.
+    """Return the number of transactions on the database, except this session's last one.
 
-    Of other sessions those are missing that they have not told yet: of the last second at most.
+    Other sessions report theirs with a delay of at most a second.
     """
-    await db.fetch("bench.transactions")  # makes this session tell its own
+    await db.fetch("bench.transactions")  # makes this session report its own
     (row,) = await db.fetch("bench.transactions")
     return int(row["count"])

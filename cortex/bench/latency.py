@@ -1,4 +1,4 @@
-"""From the call that submits a job to the start of its handler, on an idle pod."""
+"""Time from submit to the start of the handler, on an idle pod."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ from cortex.store import jobs
 
 WARM_UP = 50
 IDLE_S = 0.01
-"""Between two jobs, so that each finds an idle pod."""
+"""Pause between two jobs, so that each finds an idle pod."""
 BOUND_S = 5.0
 
 
@@ -44,7 +44,7 @@ async def _submit_each(port: Port, count: int) -> list[float]:
         arrived.set()
 
     workload.on_start = note
-    await trio.sleep(1.5)  # the pod's imports and first polls are behind it
+    await trio.sleep(1.5)  # the pod has finished its imports and first polls
     waits_ms = []
     for number in range(WARM_UP + count):
         arrived = trio.Event()
@@ -62,7 +62,7 @@ async def _submit_each(port: Port, count: int) -> list[float]:
 
 
 async def _nothing(_: Port) -> None:
-    """An empty database is what this needs."""
+    """Do nothing: an empty database is enough."""
 
 
 def _quantile(ordered: list[float], share: float) -> float:

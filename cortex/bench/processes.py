@@ -1,4 +1,4 @@
-"""Pods and scripted models as processes of their own, for measurements that need several."""
+"""Pods and scripted models as separate processes, for measurements that need several."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Program:
         lines: Queue[bytes] = Queue()
         stdout = self.process.stdout
         if stdout is None:
-            raise AssertionError("stdout was asked for")
+            raise AssertionError("the process was started with pipes")
         threading.Thread(target=lambda: lines.put(stdout.readline()), daemon=True).start()
         try:
             line = lines.get(timeout=READY_BOUND_S)
@@ -55,12 +55,11 @@ class Program:
         return found
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end; return its exit code."""
+        """Send SIGTERM; return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -72,7 +71,7 @@ class Program:
 
 @contextmanager
 def pod(dsn: str, log: Path, *arguments: str, **environ: str) -> Iterator[Program]:
-    """A pod on this database with the measurements' job types."""
+    """Start a pod on this database with the measurements' job types."""
     program = Program(
         ["cortex", "up", "--app", "cortex.bench.workload", *arguments, "--json"],
         {"CORTEX_DSN": dsn, "CORTEX_DATA": str(log.parent), **environ},
@@ -86,7 +85,7 @@ def pod(dsn: str, log: Path, *arguments: str, **environ: str) -> Iterator[Progra
 
 @contextmanager
 def scripted_model(log: Path, script: str) -> Iterator[str]:
-    """A scripted model server; yields its base URL."""
+    """Start a scripted model server; yield its base URL."""
     program = Program(["cortex.demo.server", "--port", "0", "--script", script], {}, log)
     try:
         yield str(program.ready["base_url"])

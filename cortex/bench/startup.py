@@ -1,4 +1,4 @@
-"""From `cortex up` on an initialised data directory to a pod that is ready."""
+"""Time from `cortex up` on an initialised data directory to a ready pod."""
 
 import time
 from pathlib import Path
@@ -11,11 +11,11 @@ from cortex.postgres.embedded import server
 def startup(folder: Path, *, repeats: int) -> dict[str, Any]:
     """Start and stop a pod with its own embedded server; report seconds to ready.
 
-    Everything is included: the interpreter, the imports, Postgres, the migration check.
+    Includes the interpreter, the imports, Postgres and the migration check.
     """
     data = folder / "startup"
     with server.acquire(data):
-        pass  # initialised, and stopped again
+        pass  # initialises the directory
     log = folder / "startup.log"
     Program(["cortex", "up", "--data", str(data), "--json"], {}, log).stop()
     took_s = []

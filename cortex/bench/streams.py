@@ -1,4 +1,4 @@
-"""Many jobs that stream from a model at once, in one pod: are all on time, and how much memory."""
+"""Many jobs that stream from a model at once, in one pod: their lateness and the memory used."""
 
 import json
 import time
@@ -19,11 +19,11 @@ from cortex.store import jobs
 
 CHUNKS_PER_S = 20
 LATE_SHARE = 1.1
-"""A stream is on time when it took at most a tenth longer than its own pace."""
+"""A stream is on time if it takes at most a tenth longer than its own pace."""
 
 
 def streams(dsn: str, log: Path, *, count: int, seconds: float) -> dict[str, Any]:
-    """Let so many jobs stream 20 chunks a second for so long; report lateness and memory."""
+    """Let `count` jobs stream 20 chunks per second for `seconds`; report lateness and memory."""
     with scripted_model(log, "tools") as base_url:
         environ = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": "scripted"}
         with pod(dsn, log, **environ) as running:
@@ -53,7 +53,7 @@ async def _run(db: Database, process: psutil.Process, count: int, seconds: float
 
 
 async def submit(db: Database, *, count: int, chunks_per_s: float, seconds: float) -> list[UUID]:
-    """Submit jobs whose models speak for so long; return their ids."""
+    """Submit jobs whose models stream for `seconds`; return their ids."""
     chance = system_chance()
     chunks = max(1, round(chunks_per_s * seconds))
     turn = {"text": "word " * chunks, "chunks": chunks, "delay_s": 1 / chunks_per_s}
@@ -66,7 +66,7 @@ async def submit(db: Database, *, count: int, chunks_per_s: float, seconds: floa
 async def _stream(
     db: Database, process: psutil.Process, *, count: int, seconds: float
 ) -> tuple[list[UUID], int]:
-    """Let so many jobs stream; return them, and the most memory that was seen meanwhile."""
+    """Let `count` jobs stream; return them, and the peak memory."""
     ids = await submit(db, count=count, chunks_per_s=CHUNKS_PER_S, seconds=seconds)
     deadline = time.perf_counter() + 10 * seconds + 30
     rss_max = 0

@@ -18,7 +18,7 @@ LOOK_S = 0.01
 
 
 def takeover(dsn: str, log: Path, *, count: int, settle_s: float) -> dict[str, Any]:
-    """Kill a pod that runs all the jobs, then the one that took them over; report their returns.
+    """Kill a pod that runs all jobs, then the one that took over; report the takeover times.
 
     After the second kill no pod is left: the time is measured from when a new one is ready.
     """
@@ -26,7 +26,7 @@ def takeover(dsn: str, log: Path, *, count: int, settle_s: float) -> dict[str, A
         run(Profile(dsn=dsn), lambda db: _submit(db, count))
         _wait(dsn, lambda running: sum(running.values()) == count)
         with pod(dsn, log) as second:
-            # Soon after the server's start nobody judges.
+            # Pods do not judge others soon after the server's start.
             run(Profile(dsn=dsn), lambda _: scratch.pause(settle_s + 1))
             killed_at = time.perf_counter()
             first.process.kill()
@@ -59,7 +59,7 @@ async def _submit(db: Database, count: int) -> None:
 
 
 async def _watch(db: Database, lost_pod: str, count: int, killed_at: float) -> list[float]:
-    """Return for each job the seconds from the kill to when it ran elsewhere."""
+    """Return for each job the seconds from the kill until it ran elsewhere."""
     back_s: list[float] = []
     while len(back_s) < count:
         running = await scratch.running_elsewhere(db, lost_pod)

@@ -1,7 +1,7 @@
-"""Jobs and steps a second through the whole state machine, with history, in one pod.
+"""Jobs and steps per second through the whole state machine, with history, in one pod.
 
-The jobs are submitted first; the clock runs, in the database, from the first claim to the last
-completion: PENDING, RUNNING and COMPLETED with a history row each, task inserted and deleted.
+The jobs are submitted first. The database measures from the first claim to the last completion:
+PENDING, RUNNING and COMPLETED with a history row each, task inserted and deleted.
 """
 
 import time
@@ -24,7 +24,7 @@ LOOK_S = 0.02
 
 
 def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dict[str, Any]:
-    """Run no-op jobs; `backlog` others wait behind them all the time."""
+    """Run no-op jobs; `backlog` others wait behind them throughout."""
     submitted_s = 0.0
 
     async def fill(port: Port) -> None:
@@ -49,7 +49,7 @@ def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dic
 
 
 def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> dict[str, Any]:
-    """Run jobs of so many durable steps each."""
+    """Run jobs of `steps` durable steps each."""
 
     async def fill(port: Port) -> None:
         await submit(port, "bench_steps", f'{{"count":{steps}}}', count=job_count)
@@ -67,7 +67,7 @@ def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> 
 
 
 def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str, Any]:
-    """Run one long job; compare what its last steps cost with what its first ones did."""
+    """Run one long job; compare the cost of its last steps with its first ones."""
     chance = system_chance()
     job = Submission(id=chance.new_id(), type="bench_steps", payload=f'{{"count":{steps}}}')
 
@@ -90,7 +90,7 @@ def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str
 async def submit(
     port: Port, job_type: str, payload: str, *, count: int, priority: int | None = None
 ) -> None:
-    """Submit so many equal jobs in batches."""
+    """Submit `count` equal jobs in batches."""
     chance = system_chance()
     for start in range(0, count, jobs.SUBMIT_BATCH):
         batch = [
@@ -101,12 +101,12 @@ async def submit(
 
 
 async def until_done(port: Port, *, job_type: str, count: int) -> float:
-    """Wait until so many jobs have completed; return the seconds that so many took."""
+    """Wait until `count` jobs have completed; return the seconds that `count` took."""
     while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
         await trio.sleep(LOOK_S)
     while True:
         completed, began, ended = await port(scratch.done, job_type)
         if completed >= count and began is not None and ended is not None:
-            # Some of the backlog may have been done by the time of this look: scale down.
+            # Some of the backlog may have completed by now: scale down.
             return float((ended - began).total_seconds()) * count / completed
         await trio.sleep(LOOK_S)

@@ -1,8 +1,7 @@
-"""The terminal UI as somebody sees it: `cortex tui` on a terminal, its keys, and a real Postgres.
+"""The terminal UI as a user sees it: `cortex tui` on a terminal, its keys, and a real Postgres.
 
-Each part measures some bars, on one database full of jobs. All is seen from outside: what stands on
-the terminal and when, what the process takes, and how many transactions the database saw: each
-statement that looks is one.
+Each part measures some bars on one database full of jobs. All measurements are external: the screen
+over time, the process's resources, and the database's transactions, one per statement.
 """
 
 import os
@@ -33,25 +32,25 @@ from cortex.postgres.session import open_session, run, run_alone
 from cortex.store import jobs
 
 BAR: Final = "▌"
-"""Stands before the row that the cursor is on."""
+"""Marks the row with the cursor."""
 VISIBLE: Final = 30
-"""The newest jobs, all of them in sight: those that change."""
+"""The newest jobs, all in view: the ones that change."""
 STARTS: Final = 3
 PAGES: Final = 40
 ROUNDS: Final = 3
 BETWEEN_KEYS_S: Final = 0.1
-"""As quick as a key that is held down."""
+"""As fast as a key that is held down."""
 SETTLED_S: Final = 1.5
-"""Once what was opened has been read and painted."""
+"""Time until an opened screen has been read and painted."""
 CHANGES_PER_S: Final = 200
 EVENTS_PER_S: Final = 2_000
 EVENTS_BATCH: Final = 20
 TOKENS_PER_S: Final = 200
 MANY_PER_S: Final = 20_000
-"""Quick enough for a million within a minute."""
+"""Fast enough for a million within a minute."""
 MANY_BATCH: Final = 200
 STREAM_MORE_S: Final = 6.0
-"""Until somebody has found the job and looks at it."""
+"""Time until a user has found and opened the job."""
 LOOK_S: Final = 0.1
 GOLDEN: Final = 0.618
 FILTER_HEAD: Final = " / "
@@ -63,9 +62,9 @@ SCREENS: Final = {
     "5": "dead",
     "6": "breakers",
 }
-"""What each key shows, in the top bar, too."""
+"""The words that each key shows, in the top bar as well."""
 FILLED: Final = frozenset({"pulse", "jobs"})
-"""Those that show what a measurement's database has."""
+"""Screens that show the contents of a measurement's database."""
 _CURSOR: Final = re.compile(rf"{BAR}[ *]…(?P<job>[0-9a-f]{{6}})")
 _MARK: Final = re.compile(r"…(?P<job>[0-9a-f]{6}) .* (?P<number>\d+) mark ")
 MB: Final = 2**20
@@ -73,20 +72,20 @@ MB: Final = 2**20
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where a part measures, and for how long."""
+    """The database and the durations of a measurement."""
 
     dsn: str
     folder: Path
     jobs: int
-    """So many are in the database; their ids are their numbers."""
+    """Number of jobs in the database; their ids are their numbers."""
     seconds: float
-    """Of each thing that goes on."""
+    """Duration of each continuous measurement."""
     events: int
-    """After which the memory is looked at."""
+    """Number of events after which memory is measured."""
 
     @property
     def newest(self) -> list[UUID]:
-        """The jobs in sight."""
+        """Return the jobs in view."""
         return [UUID(int=self.jobs - n) for n in range(min(VISIBLE, self.jobs))]
 
     @contextmanager
@@ -97,7 +96,7 @@ class Place:
             "CORTEX_DSN": self.dsn,
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
-            "XDG_CONFIG_HOME": str(self.folder),  # no keys of the user's own
+            "XDG_CONFIG_HOME": str(self.folder),  # ignores the user's key bindings
         }
         command = [sys.executable, "-m", "cortex", "tui", "--as", "bench"]
         with Glass(command, environ=environ, folder=self.folder) as glass:
@@ -105,46 +104,45 @@ class Place:
 
     @contextmanager
     def on_jobs(self) -> Iterator[Glass]:
-        """Run the terminal UI, and go to the jobs."""
+        """Run the terminal UI and open the jobs."""
         with self.on_glass() as glass:
             glass.until(has_figures, what="the figures")
             glass.until(cursor_on(self.jobs), keys="2", what="the jobs")
             pause(SETTLED_S)
             yield glass
 
-    def load(self, *, per_s: float = 0, batch: int = 1, is_told: bool = False) -> Load:
-        """Let the jobs in sight go on."""
-        return Load(self.dsn, self.newest, per_s=per_s, batch=batch, is_told=is_told)
+    def load(self, *, per_s: float = 0, batch: int = 1, is_notified: bool = False) -> Load:
+        """Change the jobs in view continuously."""
+        return Load(self.dsn, self.newest, per_s=per_s, batch=batch, is_notified=is_notified)
 
 
 def pause(seconds: float) -> None:
-    """Wait while something is measured."""
+    """Wait during a measurement."""
     threading.Event().wait(seconds)
 
 
 def fill(dsn: str, jobs: int) -> None:
-    """Fill an empty database."""
     profile = Profile(dsn=dsn, role=None, connections_max=1)
     run(profile, lambda db: bench_jobs.fill(db, jobs))
     run_alone(lambda: scratch.settle(dsn))
 
 
-# --- what is waited for
+# --- expected states of the screen
 
 
 def cursor_on(number: int) -> Probe:
-    """Wait for the cursor on the row of a job."""
+    """Return a probe for the cursor on the row of a job."""
     digits = UUID(int=number).hex[-6:]
     return lambda lines: any(line.startswith(BAR) and digits in line[:12] for line in lines)
 
 
 def has_figures(lines: Sequence[str]) -> bool:
-    """Whether the first screen shows what was read."""
+    """Whether the first screen shows its figures."""
     return "LIVE" in lines[0] and "reading" not in lines[1] and lines[1].strip() != ""
 
 
 def at_cursor(glass: Glass) -> int:
-    """Return the number of the job that the cursor is on."""
+    """Return the number of the job under the cursor."""
     rows = (_CURSOR.match(line) for line in glass.text.split("\n"))
     (found,) = [int(row["job"], 16) for row in rows if row]
     return found
@@ -154,7 +152,7 @@ def at_cursor(glass: Glass) -> int:
 
 
 def start(place: Place) -> Iterator[Bar]:
-    """Nothing is warm but the database and the files."""
+    """Measure a cold start; only the database and the file cache are warm."""
     first_s, live_s = [], []
     for _ in range(STARTS):
         with place.on_glass() as glass:
@@ -167,7 +165,7 @@ def start(place: Place) -> Iterator[Bar]:
 
 
 def lists(place: Place) -> Iterator[Bar]:
-    """Open, page, to the end, filter: the slowest of each."""
+    """Open, page, go to the end, filter: the slowest of each."""
     opened, ends, filtered = [], [], []
     for _ in range(STARTS):
         with place.on_glass() as glass:
@@ -179,7 +177,7 @@ def lists(place: Place) -> Iterator[Bar]:
         for _ in range(ROUNDS):
             for key, number in (("g", place.jobs), ("G", 1)):
                 pause(SETTLED_S / 2)
-                ends.append(glass.timed(key, cursor_on(number), what=f"what {key} shows"))
+                ends.append(glass.timed(key, cursor_on(number), what=(f"the job after {key}")))
         for text, first in _filters(place.jobs):
             filtered.append(_filtered(glass, place, text, first))
     among = f"{place.jobs:,} jobs, the slowest of"
@@ -190,7 +188,7 @@ def lists(place: Place) -> Iterator[Bar]:
 
 
 def _paged(glass: Glass, place: Place) -> Iterator[float]:
-    """Yield how long each half page took."""
+    """Yield the time of each half page."""
     yield glass.timed("\x04", _not(cursor_on(place.jobs)), what="half a page below")
     half = place.jobs - at_cursor(glass)
     for number in range(place.jobs - 2 * half, max(0, place.jobs - PAGES * half), -half):
@@ -199,7 +197,7 @@ def _paged(glass: Glass, place: Place) -> Iterator[float]:
 
 
 def _filters(jobs: int) -> list[tuple[str, int]]:
-    """Return filters, and the newest job that fits each."""
+    """Return filters, and the newest matching job of each."""
     ended = jobs - bench_jobs.RUNNING
     return [
         ("status:failed", ended - ended % 1000),
@@ -213,19 +211,19 @@ def _not(probe: Probe) -> Probe:
 
 
 def _filtered(glass: Glass, place: Place, text: str, first: int) -> float:
-    """Return the seconds from Enter to the first job that fits; then take the filter away."""
+    """Return the seconds from Enter to the first matching job; then remove the filter."""
     _type_filter(glass, text)
     pause(SETTLED_S / 2)
-    took_s = glass.timed("\r", cursor_on(first), what=f"jobs that fit {text}")
+    took_s = glass.timed("\r", cursor_on(first), what=f"jobs that match {text}")
     _type_filter(glass, "")
     glass.until(cursor_on(place.jobs), keys="\r", what="all jobs again")
     return took_s
 
 
 def _type_filter(glass: Glass, text: str) -> None:
-    """Type it sign by sign, as people do, where another one may stand."""
+    """Type the filter key by key, over a previous one."""
     glass.until(_is_written, keys="/", what="the filter")
-    pause(BETWEEN_KEYS_S)  # it is painted before it takes keys
+    pause(BETWEEN_KEYS_S)  # painted before it takes keys
     before = glass.text.split("\n")[1].removeprefix(FILTER_HEAD.rstrip()).strip()
     steps = [("\x7f", before[:end]) for end in reversed(range(len(before)))]
     steps += [(sign, text[:end]) for end, sign in enumerate(text, 1)]
@@ -235,8 +233,8 @@ def _type_filter(glass: Glass, text: str) -> None:
 
 
 def _is_written(lines: Sequence[str]) -> bool:
-    """Whether the filter is written: else how many jobs there are stands at its right."""
-    return not any(told in lines[1] for told in ("jobs", "reading", "first"))
+    """Whether the filter is being edited: otherwise the number of jobs stands at its right."""
+    return not any(text in lines[1] for text in ("jobs", "reading", "first"))
 
 
 def _first_is(shown: str) -> Probe:
@@ -244,8 +242,8 @@ def _first_is(shown: str) -> Probe:
 
 
 def idle(place: Place) -> Iterator[Bar]:
-    """Nobody presses a key and nothing happens: on each screen that has a number."""
-    seen: list[tuple[str, float, float]] = []
+    """Measure each numbered screen while no key is pressed and nothing happens."""
+    observed: list[tuple[str, float, float]] = []
     before = _background(place)
     with place.on_jobs() as glass:
         for key, screen in SCREENS.items():
@@ -253,10 +251,10 @@ def idle(place: Place) -> Iterator[Bar]:
             pause(SETTLED_S)
             with place.load() as load:
                 share = _cpu_share(glass, place.seconds)
-            seen.append((screen, share, load.others_per_s))
+            observed.append((screen, share, load.others_per_s))
     alone = min(before, _background(place))
-    for screen, share, others in seen:
-        # There are only jobs in the database: a screen full of anything else costs more.
+    for screen, share, others in observed:
+        # The database contains only jobs: other screens would cost more if they were full.
         room = "" if screen in FILLED else ", empty"
         under = f"{screen}{room}, {place.seconds:g} s"
         yield Bar("processor, idle", share, "%", below=1, under=under)
@@ -268,12 +266,13 @@ def _is_at(screen: str) -> Probe:
 
 
 def changes(place: Place) -> Iterator[Bar]:
-    """Each change is a transaction of its own; it counts when it, or a later one, is painted.
+    """Measure the delay from commit to paint; each change is a transaction of its own.
 
-    From the moment when its commit is known here: about a millisecond after it.
+    A change counts as painted when it, or a later one, is painted. The delay starts when this
+    process learns of the commit, about a millisecond after it.
 
-    Those of the first moments do not count: a screen on which nothing changed looks every half
-    second, and takes up its pace with the first change that it finds.
+    The first moments do not count: a screen without changes polls every half second and speeds up
+    with the first change it finds.
     """
     painted: list[tuple[str, int, float]] = []
 
@@ -300,9 +299,9 @@ def changes(place: Place) -> Iterator[Bar]:
 
 
 def _background(place: Place, *, per_s: float = 0) -> float:
-    """Return how many transactions a second the server makes by itself meanwhile: its clean-up.
+    """Return the transactions per second that the server itself makes (its clean-up).
 
-    That comes in bursts: looked at before and after, the quieter one is what may be left out.
+    They come in bursts; the quieter of two measurements, before and after, is subtracted.
     """
     with place.load(per_s=per_s) as load:
         pause(place.seconds)
@@ -310,7 +309,7 @@ def _background(place: Place, *, per_s: float = 0) -> float:
 
 
 def _until_painted(load: Load, painted: Sequence[tuple[str, int, float]]) -> Iterator[float]:
-    """Yield the seconds from each commit to its painting, or that of a later one of its job."""
+    """Yield the seconds from each commit until it, or a later one of its job, was painted."""
     shown: dict[str, list[tuple[int, float]]] = {}
     for job, number, at in painted:
         shown.setdefault(job, []).append((number, at))
@@ -323,9 +322,9 @@ def _until_painted(load: Load, painted: Sequence[tuple[str, int, float]]) -> Ite
 
 
 def events(place: Place) -> Iterator[Bar]:
-    """Rows in sight change, each with a notification: what it costs, and what keys feel of it."""
+    """Change rows in view, each with a notification; measure processor and key latency."""
     with place.on_jobs() as glass:
-        with place.load(per_s=EVENTS_PER_S, batch=EVENTS_BATCH, is_told=True) as load:
+        with place.load(per_s=EVENTS_PER_S, batch=EVENTS_BATCH, is_notified=True) as load:
             pause(SETTLED_S)
             share = _cpu_share(glass, place.seconds)
             keys_s = list(_keys(glass, place))
@@ -341,13 +340,13 @@ def _keys(glass: Glass, place: Place) -> Iterator[float]:
     """Move the cursor down and up again; yield how long each key took to show."""
     for number in range(max(2, round(place.seconds / BETWEEN_KEYS_S))):
         key, wanted = ("k", place.jobs) if number % 2 else ("j", place.jobs - 1)
-        # At odd times, so that it does not keep step with what comes at even ones.
+        # At irregular intervals, so that keys do not align with periodic work.
         pause(BETWEEN_KEYS_S * (0.5 + number * GOLDEN % 1))
         yield glass.timed(key, cursor_on(wanted), what=f"the cursor on job {wanted}")
 
 
 def tokens(place: Place) -> Iterator[Bar]:
-    """A pod runs a job whose model says so much; somebody looks at that job."""
+    """Watch a job whose model streams at a fixed rate."""
     log = place.folder / "children.log"
     seconds = place.seconds + STREAM_MORE_S
     with scripted_model(log, "tools") as base_url:
@@ -361,7 +360,7 @@ def tokens(place: Place) -> Iterator[Bar]:
 
 
 def _stream(place: Place, seconds: float) -> tuple[UUID, float]:
-    """Look at a job while its model speaks; return the job, and the share of a core."""
+    """Watch a job while its model streams; return the job and the share of a core."""
     profile = Profile(dsn=place.dsn)
     with place.on_jobs() as glass:
         (job_id,) = run(
@@ -382,7 +381,7 @@ def _stream(place: Place, seconds: float) -> tuple[UUID, float]:
 
 
 def memory(place: Place) -> Iterator[Bar]:
-    """As many events as a long sitting has, as quick as they come; half of them to warm up."""
+    """Send as many events as a long session has, as fast as possible; the first half warms up."""
     with place.on_jobs() as glass:
         first_mb, _ = _after(glass, place, place.events // 2)
         last_mb, per_s = _after(glass, place, place.events // 2)
@@ -392,8 +391,8 @@ def memory(place: Place) -> Iterator[Bar]:
 
 
 def _after(glass: Glass, place: Place, count: int) -> tuple[float, float]:
-    """Return the memory that it has after so many events, and how many a second there were."""
-    with place.load(per_s=MANY_PER_S, batch=MANY_BATCH, is_told=True) as load:
+    """Return the memory used after `count` events, and the events per second."""
+    with place.load(per_s=MANY_PER_S, batch=MANY_BATCH, is_notified=True) as load:
         while load.count < count:
             load.check()
             pause(LOOK_S)
@@ -402,7 +401,7 @@ def _after(glass: Glass, place: Place, count: int) -> tuple[float, float]:
 
 
 def _cpu_share(glass: Glass, seconds: float) -> float:
-    """Return how much of a core it takes, in percent."""
+    """Return the processor time used, in percent of a core."""
 
     def taken_s() -> float:
         times = glass.process.cpu_times()

@@ -1,4 +1,4 @@
-"""Bars of a measurement: what is wanted, what was measured, and whether that is ok."""
+"""Bars of a measurement: the target, the measured value, and whether it is met."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,15 +9,14 @@ from cortex.cli.screen.table import Column
 from cortex.view.cells import Cell, Row
 
 LOAD_LEAST: Final = 0.9
-"""Of the load that a bar is for: under less it says nothing."""
+"""Minimum share of the load that a bar is for; below it the result means nothing."""
 
 
 @attrs.frozen
 class Bar:
     """One bar. Exactly one of `below` and `most` is given.
 
-    Counts that may be `most` are told apart to the nearest whole: of what the database counts, some
-    is its own.
+    Counts with `most` are compared as whole numbers: some transactions are the database's own.
     """
 
     name: str
@@ -27,13 +26,13 @@ class Bar:
     below: float | None = attrs.field(default=None, kw_only=True)
     most: float | None = attrs.field(default=None, kw_only=True)
     under: str = attrs.field(kw_only=True)
-    """What it was measured under, in words."""
+    """The conditions of the measurement, in words."""
     of: float = attrs.field(default=1.0, kw_only=True)
-    """How much of the load that the bar is for there was: a slow machine may not come to it."""
+    """Share of the intended load that was reached: a slow machine may reach less."""
 
     @property
     def is_ok(self) -> bool:
-        """It is met, and under the load that it is for."""
+        """Whether the bar is met, under the load that it is for."""
         if self.of < LOAD_LEAST:
             return False
         if self.below is not None:
@@ -42,7 +41,7 @@ class Bar:
 
     @property
     def row(self) -> Mapping[str, Any]:
-        """As a row of the table, and of the document."""
+        """Return the bar as a row of the table and of the JSON document."""
         return {
             "bar": self.name,
             "wanted": self.below if self.most is None else self.most,
@@ -55,7 +54,7 @@ class Bar:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which such a share lies."""
+    """Return the value below which the given share lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

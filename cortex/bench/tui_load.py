@@ -1,4 +1,4 @@
-"""What happens in the database while a terminal UI is measured: jobs go on, at an even pace."""
+"""Load in the database while a terminal UI is measured: jobs change at an even pace."""
 
 import threading
 import time
@@ -13,26 +13,32 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 
 _NUMBERS: Final = count(1)
-"""Of changes: each has one of its own, and a later one a larger one."""
+"""Every change has a number of its own, larger than those of earlier changes."""
 BOUND_S: Final = 30.0
 
 
 class Load:
     """Changes running jobs in turn, in a thread of its own; a context manager.
 
-    After it: the `changes`, as number, job and instant of the commit by `time.perf_counter`; how
-    many a second there were; and how many transactions a second others made. Of those who listen
-    each wake-up is one: with `is_told` they are not statements.
+    Results: `changes` (number, job and instant of the commit by `time.perf_counter`), changes per
+    second, and transactions per second of others. Each wake-up of a listener is a transaction: with
+    `is_notified` they are not statements.
     """
 
     def __init__(
-        self, dsn: str, ids: Sequence[UUID], *, per_s: float, batch: int = 1, is_told: bool = False
+        self,
+        dsn: str,
+        ids: Sequence[UUID],
+        *,
+        per_s: float,
+        batch: int = 1,
+        is_notified: bool = False,
     ) -> None:
-        """`per_s`: changes; 0 for none. `is_told`: each with a notification."""
+        """`per_s`: changes; 0 for none. `is_notified`: each with a notification."""
         self._dsn, self._ids = dsn, ids
         self._pause_s = batch / per_s if per_s else BOUND_S
         self._batch = batch if per_s else 0
-        self._is_told = is_told
+        self._is_notified = is_notified
         self._stop = threading.Event()
         self._begun = threading.Event()
         self._error: CortexError | None = None
@@ -53,7 +59,7 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raise the error that ended it early, if one did."""
+        """Raise the error that ended the load early, if any."""
         if self._error is not None:
             raise self._error
 
@@ -77,7 +83,8 @@ class Load:
                 self._commit(call)
                 batches += 1
         elapsed_s = time.perf_counter() - began
-        # Each look at the count is a transaction, too: two at the end, of which one shows.
+        # Each read of the count is a transaction as well: two at the end, and the count includes
+        # one.
         others = call(jobs.transactions) - before - batches - 2
         self.per_s = self.count / elapsed_s
         self.others_per_s = others / elapsed_s
@@ -87,7 +94,7 @@ class Load:
         self._at += self._batch
         ids = [self._ids[place % len(self._ids)] for place in places]
         numbers = [next(_NUMBERS) for _ in ids]
-        call(jobs.advance, ids, numbers, is_told=self._is_told)
+        call(jobs.advance, ids, numbers, is_notified=self._is_notified)
         at = time.perf_counter()
         self.count += len(ids)
         if self._batch == 1:

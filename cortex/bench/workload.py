@@ -1,4 +1,4 @@
-"""Job types that the measurements run; loaded into pods of other processes by `--app`."""
+"""Job types of the measurements, loaded into pods of other processes by `--app`."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -11,28 +11,28 @@ from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
 started_count = 0
-"""Handlers that began in this process: cheaper to look at than the database."""
+"""Handlers that began in this process: cheaper to read than the database."""
 
 on_start: Callable[[UUID], None] | None = None
-"""Called when `bench_stamp` starts and `bench_gate` goes on; set by who measures, in process."""
+"""Called when `bench_stamp` starts and `bench_gate` continues; set by an in-process measurement."""
 
 
 @job("bench_noop")
 async def noop(ctx: Context) -> None:  # noqa: ARG001
-    """Do nothing: what is left is the state machine."""
+    """Do nothing: only the state machine's cost remains."""
     _count()
 
 
 @job("bench_stamp")
 async def stamp(ctx: Context) -> None:
-    """Tell when the handler started."""
+    """Call `on_start` when the handler starts."""
     if on_start is not None:
         on_start(ctx.job_id)
 
 
 @job("bench_gate")
 async def gate(ctx: Context) -> None:
-    """Ask a person, then tell that it goes on."""
+    """Request approval, then call `on_start`."""
     await ctx.approve("go", detail={"job": str(ctx.job_id)})
     if on_start is not None:
         on_start(ctx.job_id)
@@ -40,7 +40,7 @@ async def gate(ctx: Context) -> None:
 
 @job("bench_steps")
 async def steps(ctx: Context, count: int) -> int:
-    """Commit so many steps, one after another."""
+    """Commit `count` steps, one after another."""
     _count()
     total = 0
     for number in range(count):
@@ -50,7 +50,7 @@ async def steps(ctx: Context, count: int) -> int:
 
 @job("bench_calls")
 async def calls(ctx: Context, count: int) -> None:
-    """Ask the model so many times, one after another."""
+    """Call the model `count` times, one after another."""
     _count()
     for number in range(count):
         question = [{"role": "user", "content": f"{number}?"}]
@@ -59,7 +59,7 @@ async def calls(ctx: Context, count: int) -> None:
 
 @job("bench_retry", retry=Retry(backoff=Backoff(base_s=0.01, cap_s=0.01)))
 async def retried(ctx: Context) -> None:
-    """Fail once for a reason that passes."""
+    """Fail once with a retryable error."""
     if ctx.attempt == 1:
         _count()
         raise TransientError("once")
@@ -82,7 +82,7 @@ async def _add(number: int) -> int:
 
 @job("bench_stream", timeout=600)
 async def stream(ctx: Context, prompt: str) -> str:
-    """Stream one answer of the model."""
+    """Stream one response of the model."""
     response = await ctx.llm(
         "answer",
         model="scripted",

@@ -79,7 +79,7 @@ def told(fact: ListedFact) -> str:
     data: dict[str, Any] = fact.data
     match fact.type:
         case "lifecycle":
-            return change_told(data)
+            return change_text(data)
         case "cost":
             used = tokens(data["usage"]) if data.get("usage") else ""
             parts = [data.get("outcome"), used, "estimated" if data.get("estimated") else ""]
@@ -88,7 +88,7 @@ def told(fact: ListedFact) -> str:
             return " · ".join(str(data[k]) for k in ("class", "message") if data.get(k))
 
 
-def change_told(data: dict[str, Any]) -> str:
+def change_text(data: dict[str, Any]) -> str:
     """Say who changed something, what it was before and after, and why."""
     words = [f"by {data['by']}"] if data.get("by") else []
     if data.get("before") is not None or data.get("after") is not None:

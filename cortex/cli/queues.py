@@ -18,7 +18,7 @@ from cortex.postgres.database import Database
 from cortex.store import queues as store
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.pods import parse_queue, pause_told, queue_shown
+from cortex.view.pods import parse_queue, pause_text, queue_shown
 
 LATE_S: Final = 60.0
 """What has been ready for longer than that is worth a look."""
@@ -132,7 +132,7 @@ def _state(row: QueueRow) -> str:
 def _state_cell(row: QueueRow) -> Cell:
     if row.paused_at is None:
         return Cell("● open", "done")
-    return Cell(safe(f"◆ {pause_told(row, row.now)}"), "warn")
+    return Cell(safe(f"◆ {pause_text(row, row.now)}"), "warn")
 
 
 def _count(row: QueueRow, count: int) -> Cell:

@@ -11,6 +11,7 @@ import orjson
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
+from cortex.domain.phrases import to_plain
 from cortex.domain.timeouts import JOB_EXPIRY_S
 from cortex.postgres.database import Connection, Database, Record, affected
 from cortex.postgres.queries import sql
@@ -282,7 +283,7 @@ async def tell_blocked(
         "count": len(found),
         "for_s": round(for_s),
         "heartbeat_at": oldest.heartbeat_at,
-        "holder": None if oldest.holder is None else attrs.asdict(oldest.holder),
+        "holder": to_plain(oldest.holder),
     }
     told = orjson.dumps(data).decode()
     return bool(await db.fetch("tasks.tell_blocked", pod_id, oldest.held_by, told, again_s))

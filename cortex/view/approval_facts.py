@@ -1,7 +1,7 @@
-"""All that a person must see of a request before deciding on it: the same on every surface.
+"""Everything a person must see of a request before deciding on it, identical on every surface.
 
-Takes a request as `store.approvals.show` gives it. All text in the facts is harmless to show, and
-nothing of the arguments is left out.
+Takes a request as `store.approvals.show` returns it. All text in the facts is safe to display, and
+no argument is left out.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ from cortex.view.approvals import (
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
 
 LAST_DIGITS: Final = 4
-"""Of the id: typed by whoever agrees to something dangerous."""
+"""Characters of the id that a person types to approve something dangerous."""
 DENY_REASONS: Final = (
     "wrong amount or recipient",
     "not needed any more",
@@ -32,7 +32,7 @@ DENY_REASONS: Final = (
     "the arguments look wrong or forged",
     "ask me before you try this again",
 )
-"""Canned ones, for who has no time for words."""
+"""Ready-made reasons for denying a request."""
 
 RISK_WORDS: Final = {
     Risk.LOW: "low risk",
@@ -44,7 +44,7 @@ RISK_WORDS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """One person who agreed."""
+    """One person's approval."""
 
     person: str
     at: datetime
@@ -52,24 +52,24 @@ class Vote:
     reason: str
     was_edited: bool
     counts: bool
-    """It is for the arguments as they stand."""
+    """Whether the vote is for the arguments as they stand now."""
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What decides about a request."""
+    """The facts that a decision is based on."""
 
     id: UUID
     status: ApprovalStatus
-    """EXPIRED from the instant on that nobody can decide it any more."""
+    """EXPIRED as soon as the request can no longer be decided."""
     title: str
     call: str
-    """With its arguments on one line, as far as there is room: amounts and recipients first."""
+    """The call with its arguments on one line, shortened to fit: amounts and recipients first."""
     is_call: bool
-    """Of a tool; else it is a gate in the job's own code."""
+    """True for a tool call; false for a gate in the job's own code."""
     risk: Risk
     effect: str
-    """What happens outside; empty if nobody said."""
+    """The external effect; empty if the tool declares none."""
     undo: str
     agent: str
     """With its version; empty for a job without an agent."""
@@ -79,23 +79,23 @@ class Facts:
     step: str
     submitted_by: str
     so_far: str
-    """What its job has done and cost."""
+    """Progress and cost of the job so far."""
     policy: str
     said: str
-    """By the model, lines kept: nobody is to decide by it."""
+    """The model's text, line breaks kept. It is not a basis for the decision."""
     rows: tuple[ArgumentRow, ...]
     canonical: str
-    """The arguments in one piece, as they run."""
+    """The exact arguments as canonical JSON."""
     digest: str
     version: int
     changes: tuple[ArgumentChange, ...]
-    """From what was asked to what stands."""
+    """Differences between the requested and the current arguments."""
     edited_by: str
     is_editable: bool
     needs_last_digits: bool
-    """Who agrees types the end of the id."""
+    """Whether an approver must type the end of the id."""
     needs_sign_in: bool
-    """A link alone does not tell well enough who decides, or that two are not one."""
+    """Whether an approver must sign in: a link does not prove who decides."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -108,22 +108,20 @@ class Facts:
 
     @property
     def is_open(self) -> bool:
-        """It can still be decided."""
         return self.status is ApprovalStatus.PENDING
 
     @property
     def last_digits(self) -> str:
-        """The end of its id, as people type it."""
         return last_digits(self.id)
 
     @property
     def hidden_count(self) -> int:
-        """Characters in the arguments that nobody would see."""
+        """Number of invisible characters in the arguments."""
         return sum(row.hidden_count for row in self.rows)
 
     @property
     def votes_words(self) -> str:
-        """Who still has to agree; empty where one person is enough."""
+        """Describe how many approvals are missing; empty where one person is enough."""
         if self.people == 1:
             return ""
         missing = self.people - self.agreed
@@ -137,7 +135,7 @@ class Facts:
 
 
 def is_open(approval: Approval) -> bool:
-    """Whether it can still be decided."""
+    """Whether the request can still be decided."""
     return _status(approval) is ApprovalStatus.PENDING
 
 
@@ -147,17 +145,16 @@ def last_digits(approval_id: UUID) -> str:
 
 
 def needs_last_digits(approval: Approval) -> bool:
-    """Whether who agrees types the end of the id."""
+    """Whether an approver must type the end of the id."""
     return Risk(approval.risk).rank >= Risk.HIGH.rank
 
 
 def needs_sign_in(approval: Approval) -> bool:
-    """Whether a link is not enough: it does not tell well who decides, or that two are not one."""
+    """Whether approval needs a sign-in: a link does not prove who decides."""
     return Risk(approval.risk).needs_sign_in or approval.people > 1
 
 
 def facts_of(approval: Approval) -> Facts:
-    """Return the facts of a request."""
     return Facts(
         id=approval.id,
         status=_status(approval),
@@ -198,7 +195,7 @@ def facts_of(approval: Approval) -> Facts:
 
 
 def countdown(seconds: float) -> str:
-    """Return how much time is left, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
+    """Return the remaining time, to the second: `4 min 12 s`, `5 h 03 min`, `2 d 4 h`."""
     whole = max(0, int(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -228,7 +225,7 @@ def _so_far(approval: Approval) -> str:
     head = approval.job_head or {}
     steps = head.get("seq", 0)
     usd = float(head.get("cost_usd", 0))
-    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- less is told to a hundredth of a cent
+    digits = 2 if usd >= 0.995 else 4  # noqa: PLR2004 -- smaller sums are shown to a hundredth of a cent
     cost = f", ${usd:,.{digits}f}" if usd else ""
     return f"{steps} {'step' if steps == 1 else 'steps'}{cost}"
 
@@ -253,5 +250,5 @@ def _safe(text: str | None) -> str:
 
 
 def _shown(text: str | None, *, newline: str = " ") -> str:
-    """Return text that somebody wrote: its blanks push nothing out of sight."""
+    """Return untrusted text with runs of blanks marked, so that they push nothing out of sight."""
     return safe(with_marked_blanks(text or ""), newline=newline)

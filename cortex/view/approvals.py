@@ -1,7 +1,7 @@
-"""What a request for approval means, in words: the same for every surface that shows one.
+"""Describes requests for approval in words, identically on every surface that shows one.
 
-All take a request as `store.approvals.show` gives it. What they return may hold text of jobs and
-people: it goes through `safe` before it is shown.
+All functions take a request as `store.approvals.show` returns it. The results may contain text of
+jobs and people: pass them through `safe` before display.
 """
 
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from cortex.view.cells import Cell
 REVERSIBLE: Final = {
     True: "can be undone",
     False: "cannot be undone",
-    None: "nobody said whether it can be undone",
+    None: "whether it can be undone is unknown",
 }
 
 
@@ -37,33 +37,33 @@ class AskingWith(Asking, Protocol):
 
 
 def what(approval: Asking) -> str:
-    """Return what is asked for: the tool, or the gate in the job's own code; harmless to show."""
+    """Return the name of the tool, or of the gate in the job's own code; safe to display."""
     return call_name(str(approval.tool or approval.key))
 
 
 def call_of(approval: Asking, arguments: Any, *, cells: int = BRIEF_CELLS) -> str:
-    """Return what is asked for with these arguments, on one line: see `call_brief`."""
+    """Return the requested call with these arguments on one line: see `call_brief`."""
     return call_brief(str(approval.tool or approval.key), arguments, cells=cells)
 
 
 def if_approved(approval: Approval) -> str:
-    """Return what happens when a person agrees now."""
+    """Describe the effect of approving now."""
     missing = approval.people - approval.agreed - 1
     if missing > 0:
         others = "one other person" if missing == 1 else f"{missing} other people"
-        return f"it waits for {others} to agree to the same arguments, too"
+        return f"it waits for {others} to approve the same arguments"
     return _goes_on(approval)
 
 
 def if_denied(approval: Approval) -> str:
-    """Return what happens when a person says no."""
-    return f"{what(approval)} is not executed; {_follows(approval, approval.on_deny)}"
+    """Describe the effect of denying."""
+    return f"{what(approval)} does not run; {_follows(approval, approval.on_deny)}"
 
 
 def if_expired(approval: Approval) -> str:
-    """Return what happens when nobody decides."""
-    told = f"{what(approval)} is not executed, and nobody is taken to have said no"
-    return f"{told}; {_follows(approval, approval.on_expiry)}"
+    """Describe the effect of letting the request expire."""
+    follows = _follows(approval, approval.on_expiry)
+    return f"{what(approval)} does not run and counts as expired (not as denied); {follows}"
 
 
 def _goes_on(approval: Approval) -> str:
@@ -75,15 +75,15 @@ def _goes_on(approval: Approval) -> str:
 def _follows(approval: Approval, follow: str) -> str:
     if follow == "fail":
         return "the job fails"
-    told = "the job's code" if approval.agent_id is None else "the agent"
-    return f"{told} is told and goes on"
+    recipient = "the job's code" if approval.agent_id is None else "the agent"
+    return f"{recipient} is informed and goes on"
 
 
-# --- Requests for approval in words and columns.
+# --- Requests for approval in words and columns
 
 
 SOON_SHARE: Final = 0.25
-"""From here on people should hurry."""
+"""Share of the time to expiry below which the remaining time is highlighted."""
 
 RISKS: Final = {
     Risk.LOW: Cell("low"),
@@ -101,28 +101,26 @@ STATES: Final = {
 
 
 def risk_cell(row: ApprovalRow) -> Cell:
-    """Return how dangerous it is."""
     return RISKS[Risk(row.risk)]
 
 
 def state_cell(row: ApprovalRow) -> Cell:
-    """Return where it stands; one that nobody can decide any more is expired."""
+    """Return the state; a request that can no longer be decided shows as expired."""
     status = ApprovalStatus(row.status)
     return STATES[ApprovalStatus.EXPIRED if is_over(row) else status]
 
 
 def is_over(row: ApprovalRow) -> bool:
-    """Whether its time has passed, by the database's clock, and nobody decided."""
+    """Whether an undecided request has expired, by the database's clock."""
     return row.status == ApprovalStatus.PENDING and left_s(row) <= 0
 
 
 def left_s(row: ApprovalRow) -> float:
-    """Return the seconds until it expires, by the database's clock."""
+    """Return the seconds until the request expires, by the database's clock."""
     return -since_s(row, row.expires_at)
 
 
 def expires_cell(row: ApprovalRow) -> Cell:
-    """Return how much time is left."""
     if row.status != ApprovalStatus.PENDING:
         return Cell(NOTHING, "dim")
     left = left_s(row)
@@ -133,22 +131,21 @@ def expires_cell(row: ApprovalRow) -> Cell:
 
 
 def brief(row: AskingWith) -> str:
-    """Return what is asked for, with its arguments, on one line."""
+    """Return the request and its arguments on one line."""
     return call_of(row, row.arguments)
 
 
 def brief_cell(row: AskingWith) -> Cell:
-    """Return what is asked for, as a list shows it."""
     return Cell(brief(row), shrink=lambda cells: call_of(row, row.arguments, cells=cells))
 
 
 def agreed(row: ApprovalRow) -> str:
-    """Return how many people agreed, of how many."""
+    """Return the number of approvals so far and the number needed."""
     return f"{row.agreed}/{row.people}"
 
 
 def decided(row: ApprovalRow) -> str:
-    """Return by whom and how long ago it was decided, for a list; empty while it waits."""
+    """Return who decided the request and how long ago, for a list; empty while it waits."""
     if row.decided_at is None:
         return ""
     passed = age(since_s(row, row.decided_at))

@@ -1,6 +1,6 @@
-"""The arguments of a call, a row for each value, so that a person can read every one of them.
+"""The arguments of a call, one row per value, so that a person can read each of them.
 
-Nothing is left out and nothing is hidden: what nobody would see is made visible, and counted.
+Nothing is left out or hidden: invisible characters are made visible and counted.
 """
 
 import json
@@ -29,36 +29,36 @@ _MARK: Final = re.compile("⟦U\\+[0-9A-F]{4,6}⟧")
 
 @attrs.frozen(kw_only=True)
 class ArgumentRow:
-    """One value, or an empty list or object; harmless to show."""
+    """One value, or an empty list or object; safe to display."""
 
     field: str
-    """Where it stands: `order.lines[0].price`."""
+    """The path of the value: `order.lines[0].price`."""
     value: str
-    """Text as it is, with its line breaks and marks for many blanks; anything else as JSON."""
+    """Text keeps its line breaks, with runs of blanks marked; other values are JSON."""
     is_text: bool
     hidden_count: int
-    """Characters in its value or its name that nobody would see; each is shown as `⟦U+202E⟧`."""
+    """Number of invisible characters in the value or its name; each is shown as `⟦U+202E⟧`."""
 
     @property
     def is_long(self) -> bool:
-        """It takes more room than others."""
+        """Whether it needs more room than other rows."""
         return len(self.value) > LONG_CHARS or self.value.count("\n") >= LONG_LINES
 
 
 def argument_rows(arguments: Any) -> list[ArgumentRow]:
-    """Return every value of plain JSON in the order in which it stands there."""
+    """Return every value of plain JSON in its original order."""
     return [_row(path, value) for path, value in _leaves(arguments, ())]
 
 
 def hidden_count(text: str) -> int:
-    """Return how many characters of a text nobody would see."""
+    """Return the number of invisible characters in a text."""
     return len(_MARK.findall(safe(text, newline="\n"))) - len(_MARK.findall(text))
 
 
 def with_marked_blanks(text: str) -> str:
-    """Return text in which blanks push nothing out of sight and none at an end is overlooked.
+    """Return text in which runs of blanks push nothing out of sight and trailing blanks show.
 
-    Many of them become one mark that counts them.
+    A run of blanks becomes one mark with its length.
     """
 
     def mark(found: re.Match[str]) -> str:
@@ -70,7 +70,7 @@ def with_marked_blanks(text: str) -> str:
 
 
 def marked_json(value: Any) -> str:
-    """Return canonical JSON on one line, harmless to show; many blanks become a mark."""
+    """Return canonical JSON on one line, safe to display; runs of blanks become a mark."""
     return safe(_BLANKS_IN_JSON.sub(_mark_in_json, canonical(value)))
 
 
@@ -83,7 +83,7 @@ def _mark(count: int) -> str:
 
 
 def visible_json(value: Any) -> str:
-    r"""Return JSON for people to edit: what nobody would see is written as `\u202e`."""
+    r"""Return JSON for people to edit: invisible characters are written as `\u202e`."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "\n".join(
         line if safe(line) == line else "".join(map(_escaped, line)) for line in text.split("\n")
@@ -91,7 +91,7 @@ def visible_json(value: Any) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return a character, or the escapes that JSON has for one that nobody would see."""
+    """Return a character, or the JSON escape of an invisible one."""
     if safe(char) == char:
         return char
     units = char.encode("utf-16-be", "surrogatepass")

@@ -8,29 +8,29 @@ from typing import Any, Final
 import attrs
 
 Row = Mapping[str, Any]
-"""What the store returns of one thing."""
+"""One record as the store returns it."""
 
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @attrs.frozen
 class Cell:
-    """One piece of text on one line, already safe, and the style that it is painted in."""
+    """One piece of text on one line, already safe, and its style."""
 
     text: str
     style: str = ""
     shrink: Callable[[int], str] | None = None
-    """Returns a shorter text of so many cells, where a cut end would change what it says."""
+    """Returns a shorter text of the given width, where a plain cut would change the meaning."""
 
     def fitted(self, width: int) -> str:
-        """Return the text in at most so many cells."""
+        """Return the text in at most `width` cells."""
         if self.shrink is None or width_of(self.text) <= width:
             return fit(self.text, width)
         return fit(self.shrink(width), width)
 
 
 def width_of(text: str) -> int:
-    """Return how many cells a line takes; our own colours take none."""
+    """Return the width of a line in cells, ignoring our own colours."""
     text = _STYLE.sub("", text)
     if text.isascii():
         return len(text)
@@ -38,7 +38,7 @@ def width_of(text: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """Return text without styles cut to so many cells, with `…` where something is missing."""
+    """Return text without styles cut to `width` cells, with `…` where something is missing."""
     if width_of(text) <= width:
         return text
     kept: list[str] = []
@@ -52,7 +52,7 @@ def fit(text: str, width: int) -> str:
 
 
 def chopped(text: str, width: int) -> list[str]:
-    """Return a line in pieces of at most so many cells; together they are the line."""
+    """Split a line into pieces of at most `width` cells."""
     if width_of(text) <= width:
         return [text]
     pieces, left = [""], width
@@ -67,13 +67,13 @@ def chopped(text: str, width: int) -> list[str]:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Return text filled up with spaces to so many cells; `right` moves it to the right."""
+    """Pad text with spaces to `width` cells; `right` aligns it to the right."""
     space = " " * (width - width_of(text))
     return space + text if right else text + space
 
 
 def bar(done: int, of: int, cells: int) -> str:
-    """Return so much of a whole as a bar: it is full when all is done, and not before."""
+    """Return a progress bar that is full only when everything is done."""
     full = cells * done // of if of else 0
     return "█" * full + "░" * (cells - full)
 

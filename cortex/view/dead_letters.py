@@ -1,7 +1,4 @@
-"""How a dead letter is described to people: its state, its cause, what would come of a retry.
-
-And acts on many of them.
-"""
+"""Describes dead letters and bulk operations on them: state, cause, effect of a retry."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,31 +26,30 @@ _STATES: Final = {
 
 
 def state_cell(state: DeadLetterState) -> Cell:
-    """Return glyph and word of a letter's state."""
+    """Return glyph and word of a dead letter's state."""
     return Cell(*_STATES[state])
 
 
 def on_retry(row: DeadLetterHead) -> str:
-    """Say what a retry would do, or what became of the letter."""
+    """Describe the effect of a retry, or how the dead letter was resolved."""
     if not isinstance(row, DeadLetter) or row.state.is_unresolved:
         return prospect(FailureCause.of(row), step=row.step)
     heir = f" as {short_id(row.retried_as)}" if row.retried_as else ""
     return f"was {row.state.value.lower()}{heir} by {row.resolved_by}"
 
 
-def error_told(row: DeadLetterHead) -> str:
-    """Return class, code and source of an error, as far as they are known."""
-    told = (row.error_class, row.error_code, row.error_source)
-    return " · ".join(each for each in told if each)
+def error_text(row: DeadLetterHead) -> str:
+    """Return the class, code and source of an error, as far as they are recorded."""
+    text = (row.error_class, row.error_code, row.error_source)
+    return " · ".join(each for each in text if each)
 
 
-def letters_told(count: int) -> str:
-    """Return a number of letters."""
+def letters_text(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
 def when(row: ReadAt | Mapping[str, Any], instant: datetime | None, *, is_tty: bool) -> str:
-    """Return an instant of a row: how long ago for people who watch, else exact."""
+    """Return an instant of a row: relative for people who watch, else exact."""
     if instant is None:
         return ""
     if not is_tty:
@@ -63,13 +59,13 @@ def when(row: ReadAt | Mapping[str, Any], instant: datetime | None, *, is_tty: b
 
 
 def failed_cell(row: Row) -> Cell:
-    """Return how many letters an act could not settle."""
+    """Return the number of dead letters that a bulk operation could not process."""
     count = row["failed_count"]
     return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
 
 
 def why_cell(row: Row, now: datetime) -> Cell:
-    """Return what an act waits for; of one that waits for nothing who asked for it, and why."""
+    """Return why a bulk operation waits; if it does not wait, who requested it and why."""
     if waits := hold_up(row, now):
         return Cell(safe(waits), "warn")
     return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")

@@ -1,6 +1,6 @@
-"""What `cortex doctor` makes of what it saw: findings, each with a way out if it is not well.
+"""Turns what `cortex doctor` observed into findings, each with a fix if something is wrong.
 
-Ill is what loses, stops or delays jobs now; worth a look is what may, and what somebody decided.
+FAIL: jobs are lost, stopped or delayed now. WARN: they may be, or a person decided so.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from cortex.domain.drain import Liveness
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
 
 SKEW_WARN_S: Final = 2.0
-"""People compare log lines; nothing is decided by this machine's clock."""
+"""People compare log lines; no decision depends on this machine's clock."""
 FREE_CONNECTIONS_MIN: Final = 10
 """A pod takes up to six, a command one."""
 DISK_WARN: Final = 0.1
 DISK_FAIL_BYTES: Final = 256 * 1024**2
-"""Less than the log of a busy minute: without room for its log, Postgres stops."""
+"""Less than the WAL of a busy minute; Postgres stops when its WAL has no room."""
 SNAPSHOT_WARN_S: Final = 300.0
 SNAPSHOT_FAIL_S: Final = 3600.0
-"""Claims get slower with each job that ends while a snapshot is open: fourfold after 30,000."""
+"""Claims slow down with each job that ends while a snapshot is open: fourfold after 30,000."""
 SNAPSHOT_WARN_XIDS: Final = 1_000_000
-"""Where the server does not say since when."""
+"""Used where the server does not report the snapshot's age in seconds."""
 LAG_WARN_MS: Final = 100.0
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
@@ -51,22 +51,22 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Return that a thing is well."""
+    """Return a finding that needs no action."""
     return Finding(check, Grade.OK, found)
 
 
 def warn(check: str, found: str, fix: str | None) -> Finding:
-    """Return that a thing is worth a look."""
+    """Return a finding that deserves attention."""
     return Finding(check, Grade.WARN, found, fix)
 
 
 def fail(check: str, found: str, fix: str | None) -> Finding:
-    """Return that a thing is ill."""
+    """Return a finding that affects jobs now."""
     return Finding(check, Grade.FAIL, found, fix)
 
 
 def of_writes(server: ServerFacts) -> Finding:
-    """Whether jobs can be written, and are on disc when they were acknowledged."""
+    """Whether jobs can be written, and are on disk when acknowledged."""
     check = "writes"
     if server.is_standby:
         fix = "name the primary, or all servers: postgresql://user@one,two/database"
@@ -81,73 +81,73 @@ def of_writes(server: ServerFacts) -> Finding:
     if server.synchronous_commit == "off":
         fix = f"ALTER SYSTEM SET synchronous_commit = on{RELOAD}"
         return warn(check, "synchronous_commit is off: a crash loses acknowledged jobs", fix)
-    return ok(check, "accepted, and on disc when acknowledged")
+    return ok(check, "accepted, and on disk when acknowledged")
 
 
 def of_clock(ahead_s: float) -> Finding:
-    """How far this machine's clock is from the database's; negative: behind."""
+    """Compare this machine's clock with the database's; negative: behind."""
     if abs(ahead_s) < SKEW_WARN_S:
         return ok("clock", f"{1000 * abs(ahead_s):.0f}ms from the database's")
     way = "ahead of" if ahead_s > 0 else "behind"
-    told = f"{timedelta(seconds=round(abs(ahead_s)))} {way} the database's"
-    fix = "synchronise it; only what people read depends on it: the database's clock decides"
-    return warn("clock", told, fix)
+    text = f"{timedelta(seconds=round(abs(ahead_s)))} {way} the database's"
+    fix = "synchronise it; it affects only what people read: the database's clock decides"
+    return warn("clock", text, fix)
 
 
 def of_connections(server: ServerFacts) -> Finding:
-    """Whether there is room for one more pod."""
+    """Whether enough connections are free for one more pod."""
     left = server.connections_max - server.connections_used
-    told = f"{server.connections_used} of {server.connections_max} in use"
+    text = f"{server.connections_used} of {server.connections_max} in use"
     if left > FREE_CONNECTIONS_MIN:
-        return ok("connections", told)
+        return ok("connections", text)
     fix = "raise max_connections, or put PgBouncer in between"
     grade = Grade.WARN if left > 0 else Grade.FAIL
-    return Finding("connections", grade, told, fix)
+    return Finding("connections", grade, text, fix)
 
 
 def of_disk(*, free_bytes: int, total_bytes: int, folder: str) -> Finding:
-    """Whether there is room where the embedded database is."""
-    told = f"{free_bytes / 1024**3:.1f} GB of {total_bytes / 1024**3:.1f} GB free in {folder}"
+    """Whether the disk of the embedded database has enough free space."""
+    text = f"{free_bytes / 1024**3:.1f} GB of {total_bytes / 1024**3:.1f} GB free in {folder}"
     fix = "make room there, or choose another folder with --data"
     if free_bytes < DISK_FAIL_BYTES:
-        return fail("disk", told, fix)
+        return fail("disk", text, fix)
     if free_bytes < DISK_WARN * total_bytes:
-        return warn("disk", told, fix)
-    return ok("disk", told)
+        return warn("disk", text, fix)
+    return ok("disk", text)
 
 
-def of_snapshots(seen: Sequence[SnapshotFacts]) -> Finding:
-    """Whether something keeps dead rows from being cleared away: the worst of what was seen."""
-    if not seen:
+def of_snapshots(observed: Sequence[SnapshotFacts]) -> Finding:
+    """Whether an old snapshot keeps dead rows from being removed; reports the worst one."""
+    if not observed:
         return ok("snapshots", "none is open")
-    return max(map(_of_snapshot, seen), key=lambda finding: _ORDER.index(finding.grade))
+    return max(map(_of_snapshot, observed), key=lambda finding: _ORDER.index(finding.grade))
 
 
-def _of_snapshot(seen: SnapshotFacts) -> Finding:
+def _of_snapshot(observed: SnapshotFacts) -> Finding:
     check = "snapshots"
-    if seen.held_s is None:
-        told = f"{seen.xids:,} transactions old"
-        is_long, is_ill = seen.xids > SNAPSHOT_WARN_XIDS, False
+    if observed.held_s is None:
+        text = f"{observed.xids:,} transactions old"
+        is_long, is_ill = observed.xids > SNAPSHOT_WARN_XIDS, False
     else:
-        told = f"{timedelta(seconds=round(seen.held_s))} old"
-        is_long, is_ill = seen.held_s > SNAPSHOT_WARN_S, seen.held_s > SNAPSHOT_FAIL_S
+        text = f"{timedelta(seconds=round(observed.held_s))} old"
+        is_long, is_ill = observed.held_s > SNAPSHOT_WARN_S, observed.held_s > SNAPSHOT_FAIL_S
     if not is_long:
-        return ok(check, f"the oldest is {told}")
+        return ok(check, f"the oldest is {text}")
     fixes = {
-        "session": f"end it: SELECT pg_terminate_backend({seen.pid})",
+        "session": f"end it: SELECT pg_terminate_backend({observed.pid})",
         "standby": "end what it runs, or set hot_standby_feedback = off there",
-        "prepared transaction": f"end it: ROLLBACK PREPARED {_literal(seen.name)}",
-        "replication slot": f"drop it: SELECT pg_drop_replication_slot({_literal(seen.name)})",
+        "prepared transaction": f"end it: ROLLBACK PREPARED {_literal(observed.name)}",
+        "replication slot": f"drop it: SELECT pg_drop_replication_slot({_literal(observed.name)})",
     }
-    told = f"{seen.kind} {seen.name} holds one that is {told}: claims get slower"
-    return Finding(check, Grade.FAIL if is_ill else Grade.WARN, told, fixes[seen.kind])
+    text = f"{observed.kind} {observed.name} holds a snapshot that is {text}: claims get slower"
+    return Finding(check, Grade.FAIL if is_ill else Grade.WARN, text, fixes[observed.kind])
 
 
 _ORDER: Final = (Grade.OK, Grade.WARN, Grade.FAIL)
 
 
 def _literal(text: str) -> str:
-    """Write a text for SQL so that it can be pasted, whatever is in it."""
+    """Quote a text as an SQL literal."""
     if text.isascii() and text.isprintable():
         return "'" + text.replace("'", "''") + "'"
     escaped = text.replace("\\", "\\\\").replace("'", "''")
@@ -156,7 +156,7 @@ def _literal(text: str) -> str:
 
 
 def of_pods(pods: Sequence[PodFacts], *, version: str, due: int) -> list[Finding]:
-    """Whether there are pods, and whether they are well."""
+    """Whether pods are running, and whether they are healthy."""
     if not pods:
         return [_of_no_pods(due)]
     ready = [pod for pod in pods if pod.state == "READY" and not pod.is_silent]
@@ -165,10 +165,13 @@ def of_pods(pods: Sequence[PodFacts], *, version: str, due: int) -> list[Finding
     late = [pod.name for pod in pods if (pod.loop_lag_ms or 0) > LAG_WARN_MS]
     others = [pod.name for pod in pods if pod.version != version]
     suffering = [f"{pod.name} ({pod.trouble.replace('_', ' ')})" for pod in pods if pod.trouble]
-    told = f"{len(ready)} ready" + (f", {draining} draining" if draining else "")
-    found = [ok("pods", told) if ready or draining else _of_no_pods(due)]
+    text = f"{len(ready)} ready" + (f", {draining} draining" if draining else "")
+    found = [ok("pods", text) if ready or draining else _of_no_pods(due)]
     if silent:
-        fix = "look at their processes: stopped, cut off or overloaded; their jobs go on elsewhere"
+        fix = (
+            "check their processes (stopped, cut off or overloaded?); other pods "
+            "take over their jobs"
+        )
         found.append(warn("heartbeats", f"silent: {_names(silent)}", fix))
     else:
         oldest_s = max(pod.silent_s for pod in pods)
@@ -177,91 +180,93 @@ def of_pods(pods: Sequence[PodFacts], *, version: str, due: int) -> list[Finding
         fix = "something blocks their event loops: a tool that computes without a thread?"
         found.append(warn("event loops", f"late: {_names(late)}", fix))
     if suffering:
-        fix = "see to the database's server: its disk, its memory, its max_connections"
+        fix = "check the database server: its disk, its memory, its max_connections"
         found.append(fail("database trouble", f"of {_names(suffering)}", fix))
     if others:
-        fix = "end the roll-out: no pod should stay on another version"
+        fix = "finish the roll-out: all pods should run the same version"
         found.append(warn("versions", f"not {version}: {_names(others)}", fix))
     return found
 
 
 def of_commands(pods: Sequence[PodFacts]) -> Finding:
-    """Whether the programs that agents start can do no harm."""
+    """Whether the programs that agents start are confined."""
     check = "commands"
     free = [pod.name for pod in pods if pod.confinement in {None, Confinement.UNSAFE}]
     if free:
         fix = "unset unsafe_run_command, and restart pods of older versions"
-        told = f"programs of agents may do all that the pod may: {_names(free)}"
-        return fail(check, told, fix)
+        text = f"agents' programs run with all rights of the pod: {_names(free)}"
+        return fail(check, text, fix)
     if none := [pod.name for pod in pods if pod.confinement == Confinement.NONE]:
         return warn(check, f"run_command refuses to start: {_names(none)}", WAY_OUT)
     means = sorted({str(pod.confinement) for pod in pods})
-    return ok(check, f"programs of agents are confined by {', '.join(means)}")
+    return ok(check, f"agents' programs are confined by {', '.join(means)}")
 
 
 def of_locks(pods: Sequence[PodFacts]) -> Finding:
-    """Whether pods hold what shows that they live."""
+    """Whether pods hold the lock that proves they are alive."""
     holders = [pod for pod in pods if pod.liveness is Liveness.LOCK]
     without = [pod.name for pod in holders if not pod.is_locked]
     pooled = len(pods) - len(holders)
     if without:
-        fix = "if they run, their connections break: look at their logs; else their jobs move now"
+        fix = "if they run, their connections break: check their logs; if not, their jobs move now"
         return warn("locks", f"not held by {_names(without)}", fix)
-    told = f"{len(holders)} of {len(pods)} pods hold theirs"
+    text = f"{len(holders)} of {len(pods)} pods hold theirs"
     if pooled:
-        return ok("locks", f"{told}; {pooled} behind a pooler: only silence tells of their death")
-    return ok("locks", told)
+        return ok("locks", (f"{text}; {pooled} behind a pooler: only silence reveals their death"))
+    return ok("locks", text)
 
 
-def of_intruders(seen: Sequence[IntruderFacts]) -> Finding:
-    """Somebody who is no pod keeps pods from their work; of several, the first."""
-    first = seen[0]
-    more = f", {len(seen) - 1} more such" if len(seen) > 1 else ""
-    told = f"session {first.name} is no pod's and holds {first.what}{more}: pods wait for it"
-    return fail("intruders", told, f"end it: SELECT pg_terminate_backend({first.pid})")
+def of_intruders(observed: Sequence[IntruderFacts]) -> Finding:
+    """Whether a session that belongs to no pod blocks pods; reports the first one."""
+    first = observed[0]
+    more = f", {len(observed) - 1} more such" if len(observed) > 1 else ""
+    text = f"session {first.name} belongs to no pod and holds {first.what}{more}: pods wait for it"
+    return fail("intruders", text, f"end it: SELECT pg_terminate_backend({first.pid})")
 
 
 def of_queue(*, due: int, oldest_s: float, ready: bool) -> Finding:
-    """Whether what is due is taken."""
+    """Whether due jobs are taken."""
     if not due:
-        return ok("queue", "nothing waits")
-    told = f"{due:,} due, the oldest for {timedelta(seconds=round(oldest_s))}"
+        return ok("queue", "no job waits")
+    text = f"{due:,} due, the oldest for {timedelta(seconds=round(oldest_s))}"
     if oldest_s < WAIT_WARN_S:
-        return ok("queue", told)
-    fix = "more pods or slots; of one job: cortex why ID" if ready else "start a pod: cortex up"
-    return warn("queue", told, fix)
+        return ok("queue", text)
+    fix = "add pods or slots; for one job: cortex why ID" if ready else "start a pod: cortex up"
+    return warn("queue", text, fix)
 
 
 def of_blocked(count: int, *, pid: int | None, holder: str) -> Finding:
-    """Whether jobs of lost pods can be taken; `holder`: who keeps the oldest from it."""
+    """Whether jobs of lost pods can be taken over; `holder` blocks the oldest of them."""
     if not count:
-        return ok("recovery", "no job of a lost pod is out of reach")
-    fix = "end what holds them" + (f": SELECT pg_terminate_backend({pid})" if pid else "")
-    return fail("recovery", f"{count} jobs of lost pods are out of reach: {holder} holds them", fix)
+        return ok("recovery", "no job of a lost pod is blocked")
+    fix = "end the sessions that hold them" + (
+        f": SELECT pg_terminate_backend({pid})" if pid else ""
+    )
+    return fail("recovery", f"{count} jobs of lost pods are blocked: {holder} holds them", fix)
 
 
 def of_breakers(unwell: Sequence[str]) -> Finding:
-    """Whether jobs wait for something outside."""
+    """Whether circuit breakers keep jobs waiting."""
     if not unwell:
         return ok("breakers", "all are closed")
     return warn("breakers", f"not closed: {_names(unwell)}", "see why: cortex breakers ls")
 
 
 def of_letters(*, waiting: int, escalated: int) -> Finding:
-    """Whether failed jobs wait for somebody."""
+    """Whether failed jobs wait for a person."""
     if not waiting and not escalated:
-        return ok("dead letters", "nobody has to look at one")
-    told = f"{waiting:,} failed jobs wait for a person"
-    told += f", {escalated:,} for an operator" if escalated else ""
-    return warn("dead letters", told, "cortex dead ls")
+        return ok("dead letters", "none waits for a person")
+    text = f"{waiting:,} failed jobs wait for a person"
+    text += f", {escalated:,} for an operator" if escalated else ""
+    return warn("dead letters", text, "cortex dead ls")
 
 
 def of_effects(unknown: int) -> Finding:
-    """Whether people have to say what became of calls."""
+    """Whether effects with an unknown outcome wait for a person."""
     if not unknown:
-        return ok("effects", "what became of each is known")
-    told = f"nobody knows whether {unknown:,} were applied: their jobs wait"
-    return warn("effects", told, "say so: cortex effects ls")
+        return ok("effects", "every outcome is known")
+    text = f"{unknown:,} with an unknown outcome: their jobs wait for you"
+    return warn("effects", text, "record the outcomes: cortex effects ls")
 
 
 def _of_no_pods(due: int) -> Finding:

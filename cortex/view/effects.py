@@ -1,4 +1,4 @@
-"""How an effect is described to people: its state, why it stands so, what a person can do."""
+"""Describes effects to people: state, reason, and what a person can do."""
 
 from datetime import datetime
 from typing import Final, Protocol
@@ -21,7 +21,7 @@ WORDS: Final = {
     "not-applied": EffectStatus.FAILED,
     "given-up": EffectStatus.ABANDONED,
 }
-"""What filters take: as the record has it, and as it is shown."""
+"""Filters accept a state as stored and as displayed."""
 
 
 def state_cell(row: EffectRow) -> Cell:
@@ -30,12 +30,12 @@ def state_cell(row: EffectRow) -> Cell:
 
 
 def remark(row: EffectRow) -> str:
-    """Say why it stands so, or who has said it; "" when there is nothing to say."""
+    """Return the reason for the state, or who resolved it; "" when there is none."""
     if row.status is EffectStatus.UNKNOWN:
         why = f"{row.why}; " if row.why else ""
         return f"{why}see cortex effects show {short_id(row.id)}"
     if row.resolution:
-        return f"{row.resolution}, said {row.resolved_by}"
+        return f"{row.resolution}, by {row.resolved_by}"
     if row.calls_count > 1:
         again = f"called {row.calls_count} times under the same id"
         return f"{again}: {row.why}" if row.why else again
@@ -43,7 +43,7 @@ def remark(row: EffectRow) -> str:
 
 
 def prospects(effect: EffectDetail) -> dict[Resolution, str]:
-    """Say what would come of each thing that a person can say of an unknown effect."""
+    """Describe the consequence of each resolution of an unknown effect."""
     if not effect.job_status.is_terminal:
         return {
             Resolution.APPLIED: "the job goes on with its --result and does not call again",
@@ -54,11 +54,11 @@ def prospects(effect: EffectDetail) -> dict[Resolution, str]:
     return {
         Resolution.APPLIED: f"{heir} gets its --result and does not call again",
         Resolution.NOT_APPLIED: f"{heir} calls again, under the same id",
-        Resolution.GIVE_UP: f"{heir} does not call: it is an error there",
+        Resolution.GIVE_UP: f"{heir} does not call; the call raises an error there",
     }
 
 
-# --- A breaker that a person holds open, in words.
+# --- Breaker overrides in words
 
 
 class Held(Protocol):
@@ -75,12 +75,12 @@ class Held(Protocol):
 
 
 def is_held(row: Held, now: datetime) -> bool:
-    """Tell whether a person holds it open, and no end of that has passed."""
+    """Whether a person holds the breaker open, and the override has not ended."""
     until = row.open_until
     return row.forced_by is not None and (until is None or until > now)
 
 
-def held_told(row: Held, now: datetime) -> str:
+def held_text(row: Held, now: datetime) -> str:
     """Say who holds it open, until when and why: `held open by ana until 12:30 "deploy"`.
 
     Text of people, to be made safe.

@@ -1,4 +1,4 @@
-"""How a job is described to people: its state, its progress, and why it stands where it stands."""
+"""Describes jobs to people: state, progress, and why a job is in that state."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -37,12 +37,12 @@ OUTCOMES: Final = {
 
 @attrs.frozen
 class State:
-    """How a state is shown: never by its colour alone."""
+    """How a state is displayed: never by colour alone."""
 
     glyph: str
     word: str
     style: str
-    """Name of its colour: all that wait for a person have one."""
+    """Name of its colour; all states that wait for a person share one."""
 
     def __str__(self) -> str:
         return f"{self.glyph} {self.word}"
@@ -76,13 +76,12 @@ SHOWN: Final = (
 
 
 def state_shown(status: JobStatus, waiting_on: str | None) -> State:
-    """Return how a state is shown: of a job that waits for a person by what it waits for."""
+    """Return the display of a state; a job that waits for a person shows what it waits for."""
     wait = wait_of(status, waiting_on)
     return _STATES[status] if wait is None else _WAITS[wait]
 
 
 def state_of(row: JobRow) -> State:
-    """Return how a job's state is shown."""
     return state_shown(row.status, row.waiting_on)
 
 
@@ -102,7 +101,7 @@ def took_s(row: JobRow) -> float | None:
 
 
 def remark(row: JobRow) -> str:
-    """Say why a job stands where it stands, or what comes next; "" when there is nothing to say."""
+    """Explain a job's state, or what comes next; "" when there is nothing to add."""
     match row.status:
         case JobStatus.FAILED:
             return str(row.error_message)
@@ -124,29 +123,29 @@ def _remark_on_waiting(row: JobRow) -> str:
     if waiting_on.startswith(PERSON):
         what = needs_person(waiting_on.removeprefix(PERSON), row.last_error)
         return f"{what}; when that is mended: cortex jobs retry {short_id(row.id)}"
-    if told := _remark_on_awaited(row):
-        return told
+    if text := _remark_on_awaited(row):
+        return text
     if row.next_retry_at is None:
         return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
     left_s = (row.next_retry_at - row.now).total_seconds()
-    told = row.why or (f"waits for {named(waiting_on)}" if waiting_on else "")
+    text = row.why or (f"waits for {named(waiting_on)}" if waiting_on else "")
     when = f"retries in {span(left_s)}" if left_s > 0 else "retries now"
-    return f"{when} · {told}" if told else when
+    return f"{when} · {text}" if text else when
 
 
 def _remark_on_awaited(row: JobRow) -> str:
-    """Say what stands in its way, and what a person can do; "" if nothing does any more."""
+    """Describe what the job waits for and what a person can do; "" if it no longer waits."""
     match row.awaited:
-        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
-            left_s = -since_s(row, seen.expires_at)
+        case ApprovalWait(status=ApprovalStatus.PENDING) as observed:
+            left_s = -since_s(row, observed.expires_at)
             over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
-            return f"{seen.words}, {over}: cortex approvals show {short_id(seen.id)}"
-        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
-            return f"{seen.words}; see cortex effects show {short_id(seen.id)}"
-        case FreezeWait() as seen:
-            return localised(seen.words)
-        case QuotaWait() as seen if seen.is_used_up or _is_later(row):
-            return f"{seen.words}, begins anew in {span(-since_s(row, seen.resets_at))}"
+            return f"{observed.words}, {over}: cortex approvals show {short_id(observed.id)}"
+        case EffectWait(status=EffectStatus.UNKNOWN) as observed:
+            return f"{observed.words}; see cortex effects show {short_id(observed.id)}"
+        case FreezeWait() as observed:
+            return localised(observed.words)
+        case QuotaWait() as observed if observed.is_used_up or _is_later(row):
+            return f"{observed.words}, resets in {span(-since_s(row, observed.resets_at))}"
         case _:
             return ""
 
@@ -171,7 +170,7 @@ class EndedEarly(Protocol):
 
 
 def ended_sign(attempt: EndedEarly) -> Cell:
-    """Return the glyph of an attempt that ended before its job: waiting is no failure."""
+    """Return the glyph of an attempt that ended before its job: waiting is not a failure."""
     if attempt.outcome != "suspended":
         return Cell("✗", "fail")
     is_for_person = attempt.due_at is None
@@ -180,18 +179,21 @@ def ended_sign(attempt: EndedEarly) -> Cell:
     return Cell(state.glyph, state.style)
 
 
-def move_told(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
-    """Say what a job waited for when it changed its state; `at` writes instants. "" for nothing."""
+def move_text(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
+    """Describe what a job waited for when its state changed; "" for nothing.
+
+    `at` formats instants.
+    """
     if not metadata.get("waiting_on"):
         return ""
-    told = f"waits for {named(metadata['waiting_on'])}"
+    text = f"waits for {named(metadata['waiting_on'])}"
     if metadata.get("expires_at"):
-        told += f", expires {at(datetime.fromisoformat(metadata['expires_at']))}"
-    return told
+        text += f", expires {at(datetime.fromisoformat(metadata['expires_at']))}"
+    return text
 
 
-def retry_told(attempt: EndedEarly) -> str:
-    """Say which layer tries again after an attempt, and when: worker attempt or retry."""
+def retry_text(attempt: EndedEarly) -> str:
+    """Return what follows an attempt, a worker attempt or a retry, and when."""
     due_at, ended_at = attempt.due_at, attempt.ended_at
     if due_at is None:
         return "a person decides"
@@ -211,7 +213,7 @@ def retry_told(attempt: EndedEarly) -> str:
 
 
 def progress(head: dict[str, Any]) -> str:
-    """Return what a checkpoint head sums up: steps, tokens, cost."""
+    """Summarise a checkpoint head: steps, tokens, cost."""
     parts = [f"{head.get('seq', 0)} steps" if head.get("seq") != 1 else "1 step"]
     if "input_tokens" in head:
         parts.append(f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out")
@@ -220,9 +222,9 @@ def progress(head: dict[str, Any]) -> str:
 
 
 def is_silent(row: JobRow, silent_s: float) -> bool:
-    """Return whether a running job's heartbeat is too old, by the settings of its pod.
+    """Return whether a running job's heartbeat is older than its pod's settings allow.
 
-    Of a pod that has no row every silence is too long: nobody takes care of its job.
+    Without a pod record every heartbeat is too old: no pod runs the job.
     """
     return row.silent_after_s is None or silent_s > row.silent_after_s
 

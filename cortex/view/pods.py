@@ -1,4 +1,4 @@
-"""How a pod that takes no more jobs is described to people."""
+"""Describes pods that drain or stop."""
 
 from datetime import datetime
 from typing import Final
@@ -16,22 +16,22 @@ DOING: Final = {
     DrainPhase.FLUSH: "writing the rest",
     DrainPhase.SIGN_OFF: "signing off",
 }
-"""What a pod is at in its last phases; before them it is draining."""
+"""Words for the last phases of a pod; before them it shows as draining."""
 
 
-def moved_told(row: PodRow, moved: Moved) -> str:
-    """Say where the jobs of a pod went that leaves or is drained: to be made safe.
+def moved_text(row: PodRow, moved: Moved) -> str:
+    """Describe where the jobs of a leaving pod went; pass the result through `safe`.
 
-    `3 moved, 0 lost (2 to eu-2, 1 waits)`; none is said to be lost only once it has
-    no more and all were looked at.
+    `3 moved, 0 lost (2 to eu-2, 1 waits)`. "lost" appears only when the pod has no jobs left and
+    all of them were checked.
     """
     groups = [group for group in moved.groups if group.what != "lost"]
     lost = sum(group.count for group in moved.groups if group.what == "lost")
     total = sum(group.count for group in groups)
-    told = f"{'' if moved.is_whole else 'at least '}{total:,} moved"
+    text = f"{'' if moved.is_whole else 'at least '}{total:,} moved"
     if lost or (moved.is_whole and not row.running):
-        told += f", {lost:,} lost"
-    return f"{told} ({', '.join(_where(group) for group in groups)})" if groups else told
+        text += f", {lost:,} lost"
+    return f"{text} ({', '.join(_where(group) for group in groups)})" if groups else text
 
 
 def _where(group: MovedGroup) -> str:
@@ -45,8 +45,8 @@ def _where(group: MovedGroup) -> str:
             return f"{number:,} {what}"
 
 
-def leaving_told(row: PodRow) -> str:
-    """Say how far a pod is that was told to end, or that a person drains: to be made safe.
+def leaving_text(row: PodRow) -> str:
+    """Describe how far a stopping or draining pod is; pass the result through `safe`.
 
     `draining 12s · jobs 3 · abort in 28s`, or `drained 2m 10s · by ana "deploy"`.
     """
@@ -66,7 +66,7 @@ def leaving_told(row: PodRow) -> str:
 def _drained(row: PodRow) -> str:
     doing = DRAINING if row.running else "drained"
     if row.state == "READY":
-        doing = "asked to drain"
+        doing = "drain requested"
     since = row.drain_requested_at
     parts = [doing if since is None else f"{doing} {whole_s(since_s(row, since))}"]
     if row.running:
@@ -76,7 +76,7 @@ def _drained(row: PodRow) -> str:
 
 
 def whole_s(seconds: float) -> str:
-    """Seconds as people count: none is split, and none are below zero."""
+    """Return whole seconds, rounded up and never negative."""
     whole = max(0, int(seconds))
     return span(whole) if whole >= MINUTE_S else f"{whole}s"
 
@@ -89,14 +89,14 @@ DEFAULT: Final = "default"
 
 
 def queue_shown(queue: str | None) -> str:
-    """Return a queue's name for people; one that is really named `default` stands in quotes."""
+    """Return a queue's name for display; one that is really named `default` is quoted."""
     if queue is None:
         return DEFAULT
     return f'"{queue}"' if queue.strip('"') == DEFAULT else queue
 
 
 def parse_queue(text: str) -> str | None:
-    """Return the queue that such a name means; None: the default one. Raises `UsageError`."""
+    """Return the queue that a typed name means, or None for the default. Raises `UsageError`."""
     if text == DEFAULT:
         return None
     name = text[1:-1] if text.strip('"') == DEFAULT else text
@@ -105,7 +105,10 @@ def parse_queue(text: str) -> str | None:
     return name
 
 
-def pause_told(row: QueueRow, now: datetime) -> str:
-    """Say who paused a queue, when and why: `paused by ana 12:02 "deploy"`; to be made safe."""
+def pause_text(row: QueueRow, now: datetime) -> str:
+    """Describe who paused a queue, when and why: `paused by ana 12:02 "deploy"`.
+
+    Pass the result through `safe`.
+    """
     when = "" if row.paused_at is None else f" {time_of_day(row.paused_at, now)}"
     return f'paused by {row.paused_by}{when} "{row.reason}"'

@@ -1,4 +1,4 @@
-"""The steps of a job on a time axis: one line a step, with what it took and cost, not painted."""
+"""The steps of a job on a time axis: one unpainted line per step, with its duration and cost."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -35,14 +35,14 @@ _STYLES: Final = {
 
 @attrs.frozen
 class Axis:
-    """Seconds since `start` on so many cells."""
+    """A time axis that starts at `start` and is `cells` wide."""
 
     start: datetime
     length_s: float
     cells: int
 
     def at(self, instant: datetime) -> float:
-        """Return the place of an instant in cells, from 0 to `cells`."""
+        """Return the position of an instant in cells, from 0 to `cells`."""
         share = (instant - self.start).total_seconds() / self.length_s
         return min(max(share, 0.0), 1.0) * self.cells
 
@@ -72,7 +72,7 @@ class Axis:
 
 @attrs.frozen
 class StepLine:
-    """One line: what stands left of its bar, the bar, and what stands right of it."""
+    """One line: the text left of the bar, the bar, and the text right of it."""
 
     number: str
     name: str
@@ -82,7 +82,7 @@ class StepLine:
 
 
 class StepLines:
-    """What the waterfall shows, before it is known how wide."""
+    """The content of the waterfall, independent of its width."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class StepLines:
         attempts: Sequence[EndedAttempt],
         approvals: Sequence[ApprovalRow],
     ) -> None:
-        """Of a job that has started."""
+        """Requires a job that has started."""
         self._job = job
         self._steps = steps
         self._asked = {each.key: each for each in approvals}
@@ -105,7 +105,7 @@ class StepLines:
 
     @property
     def names(self) -> list[str]:
-        """What stands at the left of the bars."""
+        """Return the texts left of the bars."""
         return [
             *(safe(step.key) for step in self._steps),
             *(f"attempt {each.attempt} ended" for each in self._attempts),
@@ -114,12 +114,12 @@ class StepLines:
 
     @property
     def figures(self) -> list[tuple[str, str, str]]:
-        """What stands at the right of the bars, with the heads."""
+        """Return the texts right of the bars, with their headings."""
         waits = [("", WAITS, "")] if self._open else []
         return [("took", "tokens", "cost"), *waits, *(self._figures(step) for step in self._steps)]
 
     def drawn(self, axis: Axis) -> Iterator[StepLine]:
-        """Yield steps and the ends of attempts in the order of time, then what runs now."""
+        """Yield steps and ends of attempts in order of time, then what runs now."""
         events = [
             *((step.finished_at, self._step(step, axis)) for step in self._steps),
             *((each.ended_at, _ended(each, axis)) for each in self._attempts),
@@ -132,11 +132,11 @@ class StepLines:
             bar = axis.bar(since, now).replace("█", "░")
             took = span((now - since).total_seconds())
             yield StepLine("", "running", bar, "run", (took, "", ""))
-        for asked in self._open:
+        for request in self._open:
             now = self._job.now
-            bar = axis.bar(asked.created_at, now).replace("█", "░")
-            took = span((now - asked.created_at).total_seconds())
-            yield StepLine("", safe(asked.key), bar, "appr", (took, WAITS, ""))
+            bar = axis.bar(request.created_at, now).replace("█", "░")
+            took = span((now - request.created_at).total_seconds())
+            yield StepLine("", safe(request.key), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: StepRow, axis: Axis) -> StepLine:
         bar = axis.bar(step.started_at, step.finished_at)
@@ -147,22 +147,22 @@ class StepLines:
 
     def _decided(self, step: StepRow) -> tuple[ApprovalRow, datetime] | None:
         """Return the decision that a step is, and when it was made."""
-        asked = self._asked.get(step.key) if step.kind == StepKind.APPROVAL else None
-        if asked is None or asked.decided_at is None:
+        request = self._asked.get(step.key) if step.kind == StepKind.APPROVAL else None
+        if request is None or request.decided_at is None:
             return None
-        return asked, asked.decided_at
+        return request, request.decided_at
 
     def _figures(self, step: StepRow) -> tuple[str, str, str]:
-        """Return what a step took; of a decision how long it was waited for, and who made it."""
+        """Return duration and cost of a step; for a decision, how long it took and who made it."""
         decided = self._decided(step)
         if decided is None:
             return _figures(step)
-        asked, at = decided
-        waited_s = (at - asked.created_at).total_seconds()
+        request, at = decided
+        waited_s = (at - request.created_at).total_seconds()
         words = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
-        said = words.get(asked.status, asked.status.lower())
-        told = f"{said} by {asked.decided_by}" if asked.decided_by else said
-        return span(waited_s), fit(safe(told), DECIDER_MAX), ""
+        answer = words.get(request.status, request.status.lower())
+        text = f"{answer} by {request.decided_by}" if request.decided_by else answer
+        return span(waited_s), fit(safe(text), DECIDER_MAX), ""
 
 
 def _ended(attempt: EndedAttempt, axis: Axis) -> StepLine:

@@ -1,7 +1,7 @@
 """Why a job is not running: one cause, one sentence, and when that is expected to change.
 
-Pure: what is known of the job goes in as `WhyFacts`, all read at one instant. Of all that stands in
-its way the first cause of `PRECEDENCE` is told: the one that must go first before anything moves.
+Pure: takes the job's `WhyFacts`, all read at one instant. If several causes hold, the first one in
+`PRECEDENCE` is reported: the one that must go before anything moves.
 """
 
 import difflib
@@ -29,7 +29,7 @@ from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFact
 from cortex.view.pods import queue_shown
 
 TAKEN_OVER_LOOKS: Final = 4
-"""The survivors take a dead pod's jobs over after two looks at it; twice that leaves room."""
+"""The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
 ERROR_CHARS_MAX: Final = 200
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
@@ -61,15 +61,15 @@ class Cause(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Why:
-    """The answer."""
+    """One cause, in words, and its remedies."""
 
     cause: Cause
     sentence: str
-    """For people, without a full stop; holds text of jobs and users: to be made safe."""
+    """For people, without a full stop. Contains text of jobs and users: pass it through `safe`."""
     expected_at: datetime | None
-    """When it is expected to change; None if nobody can tell."""
+    """When the cause is expected to go; None if unknown."""
     since: datetime | None
-    """Since when it is so, where that tells something."""
+    """Since when the cause holds, where that is useful."""
     ways_out: tuple[str, ...]
     """Commands that help."""
 
@@ -83,7 +83,7 @@ class _Found:
 
 
 def why(facts: WhyFacts) -> Why:
-    """Tell the first cause that holds; the last one always does."""
+    """Return the first cause that holds; the last one always does."""
     for cause, find in PRECEDENCE:
         found = find(facts)
         if found is not None:
@@ -113,17 +113,17 @@ def _orphaned(f: WhyFacts) -> _Found | None:
     if f.task is None and f.status in (JobStatus.PENDING, JobStatus.RUNNING):
         ways = (f"cortex jobs cancel {f.job_id}",)
         then = (
-            "a sweep will try it again" if f.status is JobStatus.RUNNING else "nothing will run it"
+            "a sweep will run it again" if f.status is JobStatus.RUNNING else "nothing will run it"
         )
-        return _Found(f"its task is gone: somebody deleted it, {then}", ways_out=ways)
+        return _Found(f"its task was deleted: {then}", ways_out=ways)
     if not _is_taken(f):
         return None
-    then = "ended, as was asked" if f.cancel_requested_at else "taken over"
-    name = f.owner.name if f.owner else "which nobody knows"
+    then = "cancelled, as requested" if f.cancel_requested_at else "taken over"
+    name = f.owner.name if f.owner else "that has no record"
     if f.owner is None or not f.owner.is_alive:
         if not f.fleet.ready_count:
             return _Found(
-                f"its pod {name} is dead, and no other one is there to take it over",
+                f"its pod {name} is dead, and no other pod is running to take it over",
                 since=f.heartbeat_at,
                 ways_out=("cortex up",),
             )
@@ -142,7 +142,9 @@ def _cancelling(f: WhyFacts) -> _Found | None:
         return None
     pod = f"its pod {f.owner.name}" if _is_taken(f) and f.owner else "the next pod that takes it"
     who = f.cancelled_by or "somebody"
-    return _Found(f"{who} asked for its end; {pod} has to stop it", since=f.cancel_requested_at)
+    return _Found(
+        f"{who} requested its cancellation; {pod} has to stop it", since=f.cancel_requested_at
+    )
 
 
 def _running(f: WhyFacts) -> _Found | None:
@@ -164,30 +166,32 @@ def _budget(f: WhyFacts) -> _Found | None:
         return None
     spent = f"{worded(b.spent, Unit(b.unit))} of {worded(b.limit, Unit(b.unit))}"
     ways = (f"cortex budgets raise {shlex.quote(b.name)} --to AMOUNT --reason TEXT",)
-    # A new day's money comes by itself, more of a run's only from a person.
+    # A daily budget resets by itself; only a person can raise a run's budget.
     return _Found(f"budget {b.name} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
 
 
 def _effect(f: WhyFacts) -> _Found | None:
-    seen = f.awaited
-    if f.task is not None or not isinstance(seen, EffectWait):
+    observed = f.awaited
+    if f.task is not None or not isinstance(observed, EffectWait):
         return None
-    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+    return _Found(
+        f"it {_clipped(observed.words)}", since=f.suspended_at, ways_out=observed.ways_out
+    )
 
 
 def _approval(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.WAITING_FOR_APPROVAL or f.budget is not None:
         return None
-    seen = f.awaited
-    if isinstance(seen, ApprovalWait) and seen.status is ApprovalStatus.PENDING:
-        over_at = max(seen.expires_at, f.now)
-        return _Found(f"it {_clipped(seen.words)}", over_at, f.suspended_at, seen.ways_out)
+    observed = f.awaited
+    if isinstance(observed, ApprovalWait) and observed.status is ApprovalStatus.PENDING:
+        over_at = max(observed.expires_at, f.now)
+        return _Found(f"it {_clipped(observed.words)}", over_at, f.suspended_at, observed.ways_out)
     waiting_on = f.waiting_on or ""
     if waiting_on.startswith(PERSON):
         source = waiting_on.removeprefix(PERSON)
         what = needs_person(source, f.last.error if f.last else None)
         return _Found(
-            f"{what}; it waits until that is mended",
+            f"{what}; it waits until that is fixed",
             since=f.suspended_at,
             ways_out=(f"cortex jobs retry {f.job_id}",),
         )
@@ -196,19 +200,21 @@ def _approval(f: WhyFacts) -> _Found | None:
 
 
 def _freeze(f: WhyFacts) -> _Found | None:
-    seen = f.awaited
-    if f.task is not None or not isinstance(seen, FreezeWait):
+    observed = f.awaited
+    if f.task is not None or not isinstance(observed, FreezeWait):
         return None
-    return _Found(f"it {_clipped(seen.words)}", since=f.suspended_at, ways_out=seen.ways_out)
+    return _Found(
+        f"it {_clipped(observed.words)}", since=f.suspended_at, ways_out=observed.ways_out
+    )
 
 
 def _quota(f: WhyFacts) -> _Found | None:
-    seen = f.awaited
-    if f.task is not None or not isinstance(seen, QuotaWait):
+    observed = f.awaited
+    if f.task is not None or not isinstance(observed, QuotaWait):
         return None
-    if not seen.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
+    if not observed.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
         return None
-    return _Found(f"it {seen.words}", seen.resets_at, f.suspended_at, seen.ways_out)
+    return _Found(f"it {observed.words}", observed.resets_at, f.suspended_at, observed.ways_out)
 
 
 def _breaker(f: WhyFacts) -> _Found | None:
@@ -216,7 +222,7 @@ def _breaker(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.RETRY or b is None or b.state == "CLOSED":
         return None
     name = shlex.quote(b.name)
-    # No retry: the breaker decides about its calls, whoever lets the job go.
+    # Not a retry: the breaker decides about the job's calls, even after a person releases the job.
     close = f"cortex breakers close {name} --reason TEXT"
     if b.forced_by is not None:
         reason = f": {_clipped(b.reason)}" if b.reason else ""
@@ -225,10 +231,10 @@ def _breaker(f: WhyFacts) -> _Found | None:
             held = f"{b.forced_by} holds breaker {b.name} open{reason}"
             return _Found(held, b.open_until, f.suspended_at, (close,))
     if b.is_probed:
-        tried = f"breaker {b.name} is being tried by one call, whose outcome decides"
+        tried = f"one call is testing breaker {b.name}; its outcome decides"
         return _Found(tried, None, f.suspended_at, (close,))
     probe_at = None if b.open_until is None else max(b.open_until, f.now)
-    sentence = f"breaker {b.name} is {b.state.lower().replace('_', '-')}; one job may try it next"
+    sentence = f"breaker {b.name} is {b.state.lower().replace('_', '-')}; one job may test it next"
     return _Found(sentence, probe_at, f.suspended_at, (close,))
 
 
@@ -369,7 +375,10 @@ def _is_taken(f: WhyFacts) -> bool:
 
 
 def _due_at(f: WhyFacts) -> datetime | None:
-    """When it is due, if that lies ahead: what it waited for may have let it go before."""
+    """When the job is due, if in the future.
+
+    What it waited for may have released it earlier.
+    """
     is_let_go = f.breaker is not None or f.budget is not None or f.awaited is not None
     if f.next_retry_at is None or f.next_retry_at <= f.now or is_let_go:
         return None
@@ -378,7 +387,7 @@ def _due_at(f: WhyFacts) -> datetime | None:
 
 def _after(f: WhyFacts) -> str:
     if f.last is None:
-        return "asked for by an earlier attempt"
+        return "as an earlier attempt requested"
     kind = f" with {f.last.error_class}" if f.last.error_class else ""
     error = f": {_clipped(f.last.error)}" if f.last.error else ""
     return f"since attempt {f.last.attempt} ended{kind}{error}"
@@ -390,11 +399,11 @@ def _clipped(text: str | None) -> str:
 
 
 def needs_person(source: str, error: str | None) -> str:
-    """Say what happened to a job that only a person can help on: text of others, on one line."""
-    told = _clipped(error)
-    if _NO_CREDIT.search(told):
-        return f"{source} has no credit: {told}"
-    return f"{source} needs a person: {told}" if told else f"{source} needs a person"
+    """Describe what happened to a job that only a person can help; text of others, on one line."""
+    text = _clipped(error)
+    if _NO_CREDIT.search(text):
+        return f"{source} has no credit: {text}"
+    return f"{source} needs a person: {text}" if text else f"{source} needs a person"
 
 
 _NO_CREDIT: Final = re.compile(r"\b402\b|billing|credit|spend_limit", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Why a job does not run, in the few words of a list: what `why` finds, without its commands."""
+"""Why a job does not run, in a few words for lists: the finding of `why` without its commands."""
 
 from typing import Final
 
@@ -11,15 +11,15 @@ from cortex.view.why import Cause, why
 EXPLAINED: Final = (JobStatus.PENDING, JobStatus.RETRY)
 """Jobs in these states wait for something that their own records do not show."""
 MODEL: Final = "llm:"
-"""Begins the names of breakers of models."""
+"""Prefix of the names of model breakers."""
 _SHORT: Final = {"rate_limit": "429"}
 """Codes that people know by another name."""
 
 
 def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
-    """Return what keeps a job from running, without the time; "": nothing but its turn.
+    """Return what keeps a job from running, without the time; "" if only its turn.
 
-    Holds text of jobs and users: to be made safe.
+    Contains text of jobs and users: pass it through `safe`.
     """
     found = why(facts)
     match found.cause:
@@ -43,7 +43,7 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
 
 
 def _outage(breaker: BreakerFacts) -> str:
-    """Say what failed last behind a breaker that opened by itself; "": unknown, or held open."""
+    """Describe the last failure behind an open breaker; "" if unknown or held open by a person."""
     if breaker.last_error is None or breaker.forced_by is not None or breaker.is_probed:
         return ""
     code, _, message = " ".join(breaker.last_error.split()).partition(": ")
@@ -52,7 +52,7 @@ def _outage(breaker: BreakerFacts) -> str:
 
 
 def _failure(facts: WhyFacts) -> str:
-    """Say what the last attempt failed with: `429 from claude-…: Number of requests …`."""
+    """Describe the last attempt's failure: `429 from claude-…: Number of requests …`."""
     last = facts.last
     if last is None or not (last.code or last.error):
         return ""

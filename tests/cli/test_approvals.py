@@ -106,8 +106,8 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
         "what the model said: it may be wrong, do not decide by it",
         "li agreed at 20",
         "on approve  refund runs with exactly these arguments, once",
-        "on deny     refund is not executed; the job's code is told and goes on",
-        "no answer   refund is not executed, and nobody is taken to have said no; the job fails",
+        "on deny     refund does not run; the job's code is informed and goes on",
+        "no answer   refund does not run and counts as expired (not as denied); the job fails",
     ):
         assert expected in page, f"{expected!r} is not in {page}"
     assert re.search(r"expires     in 59m \d\ds, at 20", page)
@@ -248,7 +248,7 @@ def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) ->
     first = cortex("approvals", "approve", *confirmed, *LI)
     assert first.code == 0
     assert "1 of 2 agreed: somebody else has to, too" in first.out
-    assert "it waits for one other person to agree to the same arguments" in first.err
+    assert "it waits for one other person to approve the same arguments" in first.err
     other_name = cortex("approvals", "approve", *confirmed, *KIM)
     assert (other_name.code, "CORTEX_TOKEN" in other_name.err) == (5, True)
     for role, code in (("viewer", 2), ("approver", 0)):

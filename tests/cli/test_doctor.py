@@ -145,7 +145,7 @@ def test_a_job_of_a_lost_pod_that_somebody_holds(cortex: Cortex, life: Life) -> 
         )
         found = checks(cortex("doctor", "--json"))["recovery"]
     assert found["grade"] == "FAIL"
-    assert "1 jobs of lost pods are out of reach" in found["found"]
+    assert "1 jobs of lost pods are blocked" in found["found"]
     assert f"pg_terminate_backend({holder['pid']})" in found["fix"]
 
 
@@ -208,7 +208,7 @@ def test_a_session_that_is_no_pods_and_keeps_pods_from_their_turns(
         assert ended.code == UNHEALTHY
         found = checks(ended)["intruders"]
     assert found["grade"] == "FAIL"
-    assert "is no pod's and holds the turn of retries" in found["found"]
+    assert "belongs to no pod and holds the turn of retries" in found["found"]
     assert "pg_terminate_backend" in found["fix"]
 
 

@@ -73,7 +73,7 @@ def test_machines_get_the_phase_and_its_deadlines() -> None:
 @pytest.mark.parametrize(
     "state, running, shown",
     [
-        ("READY", 3, '◆ asked to drain 1m 30s · jobs 3 · by ana "deploy ⟦U+001B⟧"'),
+        ("READY", 3, '◆ drain requested 1m 30s · jobs 3 · by ana "deploy ⟦U+001B⟧"'),
         ("DRAINING", 3, '◆ draining 1m 30s · jobs 3 · by ana "deploy ⟦U+001B⟧"'),
         ("DRAINING", 0, '◆ drained 1m 30s · by ana "deploy ⟦U+001B⟧"'),
     ],

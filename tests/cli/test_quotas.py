@@ -138,9 +138,9 @@ def test_jobs_say_which_quota_they_wait_for_and_until_when(cortex: Cortex, doers
     assert " · expected in " in why.out
     assert "  cortex quotas set pay --limit N --of amount --per day --reason TEXT\n" in why.out
     assert cortex("why", job, "-o", "name").out == "quota\n"
-    assert f"{words}, begins anew in " in cortex("jobs", "ls").out
+    assert f"{words}, resets in " in cortex("jobs", "ls").out
     shown = cortex("jobs", "show", job)
-    assert f"{words}, begins anew in " in shown.out
+    assert f"{words}, resets in " in shown.out
     assert "waits for quota pay:amount:day" in shown.out
     retried = cortex("jobs", "retry", job)
     assert retried.code == 0

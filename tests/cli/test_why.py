@@ -119,6 +119,6 @@ def test_without_credit_everything_says_so_and_what_to_do(cortex: Cortex, life: 
     why = cortex("why", job_id)
     assert told in why.out
     assert f"  cortex jobs retry {job_id}" in why.out
-    way_out = f"when that is mended: cortex jobs retry …{job_id[-6:]}"
+    way_out = f"once that is fixed: cortex jobs retry …{job_id[-6:]}"
     assert told + way_out in cortex("jobs", "show", job_id).out
     assert told + way_out in cortex("jobs", "ls").out

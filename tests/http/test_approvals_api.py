@@ -105,7 +105,7 @@ def test_one_request_is_shown_in_full(server: HttpServer, askers: Askers) -> Non
     assert found["digest"] == request.digest.hex()
     assert (found["risk"], found["people"], found["agreed"]) == ("CRITICAL", 2, 1)
     assert (found["requested_by"], found["job_status"]) == ("li", "WAITING_FOR_APPROVAL")
-    assert found["if_denied"] == "refund is not executed; the job's code is told and goes on"
+    assert found["if_denied"] == "refund does not run; the job's code is informed and goes on"
     (vote,) = found["votes"]
     assert (vote["person"], vote["reason"], vote["edited"]) == ("kim", "fine", False)
     assert not {"token_digest", "spent_digest"} & found.keys()
@@ -145,7 +145,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
     assert row_of(askers.call, request).reason == "no"
 
 
-def test_who_comes_second_is_told_who_when_and_how(
+def test_who_comes_second_is_documented_who_when_and_how(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()
@@ -162,7 +162,7 @@ def test_who_comes_second_is_told_who_when_and_how(
         assert expected in told.json["detail"]
 
 
-def test_expired_is_told_as_expired(server: HttpServer, askers: Askers, ana: str) -> None:
+def test_expired_is_documented_as_expired(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked(expires_s=60.0)
     move_clock(askers.dsn, 61)
     told = approve(server, ana, request)
@@ -369,7 +369,7 @@ def test_a_batch_is_refused_where_each_needs_a_look_of_its_own(
 # --- links
 
 
-def test_a_link_is_told_once_and_opens_the_page(
+def test_a_link_is_documented_once_and_opens_the_page(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()

@@ -34,7 +34,7 @@ def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: s
     assert {fact["by"] for fact in facts} == {"ana"}
 
 
-def test_what_happened_to_a_breaker_lately_is_told(server: HttpServer, operator: str) -> None:
+def test_what_happened_to_a_breaker_lately_is_documented(server: HttpServer, operator: str) -> None:
     busy = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
     for _ in range(3):
         server.store(lambda db: breakers.failed(db, "llm:m", failure=busy, requests=1, probe=None))
@@ -68,7 +68,7 @@ def test_a_breaker_is_held_open_for_some_time(server: HttpServer, operator: str)
         ({"name": "llm:m\0", "reason": "x"}, 422),
     ],
 )
-def test_what_is_no_breaker_is_told(
+def test_what_is_no_breaker_is_documented(
     server: HttpServer, operator: str, body: dict[str, Any], status: int
 ) -> None:
     assert post(server, operator, "/v1/breakers/open", **body).status == status

@@ -98,7 +98,7 @@ def test_a_letter_tells_why(server: HttpServer, operator: str) -> None:
         assert server.get(f"{PATH}/{unknown}", token=operator).status == 404
 
 
-def test_one_is_retried_once_and_the_next_one_is_told_by_whom(
+def test_one_is_retried_once_and_the_next_one_is_documented_by_whom(
     server: HttpServer, operator: str
 ) -> None:
     (job_id,) = fail(server.dsn, steps=2)
@@ -147,7 +147,7 @@ def test_a_failed_job_is_retried_as_its_dead_letter_is(server: HttpServer, opera
     assert "was retried by ana" in again.json["detail"]
 
 
-def test_a_version_that_no_agent_has_is_told(server: HttpServer, operator: str) -> None:
+def test_a_version_that_no_agent_has_is_documented(server: HttpServer, operator: str) -> None:
     server.store(lambda db: agents.apply(db, new_id=new_id(), name="bot", spec={}, by="li"))
     (job_id,) = fail(server.dsn, submitted={"agent": "bot"})
     told = act(server, operator, f"/{job_id}/retry", {"agent_version": 9})

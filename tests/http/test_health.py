@@ -72,7 +72,7 @@ def test_the_document_tells_every_route_that_is_no_page(server: HttpServer) -> N
     document = server.get("/v1/openapi.json").json
     assert document["openapi"] == "3.1.0"
     told = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert told == {(route.method.value, route.path) for route in ALL if route.is_told}
+    assert told == {(route.method.value, route.path) for route in ALL if route.is_documented}
     pods = document["paths"]["/v1/pods"]["get"]
     assert pods["security"] == [{"bearer": []}]
     assert {"200", "401", "403", "429"} <= set(pods["responses"])

@@ -164,7 +164,7 @@ def test_what_a_model_says_comes_between_and_gaps_are_told(
         assert names(list(events)) == ["COMPLETED", "end COMPLETED"]
 
 
-def test_a_silent_job_is_told_to_be_there_still(
+def test_a_silent_job_is_documented_to_be_there_still(
     follow_job: Follow, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.http.routes.job_events.KEEP_ALIVE_S", 0.05)

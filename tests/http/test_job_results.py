@@ -102,7 +102,7 @@ def test_limits(server: HttpServer, viewer: str) -> None:
         assert server.get(path(new_id(), wait_ms), token=viewer).status == 400
 
 
-def test_who_waits_is_told_as_soon_as_it_ends(
+def test_who_waits_is_documented_as_soon_as_it_ends(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     job_id = submit(database, "digest")

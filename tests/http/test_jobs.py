@@ -114,7 +114,7 @@ def test_a_job_is_submitted_in_the_name_of_its_token(
         ({"type": "digest", "by": "li"}, 422, "by"),
     ],
 )
-def test_what_is_no_job_is_told_why(
+def test_what_is_no_job_is_documented_why(
     server: HttpServer, operator: str, body: Any, status: int, why: str
 ) -> None:
     told = server.post("/v1/jobs", token=operator, json_body=body)

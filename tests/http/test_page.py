@@ -255,8 +255,8 @@ def test_it_shows_all_that_decides(server: HttpServer, askers: Askers) -> None:
         "refunds ask",
         "It may be wrong: do not decide by it. I will refund it.",
         "Approve refund runs with exactly these arguments, once",
-        "Deny refund is not executed; the job's code is told and goes on",
-        "No answer refund is not executed, and nobody is taken to have said no; the job fails",
+        "Deny refund does not run; the job's code is informed and goes on",
+        "No answer refund does not run and counts as expired (not as denied); the job fails",
         request.digest.hex(),
         str(askers.row(request).job_id),
     ):

@@ -182,7 +182,7 @@ def test_critical_needs_two_people_and_not_the_one_who_asked(
 # --- others were first, or something else stands
 
 
-def test_who_comes_second_is_told_who_was_first(server: HttpServer, askers: Askers) -> None:
+def test_who_comes_second_is_documented_who_was_first(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     by_page, link = approver(server), by_link(server, askers.call, request)
     forms = by_page.fields(request), link.fields(request)

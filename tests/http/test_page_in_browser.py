@@ -234,7 +234,7 @@ def test_nothing_is_focused_and_the_way_by_key_ends_with_deny_and_approve(
 # --- time
 
 
-def test_the_time_left_ticks_and_is_told_each_minute(
+def test_the_time_left_ticks_and_is_documented_each_minute(
     browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked(expires_s=63.0)

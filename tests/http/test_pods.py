@@ -56,7 +56,7 @@ def test_ended_pods_are_listed_when_asked_for(server: HttpServer) -> None:
     assert found["state"] == "STOPPED"
 
 
-def test_a_query_that_does_not_fit_is_told_why(server: HttpServer) -> None:
+def test_a_query_that_does_not_fit_is_documented_why(server: HttpServer) -> None:
     token = server.token("viewer")
     for query, why in (
         ("ended=51", "ended is 51, not 0 to 50"),

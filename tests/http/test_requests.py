@@ -183,7 +183,7 @@ def test_a_body_gets_its_shape(server: HttpServer) -> None:
         (b'{"words":"a","extra":1}', 422, "extra"),
     ],
 )
-def test_a_body_of_another_shape_is_told_why(
+def test_a_body_of_another_shape_is_documented_why(
     server: HttpServer, body: bytes, status: int, why: str
 ) -> None:
     told_ = server.post(
@@ -367,7 +367,7 @@ def test_an_error_out_of_a_nursery_is_the_same(server: HttpServer) -> None:
     assert (told_.status, told_.json["detail"]) == (409, "it was decided by li")
 
 
-def test_of_a_fault_nothing_is_told_but_its_number(server: HttpServer) -> None:
+def test_of_a_fault_nothing_is_documented_but_its_number(server: HttpServer) -> None:
     for name in ("bug", "InvalidOutputError"):
         told_ = server.get(f"/v1/t/fail/{name}")
         assert (told_.status, told_.json["code"]) == (500, "internal")

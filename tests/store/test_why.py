@@ -115,7 +115,7 @@ def test_a_running_job_is_as_well_as_its_pod(
     dead = enter(is_alive=False, name="gone")
     lost = submit()
     claim(store, dead)
-    assert "pod gone is dead, and no other one" in why(store, lost).sentence
+    assert "pod gone is dead, and no other pod" in why(store, lost).sentence
     pod = enter(name="here")
     assert "it is being taken over" in why(store, lost).sentence
     job_id = submit()
@@ -197,7 +197,7 @@ def test_a_breaker_is_told_as_it_stands(
             probe_until = now() + interval '30 seconds'
         """,
     )
-    assert "being tried by one call" in why(store, job_id).sentence
+    assert "one call is testing breaker" in why(store, job_id).sentence
     sql(
         database,
         """

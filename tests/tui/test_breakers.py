@@ -75,11 +75,11 @@ async def test_the_last_hour_and_what_opened_it_are_told(
         assert "▇" in told
         assert told.split()[2].startswith("▁▁▁▁▁")
         at = [f"{error.at:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK].errors]
-        errors_told = [line for line in lines if line.startswith(("last error", "before that"))]
-        assert errors_told[0] == f"last error {at[0]}: rate_limit: 429"
-        assert errors_told[1].startswith(f"before that {at[1]}: overloaded: busy busy")
-        assert errors_told[1].endswith("…"), "it is one line"
-        assert errors_told[2] == f"before that {at[2]}: timeout: late"
+        errors_text = [line for line in lines if line.startswith(("last error", "before that"))]
+        assert errors_text[0] == f"last error {at[0]}: rate_limit: 429"
+        assert errors_text[1].startswith(f"before that {at[1]}: overloaded: busy busy")
+        assert errors_text[1].endswith("…"), "it is one line"
+        assert errors_text[2] == f"before that {at[2]}: timeout: late"
         await seat.press("j")
         assert "last hour  ▁▁▁▁▁▁▁▁▁▁▁▁\n" in "\n".join(line.rstrip() for line in seat.lines)
     async with sit(size=(120, 24)) as seat:
@@ -292,7 +292,7 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(
         assert "◆ held open" in seat.text
         assert "00:0" in seat.text
         await seat.pass_time(10)
-        assert f"was held open by ana until {until}: the next call tries it" in seat.text
+        assert f"was held open by ana until {until}: the next call tests it" in seat.text
         assert "◆ held open" not in seat.text
 
 

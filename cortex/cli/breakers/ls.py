@@ -15,7 +15,7 @@ from cortex.domain.safe import safe
 from cortex.store import breakers as store
 from cortex.store.breakers import BreakerRow, with_past
 from cortex.view.cells import Cell
-from cortex.view.effects import held_told, is_held
+from cortex.view.effects import held_text, is_held
 
 LIMIT: Final = 200
 _MARKS: Final = {
@@ -94,7 +94,7 @@ def remark(row: BreakerRow) -> str:
     """Say what a person must know first; "" when there is nothing to say."""
     error = row.last_error or ""
     if row.forced_by is not None:
-        return held_told(row, row.now)
+        return held_text(row, row.now)
     if row.escalated_at is not None:
         return f"! look after it: {error}"
     return error

@@ -38,15 +38,19 @@ def watch(options: Options, *, act_id: int, timeout: float | None) -> None:
     output = Output(options)
     output.chosen(ACT_COLUMNS)
     give_up_at = None if timeout is None else time.monotonic() + timeout
-    talk, is_told = output.talk, output.is_for_people
+    talk, is_for_people = output.talk, output.is_for_people
     told_at = float("-inf")
-    with session(options) as call, live_line(talk, is_on=is_told) as live:
+    with session(options) as call, live_line(talk, is_on=is_for_people) as live:
         for row in _looks(call, act_id, output):
             if BulkState(row["state"]).is_over:
                 break
             line = _line(row)
             live.show(fit(line, talk.width - 1))
-            if is_told and not talk.moves_cursor and time.monotonic() >= told_at + TOLD_EVERY_S:
+            if (
+                is_for_people
+                and not talk.moves_cursor
+                and time.monotonic() >= told_at + TOLD_EVERY_S
+            ):
                 told_at = time.monotonic()
                 output.say(line)
             if give_up_at is not None and time.monotonic() >= give_up_at:

@@ -36,7 +36,7 @@ from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import DeadLetterFilter
 from cortex.view.cells import Cell
-from cortex.view.dead_letters import letters_told
+from cortex.view.dead_letters import letters_text
 
 SHOWN_MAX: Final = 20
 """More letters than that are shown to people by their errors only."""
@@ -192,7 +192,7 @@ def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     else:
         _errors(chosen.letters, output, LETTER_COLUMNS)
     more = "; more match: raise --limit" if chosen.has_more else ""
-    told = f"{letters_told(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
+    told = f"{letters_text(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
     output.say(f"dry run: {told}{more}", "dim")
 
 
@@ -208,7 +208,7 @@ def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb:
     for error in errors.values():
         if error is not None:
             raise error_from(error)
-    output.say(f"{verb.done} {letters_told(len(rows))}", "dim")
+    output.say(f"{verb.done} {letters_text(len(rows))}", "dim")
 
 
 def _are_listed(letters: Sequence[DeadLetter], output: Output) -> bool:

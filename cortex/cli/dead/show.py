@@ -17,8 +17,8 @@ from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
-from cortex.view.dead_letters import error_told, on_retry, state_cell, when
-from cortex.view.jobs import OUTCOMES, retry_told
+from cortex.view.dead_letters import error_text, on_retry, state_cell, when
+from cortex.view.jobs import OUTCOMES, retry_text
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
@@ -86,7 +86,7 @@ def _facts(letter: DeadLetterDetail, terminal: Terminal) -> dict[str, str]:
     return {
         "id": str(letter.job_id),
         "error": letter.error_message,
-        "cause": error_told(letter),
+        "cause": error_text(letter),
         "alike": f"cortex dead ls --each --fingerprint {letter.fingerprint}",
         "failed": _failed(letter, terminal),
         "last step": _last_step(letter, terminal),
@@ -144,7 +144,7 @@ def _is_unresolved(letter: DeadLetterDetail) -> bool:
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt.outcome, attempt.outcome)
-    told = [why, attempt.error, retry_told(attempt)]
+    told = [why, attempt.error, retry_text(attempt)]
     line = " · ".join(each for each in told if each)
     at = at_instant(attempt.ended_at, is_tty=terminal.is_tty)
     return safe(f"    {at}  attempt {attempt.attempt}: {line}")

@@ -23,10 +23,10 @@ from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
     ended_sign,
-    move_told,
+    move_text,
     progress,
     remark,
-    retry_told,
+    retry_text,
     state_of,
     state_shown,
 )
@@ -84,23 +84,23 @@ class FactPrinter:
         match fact:
             case Moved():
                 state = state_shown(fact.new, fact.metadata.get("waiting_on"))
-                return str(state), state.style, safe(self._move_told(fact))
+                return str(state), state.style, safe(self._move_text(fact))
             case Claimed():
                 told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{told} goes on")
             case StepCommitted():
-                return f"+ step {fact.seq}", "", self._step_told(fact)
+                return f"+ step {fact.seq}", "", self._step_text(fact)
             case AttemptEnded():
                 sign = ended_sign(fact)
-                return f"{sign.text} attempt", sign.style, safe(_ending_told(fact))
+                return f"{sign.text} attempt", sign.style, safe(_ending_text(fact))
             case _:
                 assert_never(fact)
 
-    def _move_told(self, fact: Moved) -> str:
+    def _move_text(self, fact: Moved) -> str:
         told = []
         if fact.new is JobStatus.RUNNING:
             told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-        if waits := move_told(fact.metadata, self._terminal.clock):
+        if waits := move_text(fact.metadata, self._terminal.clock):
             told.append(waits)
         if fact.new is JobStatus.FAILED:
             told.append(str(fact.metadata.get("error")))
@@ -109,7 +109,7 @@ class FactPrinter:
             told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
         return " · ".join(told)
 
-    def _step_told(self, fact: StepCommitted) -> str:
+    def _step_text(self, fact: StepCommitted) -> str:
         cells = self._name_cells()
         name = pad(fit(safe(fact.key), cells), cells)
         figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
@@ -139,10 +139,10 @@ def status_line(job: FollowedJob, terminal: Terminal) -> str:
     return f"{terminal.paint(str(state), state.style)} {text}"
 
 
-def _ending_told(fact: AttemptEnded) -> str:
+def _ending_text(fact: AttemptEnded) -> str:
     told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
     told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:
         told += f": {fact.error}"
-    again = retry_told(fact)
+    again = retry_text(fact)
     return f"{told} · {again}" if again else told

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.facts import change_told
+from cortex.cli.facts import change_text
 from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
@@ -22,10 +22,10 @@ from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
     ended_sign,
-    move_told,
+    move_text,
     progress,
     remark,
-    retry_told,
+    retry_text,
     state_cell,
     state_shown,
     took_s,
@@ -200,7 +200,7 @@ def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt.outcome, attempt.outcome)
     where = f" on {attempt.pod}" if attempt.pod else ""
     told = [f"{attempt.attempt}{where}: {why}", attempt.error_class, attempt.error]
-    told.append(retry_told(attempt))
+    told.append(retry_text(attempt))
     line = safe(" · ".join(each for each in told if each))
     sign = ended_sign(attempt)
     glyph = terminal.paint(sign.text, sign.style)
@@ -212,7 +212,7 @@ def _transition(row: Transition, terminal: Terminal) -> str:
     told = []
     if row.new is JobStatus.RUNNING:
         told.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
-    waits = move_told(row.metadata, terminal.clock)
+    waits = move_text(row.metadata, terminal.clock)
     told += [waits] if waits else []
     told += [
         f"{key} {value}"
@@ -229,7 +229,7 @@ _WORDED: Final = ("waiting_on", "approval", "expires_at")
 def _change(fact: JobChange, terminal: Terminal) -> str:
     what = fact.subtype.replace("_", " ")
     source = f" {fact.source}" if fact.source else ""
-    told = change_told(fact.data)
+    told = change_text(fact.data)
     line = safe(f"{what}{source}" + (f" {told}" if told else ""))
     dot = terminal.paint(pad("·", STATE_CELLS), "dim")
     return f"  {moment(fact.at, terminal)}  {dot}{line}"

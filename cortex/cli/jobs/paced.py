@@ -75,9 +75,9 @@ def work_at(
     """
     pace = None if rate_per_s is None else Pace(rate_per_s)
     size = BATCH if pace is None else min(BATCH, pace.batch)
-    talk, is_told = output.talk, output.is_for_people
+    talk, is_for_people = output.talk, output.is_for_people
     told_at = time.monotonic()
-    with live_line(talk, is_on=is_told) as live:
+    with live_line(talk, is_on=is_for_people) as live:
         for start in range(0, len(job_ids), size):
             batch = job_ids[start : start + size]
             if pace is not None:
@@ -95,6 +95,10 @@ def work_at(
                 raise
             line = f"{len(job_ids) - tally.left:,} of {len(job_ids):,} · Ctrl-C stops"
             live.show(fit(line, talk.width - 1))
-            if is_told and not talk.moves_cursor and time.monotonic() >= told_at + TOLD_EVERY_S:
+            if (
+                is_for_people
+                and not talk.moves_cursor
+                and time.monotonic() >= told_at + TOLD_EVERY_S
+            ):
                 told_at = time.monotonic()
                 output.say(line, "dim")

@@ -16,7 +16,7 @@ from cortex.store import pods as store
 from cortex.store.drains import with_moved
 from cortex.store.pods import PodRow
 from cortex.view.cells import Cell
-from cortex.view.pods import leaving_told, moved_told, whole_s
+from cortex.view.pods import leaving_text, moved_text, whole_s
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
@@ -55,8 +55,8 @@ def _state(row: PodRow) -> Cell:
     if row.is_living and _heartbeat_s(row) > row.silent_after_s:
         return Cell("! silent", "fail")
     if name == "DRAINING" or (name == "READY" and row.drain_requested_at is not None):
-        moved = f" · {moved_told(row, row.moved)}" if row.moved is not None else ""
-        return Cell(safe(f"◆ {leaving_told(row)}{moved}"), "warn")
+        moved = f" · {moved_text(row, row.moved)}" if row.moved is not None else ""
+        return Cell(safe(f"◆ {leaving_text(row)}{moved}"), "warn")
     if name == "READY" and row.trouble is not None:
         told = row.trouble.replace("_", " ")
         since = "" if row.trouble_at is None else f" {whole_s(since_s(row, row.trouble_at))}"

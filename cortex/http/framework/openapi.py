@@ -63,7 +63,7 @@ def document(routes: Sequence[Route]) -> Schema:
     """Return the document. Raises `TypeError` for a shape that JSON Schema cannot tell."""
     components: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
-    for each in (route for route in routes if route.is_told):
+    for each in (route for route in routes if route.is_documented):
         paths.setdefault(each.path, {})[each.method.value.lower()] = _operation(each, components)
     return {
         "openapi": "3.1.0",

@@ -92,7 +92,7 @@ class Route:
     bound_s: float | None = HANDLER_BOUND_S
     """Seconds that the handler gets; None for a stream, which ends when its reader leaves."""
 
-    is_told: bool = True
+    is_documented: bool = True
     """It stands in the OpenAPI document; pages for people do not."""
 
     @property

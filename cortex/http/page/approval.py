@@ -148,7 +148,7 @@ def _route(method: Method, **declared: Any) -> Route:
         role=PUBLIC,  # a link opens it, too
         params={"approval_id": UUID_PARAM},
         media="text/html",
-        is_told=False,
+        is_documented=False,
         **declared,
     )
 

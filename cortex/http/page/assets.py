@@ -58,6 +58,6 @@ ROUTES: Final = (
         role=PUBLIC,
         summary="A file of the pages.",
         refuses=(404,),
-        is_told=False,
+        is_documented=False,
     ),
 )

@@ -67,6 +67,6 @@ ROUTES: Final = (
         query=InboxQuery,
         sign_in=SignIn.COOKIE,
         media="text/html",
-        is_told=False,
+        is_documented=False,
     ),
 )

@@ -74,7 +74,7 @@ def _checked(path: str) -> str:
 
 
 def _route(method: Method, path: str, **declared: Any) -> Route:
-    return Route(method=method, path=path, media="text/html", is_told=False, **declared)
+    return Route(method=method, path=path, media="text/html", is_documented=False, **declared)
 
 
 ROUTES: Final = (

@@ -28,6 +28,7 @@ import trio
 from cortex.actors.runner import Runner
 from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import UnavailableError
+from cortex.domain.phrases import to_plain
 from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.metrics.metrics import Metrics
@@ -139,7 +140,7 @@ class Sweeper(Runner):
             job=str(oldest.job_id),
             pod=oldest.pod,
             held_by=oldest.held_by,
-            holder=oldest.holder,
+            holder=to_plain(oldest.holder),
         )
         if for_s >= ALARM_S:
             await self._port(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import time_of_day
 from cortex.store.queues import QueueRow
-from cortex.view.pods import parse_queue, pause_told, queue_shown
+from cortex.view.pods import parse_queue, pause_text, queue_shown
 
 
 @given(st.none() | st.text('abdeflut"', min_size=1, max_size=12) | st.just("default"))
@@ -45,8 +45,8 @@ def test_a_pause_tells_who_when_and_why() -> None:
         oldest_ready_s=None,
         now=now,
     )
-    assert pause_told(row, now) == f'paused by ana {time_of_day(at, now)} "deploy"'
+    assert pause_text(row, now) == f'paused by ana {time_of_day(at, now)} "deploy"'
     at = now - timedelta(days=2)
-    told = pause_told(attrs.evolve(row, paused_at=at), now)
+    told = pause_text(attrs.evolve(row, paused_at=at), now)
     assert told == f'paused by ana {time_of_day(at, now)} "deploy"'
     assert f"{at.astimezone():%Y-%m-%d %H:%M}" in told

@@ -174,7 +174,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(), Cause.RUNNING, "on pod-1, attempt 1, before its first step", None),
     (running(step="3 fetch"), Cause.RUNNING, "after step 3 fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
-    (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other one is there", None),
+    (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other pod is running", None),
     (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", 360 - 96),
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
     (running(owner=QUICK, heartbeat_at=at(-12)), Cause.ORPHANED, "has been silent", 30 - 12),
@@ -185,12 +185,12 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         "it is being taken over",
         12,
     ),
-    (running(task=None), Cause.ORPHANED, "somebody deleted it, a sweep will try it again", None),
-    (facts(task=None), Cause.ORPHANED, "somebody deleted it, nothing will run it", None),
+    (running(task=None), Cause.ORPHANED, "its task was deleted: a sweep will run it again", None),
+    (facts(task=None), Cause.ORPHANED, "its task was deleted: nothing will run it", None),
     (
         running(cancel_requested_at=at(-5), cancelled_by="ana"),
         Cause.CANCELLING,
-        "ana asked for its end; its pod pod-1 has to stop it",
+        "ana requested its cancellation; its pod pod-1 has to stop it",
         None,
     ),
     (
@@ -211,7 +211,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (in_retry(next_retry_at=at(-1)), Cause.READY, "it is due", 0),
     (in_retry(task=a_task()), Cause.READY, "it is due", 0),
     (in_retry(breaker=breaker(open_until=at(9))), Cause.BREAKER, "llm:m is open", 9),
-    (in_retry(breaker=breaker(open_until=at(-9))), Cause.BREAKER, "one job may try it next", 0),
+    (in_retry(breaker=breaker(open_until=at(-9))), Cause.BREAKER, "one job may test it next", 0),
     (
         in_retry(breaker=breaker(state="HALF_OPEN", open_until=at(-9))),
         Cause.BREAKER,
@@ -221,7 +221,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (
         in_retry(breaker=breaker(state="HALF_OPEN", open_until=at(-9), is_probed=True)),
         Cause.BREAKER,
-        "being tried by one call",
+        "one call is testing breaker",
         None,
     ),
     (
@@ -239,7 +239,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (
         in_retry(breaker=breaker(forced_by="bob", reason="deploy", open_until=at(-9))),
         Cause.BREAKER,
-        "breaker llm:m is open; one job may try it next",
+        "breaker llm:m is open; one job may test it next",
         0,
     ),
     (in_retry(breaker=breaker(state="CLOSED")), Cause.READY, "it is due", 0),
@@ -263,7 +263,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
             waiting_on="person:llm:m", last=attrs.evolve(FAILED_BEFORE, error="402 billing_error")
         ),
         Cause.APPROVAL,
-        "llm:m has no credit: 402 billing_error; it waits until that is mended",
+        "llm:m has no credit: 402 billing_error; it waits until that is fixed",
         None,
     ),
     (

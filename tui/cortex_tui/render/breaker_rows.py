@@ -10,7 +10,7 @@ from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
 from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
-from cortex.view.effects import held_told, is_held
+from cortex.view.effects import held_text, is_held
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column, fit
 from cortex_tui.render.words import countdown, short
@@ -37,7 +37,7 @@ def is_closed(row: BreakerRow) -> bool:
 def remark(row: BreakerRow, now: datetime) -> str:
     """Say what a person must know first; "": there is nothing to say. Not safe yet."""
     if row.forced_by is not None:
-        return held_told(row, now)
+        return held_text(row, now)
     error = str(row.last_error or "")
     return f"! look after it: {error}" if row.escalated_at is not None else error
 
@@ -53,12 +53,12 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
         began = ""
         if row.forced_at is not None and not is_over:
             began = f", begun {_ago(row.forced_at, now)}"
-        told.append((f"{held_told(row, now)}{began}", "warn"))
+        told.append((f"{held_text(row, now)}{began}", "warn"))
     if row.escalated_at is not None:
         told.append((f"a person was asked {_ago(row.escalated_at, now)}", "warn"))
     if row.past is not None:
         calm = is_calm(row.state, row.past)
-        told.append((_last_hour_told(row, row.past, now), "dim" if calm else ""))
+        told.append((_last_hour_text(row, row.past, now), "dim" if calm else ""))
     first, *others = _errors(row, now)
     told += [(first, "" if row.opened_at else "dim")] if first else []
     lines = [(line, style) for text, style in told for line in wrapped(safe(text), room)]
@@ -71,7 +71,7 @@ def page_head(row: BreakerRow) -> Cell:
     return Cell(safe(row.name), "bold")
 
 
-def _last_hour_told(row: BreakerRow, past: Past, now: datetime) -> str:
+def _last_hour_text(row: BreakerRow, past: Past, now: datetime) -> str:
     opened = openings(past)
     times = "once" if opened == 1 else f"{opened} times"
     return f"last hour  {strip(row.state, past, now)}" + (f"  opened {times}" if opened else "")

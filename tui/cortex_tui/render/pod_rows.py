@@ -10,7 +10,7 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.pods import moved_told, queue_shown
+from cortex.view.pods import moved_text, queue_shown
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import short
 
@@ -57,7 +57,7 @@ def _sessions(number: int | None) -> str:
 
 def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
     """Tell where its jobs went and who drains it; not safe yet."""
-    parts = ("" if moved is None else moved_told(row, moved), _told(row, now))
+    parts = ("" if moved is None else moved_text(row, moved), _told(row, now))
     return " · ".join(filter(None, parts))
 
 

@@ -12,8 +12,8 @@ from cortex.store.pods import DEAD
 from cortex.store.pulse import Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.effects import held_told
-from cortex.view.pods import pause_told, queue_shown
+from cortex.view.effects import held_text
+from cortex.view.pods import pause_text, queue_shown
 from cortex_tui.model.pulse import Opens, Pulse, PulseLine
 from cortex_tui.render.words import countdown
 
@@ -71,13 +71,13 @@ def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""
     return Cell(
-        safe(f"queue {queue_shown(first.queue)} is {pause_told(first, now)}{others}"), "warn"
+        safe(f"queue {queue_shown(first.queue)} is {pause_text(first, now)}{others}"), "warn"
     )
 
 
 def _breaker(trouble: Trouble, now: datetime) -> Cell:
     if trouble.forced_by is not None:
-        return Cell(safe(f"breaker {trouble.name} {held_told(trouble, now)}"), "fail")
+        return Cell(safe(f"breaker {trouble.name} {held_text(trouble, now)}"), "fail")
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
     word = trouble.word.replace("_", " ").lower()
     return Cell(safe(f"breaker {trouble.name} is {word}{since}"), "fail")

@@ -8,7 +8,7 @@ from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.queues import COUNTED_MAX, QueueRow
 from cortex.view.cells import Cell, bar
-from cortex.view.pods import pause_told, queue_shown
+from cortex.view.pods import pause_text, queue_shown
 from cortex_tui.render.table import fit
 
 LATE_S: Final = 60.0
@@ -57,7 +57,7 @@ def _line(row: QueueRow, now: datetime, width: int) -> tuple[Cell, ...]:
         parts.append(f"oldest {age(late_s)}")
     told = " · ".join(parts)
     if is_paused:
-        told = f"{pause_told(row, now)} · {told}"
+        told = f"{pause_text(row, now)} · {told}"
     room = max(0, width - name_cells - gauge_cells - 2)
     return (
         Cell(fit(safe(queue_shown(row.queue)), name_cells), "bold"),
