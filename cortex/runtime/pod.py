@@ -196,15 +196,15 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        beat_soon = self._heartbeat.beat_soon
+        beat = self._heartbeat.beat_soon
         self.drain = Drain(
             drain_s=settings.drain_s,
             close_s=settings.close_s,
             running=self._running,
-            on_change=beat_soon,
+            on_change=beat,
         )
         self._drain_requests = DrainRequests(
-            port, pod_id=self._record.id, running=self._running, on_change=beat_soon, rng=rng
+            port, pod_id=self._record.id, running=self._running, on_change=beat, rng=rng
         )
         self._dispatcher: Dispatcher | None = None
         self._has_signed_off = False
