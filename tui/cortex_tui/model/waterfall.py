@@ -18,15 +18,9 @@ from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, Wa
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import Cell
 from cortex.view.jobs import ended_sign
+from cortex.view.waterfall import STYLES
 
 RUNNING_KEY: Final = ("running", "")
-STYLES: Final = {
-    StepKind.MODEL: "run",
-    StepKind.TOOL: "accent",
-    StepKind.STEP: "done",
-    StepKind.EFFECT: "accent",
-    StepKind.APPROVAL: "appr",
-}
 ENDINGS: Final = {
     "failed": "failed",
     "retry": "failed",
