@@ -168,7 +168,7 @@ class _Pod:
         self._shutdown = shutdown
         self._log = log
         self._record = self._introduction(name)
-        self._running = RunningJobs(slots=settings.slots)
+        running = self._running = RunningJobs(slots=settings.slots)
         self._self_fence = _self_fence(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
@@ -198,10 +198,7 @@ class _Pod:
         )
         beat = self._heartbeat.beat_soon
         self.drain = Drain(
-            drain_s=settings.drain_s,
-            close_s=settings.close_s,
-            running=self._running,
-            on_change=beat,
+            drain_s=settings.drain_s, close_s=settings.close_s, running=running, on_change=beat
         )
         self._drain_requests = DrainRequests(
             port, pod_id=self._record.id, running=self._running, on_change=beat, rng=rng
