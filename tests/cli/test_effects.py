@@ -145,7 +145,7 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
         given = ("effects", "resolve", effect, "applied", *WHY, "--result-file", source)
         ended = cortex(*given, stdin=stdin)
         assert ended.code == 0, ended.err
-        assert "goes on now" in ended.out
+        assert "continues now" in ended.out
         found = doers.intend(doers.claim(claim.lease.job_id), HOSTILE)
         assert (found and found.result) == '{"receipt":8}'
 

@@ -24,7 +24,7 @@ from tests.support.postgres import sql
 from tests.support.rows import job_count, move_clock
 
 KEY = ("--idempotency-key", "order-7")
-REPLAYED = "nothing was done: this is what key order-7 led to the first time\n"
+REPLAYED = "nothing was done: this is the first result of key order-7\n"
 HOLD = """
     SELECT pg_advisory_lock(
         hashtextextended('cortex.idempotency', 0) # hashtextextended('order-7', 0))

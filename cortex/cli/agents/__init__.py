@@ -4,8 +4,10 @@ from cortex.cli.options import Group
 
 agents = Group(
     "agents",
-    help="Apply, list and show agents.\n\n"
-    "An agent is a series of versions that never change; a job keeps the one it started with.",
+    help=(
+        "Apply, list and show agents.\n\nAn agent is a series of immutable "
+        "versions; a job keeps the version it started with."
+    ),
     sections={
         "Look": {
             "ls": ("cortex.cli.agents.ls:ls", "List agents with their newest versions."),

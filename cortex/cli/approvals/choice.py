@@ -1,7 +1,7 @@
-"""Deciding from the command line: what was chosen is shown, agreed to, and decided as shown.
+"""Deciding from the command line: shows the chosen requests, asks, and decides exactly those.
 
-A decision carries the digest of the arguments that this terminal showed: were they changed in
-between, it does not count.
+A decision carries the digest of the displayed arguments; if they changed in between, it is
+rejected.
 """
 
 import sys
@@ -39,23 +39,22 @@ CHANNEL: Final = "cli"
 
 @attrs.frozen(kw_only=True)
 class ApprovalAnswer:
-    """What a person says to one request or to several of one shape."""
+    """One decision, for one request or for several of the same shape."""
 
     is_approved: bool
     by: str
     credential: str
     reason: str | None
     edited: str | None = None
-    """Canonical JSON of edited arguments; of one request only."""
+    """Canonical JSON of edited arguments; for a single request only."""
 
     @property
     def verb(self) -> str:
-        """As in the name of the command."""
         return "approve" if self.is_approved else "deny"
 
 
 def choose(call: Session, names: Sequence[str]) -> list[Approval]:
-    """Return the requests that were named, each once. Raises unless they are of one shape."""
+    """Return the named requests, each once. Raises unless all have the same shape."""
     ids = dict.fromkeys(call(store.find, name) for name in names)
     found = [call(store.show, each) for each in ids]
     check_batch(found)
@@ -63,19 +62,19 @@ def choose(call: Session, names: Sequence[str]) -> list[Approval]:
 
 
 def are_open(approvals: Sequence[Approval]) -> bool:
-    """Whether they can still be decided; if not, the answer tells who did, or what it led to."""
+    """Whether all requests can still be decided; raises with the decision or the outcome if not."""
     return all(each.status == ApprovalStatus.PENDING for each in approvals)
 
 
 def present(approvals: Sequence[Approval], answer: ApprovalAnswer, output: Output) -> None:
-    """Show people on stderr what they are about to decide."""
+    """Show the requests to be decided on stderr."""
     if not output.is_for_people:
         return
     talk = output.talk
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
     if answer.edited is not None:
         found = changes(approvals[0].arguments, parse(answer.edited))
-        lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
+        lines += ["", talk.paint("  your edit: the requested arguments, and yours", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:
         talk.write(line)
@@ -90,9 +89,9 @@ def agree(
     is_agreed: bool,
     confirmed: str | None,
 ) -> None:
-    """Ask whether to approve: y/N, or the end of the id of what is dangerous.
+    """Ask whether to approve: y/N, or the end of the id if the risk is high.
 
-    Raises `UsageError` where nobody can be asked and the answer was not given, or is wrong.
+    Raises `UsageError` if there is no terminal and the answer was not given, or if it is wrong.
     """
     first = approvals[0]
     if len(approvals) > 1:
@@ -120,7 +119,7 @@ def decide(
     output: Output,
     key: str | None,
 ) -> None:
-    """Decide all or none, and tell what follows. Raises what `store.approvals.refusal` gives."""
+    """Decide all or none, and report the result. Raises the error of `store.approvals.refusal`."""
     verdicts = [_verdict(each, answer) for each in approvals]
 
     async def work(db: Database) -> list[dict[str, Any]]:
@@ -130,7 +129,7 @@ def decide(
             for each, ruling in zip(verdicts, rulings, strict=True)
         ]
 
-    told = mutate(
+    text = mutate(
         call,
         work,
         output=output,
@@ -147,7 +146,7 @@ def decide(
     by_id = {each.id: each for each in approvals}
     rows = [
         _Taken(by_id[UUID(each["id"])], outcome=each["outcome"], agreed=each["agreed"])
-        for each in told
+        for each in text
     ]
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
@@ -167,7 +166,7 @@ def _verdict(approval: Approval, answer: ApprovalAnswer) -> Vote:
 
 def _check_confirmed(approvals: Sequence[Approval], given: str) -> None:
     if len(approvals) > 1:
-        raise UsageError("--confirm names one approval", hint="several are confirmed by --yes")
+        raise UsageError("--confirm names one approval", hint="confirm several with --yes")
     if given.lower() != last_digits(approvals[0].id):
         raise UsageError(
             f"--confirm={given} is not the end of {approvals[0].id}",
@@ -178,7 +177,7 @@ def _check_confirmed(approvals: Sequence[Approval], given: str) -> None:
 def _confirm_by_id(approval: Approval, question: str, options: Options) -> None:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{question}: nobody can be asked here",
+            f"{question}: needs confirmation, but there is no terminal",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
     wanted = last_digits(approval.id)
@@ -190,7 +189,7 @@ def _confirm_by_id(approval: Approval, question: str, options: Options) -> None:
 
 
 def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
-    """What all have in common as the first one says it, and a table of what they differ in."""
+    """Return the common properties once, then a table of the differences."""
     names = varying(approvals)
     first, talk = approvals[0], output.talk
     same = {name: value for name, value in first.arguments.items() if name not in names}
@@ -230,7 +229,7 @@ def _follows(row: _Taken) -> str:
             last = attrs.evolve(approval, agreed=approval.people - 1)
             return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row.agreed} of {approval.people} agreed: somebody else has to, too"
+            return f"{row.agreed} of {approval.people} agreed: another person must agree as well"
         case _:
             return f"denied: {if_denied(approval)}"
 
