@@ -5,9 +5,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from cortex.agent.structuring import UnfitError, show
 from cortex.domain.policy import JOB_HARD, LIMITS, POLICIES
 from cortex.domain.timeouts import TIMEOUTS
+from cortex.durable.structuring import UnfitError, show
 
 JOB_TIMEOUT_MAX_S: Final = int(POLICIES["run_agent"].timeout_s * JOB_HARD)
 WORKER_ATTEMPTS_MAX: Final = 25

@@ -15,7 +15,6 @@ import orjson
 
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
-from cortex.agent.structuring import show
 from cortex.agent.tools.tool import ToolInputError
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import (
@@ -31,6 +30,7 @@ from cortex.domain.redaction import clean_text
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision
+from cortex.durable.structuring import show
 
 DONE: Final = frozenset({"end_turn", "stop_sequence"})
 ERROR: Final = "tool_error"

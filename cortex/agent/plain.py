@@ -1,6 +1,7 @@
 """Typed values into the types that JSON has: what a tool returns, on its way to the model.
 
-By hand, because cattrs trusts the declared type of a field and would let bytes in a `str` through.
+By hand, because cattrs trusts the declared type of a field and would let bytes in a `str` through;
+and because models see the fields that a class works out itself, which `durable.codec` leaves out.
 """
 
 import json
@@ -13,11 +14,10 @@ from uuid import UUID
 
 import attrs
 
-from cortex.agent.structuring import UNSTORABLE, MisfitError, Problem
-from cortex.domain.redaction import redact
+from cortex.domain.redaction import redact, storable
+from cortex.durable.codec import DEPTH_MAX
+from cortex.durable.structuring import MisfitError, Problem
 
-# Deeper than anything that Cortex stores as JSON.
-DEPTH_MAX = 64
 RAW_MAX_BYTES = 65_536
 
 
@@ -36,13 +36,8 @@ def raw_text(value: object) -> str:
         text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     except MisfitError:
         text = _shown(value)
-    data = clean(redact(text)[:RAW_MAX_BYTES]).encode()
+    data = storable(redact(text)[:RAW_MAX_BYTES]).encode()
     return data[:RAW_MAX_BYTES].decode(errors="ignore")
-
-
-def clean(text: str) -> str:
-    """Text with U+FFFD in place of what Postgres cannot hold."""
-    return UNSTORABLE.sub("\ufffd", text)
 
 
 def _shown(value: object) -> str:
@@ -61,7 +56,7 @@ def _plain(  # noqa: C901, PLR0911 - one form a line
         case Enum():
             return _plain(value.value, path)
         case str():
-            return clean(value)
+            return storable(value)
         case None | bool() | int() | float():
             return value
         case Mapping():
@@ -88,4 +83,4 @@ def _key(key: object, path: tuple[str | int, ...]) -> str:
         key = key.value
     if not isinstance(key, str):
         raise MisfitError((Problem(path, f"has the key {key!r}, but JSON keys are text"),))
-    return clean(key)
+    return storable(key)

@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 
 import attrs
 
-from cortex.agent.structuring import MisfitError, Problem, UnfitError, structure
 from cortex.domain import redaction
 from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError, UsageError
+from cortex.durable.structuring import MisfitError, Problem, UnfitError, structure
 
 SECRETS_MAX: Final = 32
 HOSTS_MAX: Final = 16

@@ -27,11 +27,11 @@ import attrs
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
-from cortex.agent.structuring import MisfitError, Problem, UnfitError, show, structure
 from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.agent.yaml_source import Document, parse_documents
 from cortex.domain.approval_policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError
+from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
 
 Spec = TypeVar("Spec")
 

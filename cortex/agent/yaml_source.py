@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import yaml
 
-from cortex.agent.structuring import show
 from cortex.domain.errors import UsageError
+from cortex.durable.structuring import show
 
 SIZE_MAX_BYTES = 262_144
 DEPTH_MAX = 32

@@ -41,10 +41,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from cortex.agent.structuring import MisfitError, Problem, UnfitError, structure
 from cortex.agent.yaml_source import Document, parse_documents
 from cortex.demo.faults import Rule
 from cortex.domain.errors import UsageError
+from cortex.durable.structuring import MisfitError, Problem, UnfitError, structure
 
 
 @frozen(kw_only=True)

@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 from attrs import field, frozen
 
-from cortex.agent.structuring import UnfitError
 from cortex.demo.script import Call, Fault, Refusal, Reply, Script
 from cortex.demo.script_tools import ToolCall, tool_blocks
+from cortex.durable.structuring import UnfitError
 
 STATUS_TYPES: Final = {
     400: "invalid_request_error",

@@ -15,13 +15,11 @@ last turn the model says "done". A tool call takes `raw_input` to break its JSON
 from collections.abc import Sequence
 from typing import Any
 
-import cattrs
 import orjson
 from attrs import field, frozen
 
 from cortex.demo.script import Call, Fault, Refusal, Reply
-
-_strict = cattrs.Converter(forbid_extra_keys=True)
+from cortex.durable.structuring import structure
 
 
 @frozen(kw_only=True)
@@ -67,9 +65,8 @@ def tools(call: Call) -> Reply | Refusal:
     """Play the turn that is due. A program that does not parse is refused with HTTP 400."""
     try:
         program = parse(call.user_text(0))
-    except (ValueError, cattrs.BaseValidationError) as error:
-        why = "; ".join(cattrs.transform_error(error)) if _is_shape(error) else str(error)
-        return Refusal(status=400, message=f"the prompt is not a program for `tools`: {why}")
+    except ValueError as error:
+        return Refusal(status=400, message=f"the prompt is not a program for `tools`: {error}")
     due = program.turns[call.turn] if call.turn < len(program.turns) else Turn(text="done")
     strikes = due.times is None or call.number <= due.times
     if due.status is not None and strikes:
@@ -89,7 +86,7 @@ def tools(call: Call) -> Reply | Refusal:
 def parse(text: str) -> Program:
     """The program between the first and the last brace of a text."""
     start, end = text.find("{"), text.rfind("}")
-    return _strict.structure(orjson.loads(text[start : end + 1]), Program)
+    return structure(orjson.loads(text[start : end + 1]), Program)
 
 
 def _reply(turn: Turn, call: Call, *, fault: Fault | None) -> Reply:
@@ -120,7 +117,3 @@ def tool_blocks(asked: Sequence[ToolCall], call: Call) -> list[dict[str, Any]]:
         }
         for index, each in enumerate(asked)
     ]
-
-
-def _is_shape(error: Exception) -> bool:
-    return isinstance(error, cattrs.BaseValidationError)

@@ -31,7 +31,7 @@ class Misfit:
 
 
 def misfits(schema: Mapping[str, Any], value: Any) -> list[Misfit]:
-    """Everything in a JSON value that does not fit a schema of `cortex.agent.schema`."""
+    """Everything in a JSON value that does not fit a schema of `cortex.durable.json_schema`."""
     return [Misfit(field_of(path), reason) for path, reason in _misfits(schema, value, ())]
 
 

@@ -1,38 +1,28 @@
 """JSON in and out of the record: what Postgres cannot hold is refused or made visible.
 
-Values are attrs classes and plain types by cattrs. NaN and infinities are refused: JSON has none.
-NUL and lone surrogates, which models and tools do produce, become U+FFFD: a job must never be
-stuck because its text cannot be stored. Secrets are redacted on the way in, not only by the
-database's port: what a step returns is what a replay of it will see.
+Values are plain types, or what `structuring.converter` makes plain. NaN and infinities are
+refused: JSON has none. NUL and lone surrogates, which models and tools do produce, become U+FFFD:
+a job must never be stuck because its text cannot be stored. Secrets are redacted on the way in,
+not only by the database's port: what a step returns is what a replay of it will see.
 """
 
-import dataclasses
 import hashlib
 import json
 import math
 import re
-import types
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
 from datetime import date, time
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
-import cattrs
 import orjson
-from cattrs.cols import list_structure_factory
-from cattrs.errors import CattrsError
-from cattrs.gen import make_dict_structure_fn
-from cattrs.preconf.orjson import make_converter
 
 from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.redaction import LONE_SURROGATE, storable
-
-T = TypeVar("T")
+from cortex.durable.structuring import converter
 
 PAYLOAD_BYTES_MAX: Final = PAYLOAD.bytes_max
 DEPTH_MAX: Final = 64
@@ -42,53 +32,6 @@ INPUT_BYTES_MAX: Final = 4096
 """Of a step's input as the record keeps it."""
 
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-
-
-def _in_order(items: Iterable[Any]) -> list[Any]:
-    """Give a set the same order in every process: hashes of text differ from one to the next."""
-    return sorted(items, key=lambda item: orjson.dumps(item, option=_OPTIONS))
-
-
-def _only(*kinds: type, make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A hook that refuses values of other types, out of which cattrs would make something."""
-
-    def hook(value: Any, shape: Any) -> Any:
-        if type(value) not in kinds:
-            expected = getattr(shape, "__name__", str(shape))
-            raise TypeError(f"expected {expected}, got {type(value).__name__}")
-        return make(value, shape)
-
-    return hook
-
-
-def _make_converter() -> cattrs.Converter:
-    made = make_converter(
-        forbid_extra_keys=True, unstruct_collection_overrides={AbstractSet: _in_order}
-    )
-    # cattrs makes 12 of "12", True of "false", and a list of its letters of a text.
-    for shape, kinds in ((str, {str}), (int, {int}), (float, {int, float}), (bool, {bool})):
-        made.register_structure_hook(shape, _only(*kinds, make=lambda value, to: to(value)))
-    # It would write bytes as base85 text, which comes back as text.
-    made.register_unstructure_hook(bytes, lambda value: value)
-    made.register_structure_hook_factory(_is_list, _list_hook)
-    made.register_structure_hook_factory(attrs.has, _record_hook)
-    return made
-
-
-def _is_list(shape: Any) -> bool:
-    return shape is list or get_origin(shape) is list
-
-
-def _list_hook(shape: Any, inner: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    return _only(list, make=list_structure_factory(shape, inner))
-
-
-def _record_hook(shape: Any, inner: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    return _only(dict, make=make_dict_structure_fn(shape, inner, _cattrs_forbid_extra_keys=True))
-
-
-converter: Final = _make_converter()
-"""Structures and unstructures what jobs, steps and tools take and return."""
 
 
 def encode(value: Any, *, what: str, limit: SizeLimit | None = RESULT) -> str:
@@ -108,15 +51,6 @@ def encode(value: Any, *, what: str, limit: SizeLimit | None = RESULT) -> str:
 def decode(text: str | None) -> Any:
     """Return what `encode` wrote; None for a missing value."""
     return None if text is None else orjson.loads(text)
-
-
-def structure(value: Any, shape: type[T], *, what: str) -> T:
-    """Give plain JSON its declared shape. Raises `InvalidValueError` that names the field."""
-    try:
-        return converter.structure(value, shape)
-    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
-        lines = cattrs.transform_error(error, path=what)
-        raise InvalidValueError("; ".join(lines[:3])) from error
 
 
 @attrs.frozen
@@ -143,35 +77,6 @@ def input_of(*parts: Any, what: str) -> StepInput:
 def input_of_json(text: bytes) -> StepInput:
     """Return the input whose JSON text is known already."""
     return StepInput(hashlib.blake2b(text, digest_size=16).digest(), text)
-
-
-def unstructurable(shape: Any) -> Any | None:
-    """Return the part of a declared shape that JSON cannot be made into, or None."""
-    seen: list[Any] = []
-    left = [shape]
-    while left:
-        part = left.pop()
-        if part in seen or part in (None, types.NoneType, Any, ...):
-            continue
-        seen.append(part)
-        inner: list[Any] = []
-        try:
-            inner = _parts_of(part)
-            converter.get_structure_hook(part)
-        except Exception:  # noqa: BLE001 -- building a hook raises whatever the shape provokes
-            found = (unstructurable(each) for each in inner if each not in seen)
-            return next((bad for bad in found if bad is not None), part)
-        left += inner  # the hook of a union looks for those of its members when it is called
-    return None
-
-
-def _parts_of(shape: Any) -> list[Any]:
-    """Return the shapes that a shape is made of."""
-    if get_origin(shape) is Literal:
-        return []
-    if get_origin(shape) is None and (attrs.has(shape) or dataclasses.is_dataclass(shape)):
-        return list(get_type_hints(shape).values())
-    return [each for each in get_args(shape) if not isinstance(each, list)]
 
 
 def _flat(parts: tuple[Any, ...]) -> list[Any] | None:

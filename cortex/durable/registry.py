@@ -12,7 +12,8 @@ import attrs
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
-from cortex.durable.codec import decode, structure, unstructurable
+from cortex.durable.codec import decode
+from cortex.durable.structuring import structure_discreetly, unstructurable
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -77,7 +78,7 @@ class JobType:
         return {
             key: value
             if self.parameters[key] is Any
-            else structure(value, self.parameters[key], what=f"payload.{key}")
+            else structure_discreetly(value, self.parameters[key], what=f"payload.{key}")
             for key, value in given.items()
         }
 

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cortex.domain.errors import ForbiddenError, NotFoundError, TimedOutError
 from cortex.domain.idempotency import checked_key
 from cortex.domain.token import Role
+from cortex.durable.json_schema import Schema
 from cortex.http.auth import COOKIE_NAME, lacks
 from cortex.http.framework import body as bodies
 from cortex.http.framework import shape
@@ -232,7 +233,7 @@ def _uuid(word: str) -> UUID:
     raise NotFoundError(f"{word!a} is no id")
 
 
-def _number(word: str, schema: shape.Schema) -> int:
+def _number(word: str, schema: Schema) -> int:
     if re.fullmatch("[1-9][0-9]{0,18}", word):
         number = int(word)
         if schema["minimum"] <= number <= schema["maximum"]:

@@ -96,8 +96,8 @@ async def test_a_failed_call_is_booked_with_what_failed(bench: Bench) -> None:
     failure = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
     await settle(purse, await reserve(purse, claim), "0.25", outcome="failed", failure=failure)
     (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
-    assert (fact["amount"], fact["currency"]) == (Decimal("0.25"), "USD")
-    assert fact["data"] == {
+    assert (fact.amount, fact.currency) == (Decimal("0.25"), "USD")
+    assert fact.data == {
         "model": "scripted",
         "outcome": "failed",
         "took_s": 1.5,
@@ -237,7 +237,7 @@ async def test_a_known_cost_is_booked_once_the_database_is_back(
     await bookkeeper.tick()
     assert uses(database) == [(Decimal("0.5"), 0)]
     (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
-    assert (fact["amount"], fact["data"]["outcome"]) == (Decimal("0.5"), "kept")
+    assert (fact.amount, fact.data["outcome"]) == (Decimal("0.5"), "kept")
     assert unsettled.count == 0
 
 
@@ -373,7 +373,7 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
     await settle(purse, await reserve(purse, again, "1"), "0.5")
     assert uses(database) == [(Decimal("2.5"), 0)]
     found = await bench.port(facts.of_job, claim.lease.job_id)
-    costs = [fact["data"]["outcome"] for fact in found if fact["type"] == "cost"]
+    costs = [fact.data["outcome"] for fact in found if fact.type == "cost"]
     assert costs == ["lost", "kept"]
 
 

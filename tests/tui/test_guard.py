@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import attrs
 import pytest
 
-from cortex.domain.clock import system_chance
 from cortex_tui.clock import SystemClock
 from cortex_tui.model.guard import LONGER_S, QUIET_MAX_S, QUIET_S, Guard
 from cortex_tui.model.question import KeyAnswer
@@ -181,8 +180,7 @@ def fuzz(seed: int, count: int, makes_guard: MakesGuard) -> tuple[int, list[str]
 
 @pytest.mark.timeout(1200)
 def test_no_stream_decides_by_accident() -> None:
-    fresh = system_chance().rng.randrange(2**32)
-    seed = int(os.environ.get("CORTEX_FUZZ_SEED", str(fresh)))
+    seed = int(os.environ.get("CORTEX_FUZZ_SEED", "1"))
     decisions, found = fuzz(seed, STREAMS, Guard)
     assert found == [], f"CORTEX_FUZZ_SEED={seed}, {STREAMS} streams"
     assert decisions > STREAMS / 100, "the full sequence does decide"

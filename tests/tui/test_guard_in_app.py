@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from cortex.domain.clock import system_chance
 from cortex_tui.model.guard import Guard
 from tests.support.tui import FakeBackend, Seat, on_asyncio, pressed, turns
 from tests.support.tui_approvals import FakeApprovals
@@ -90,8 +89,7 @@ async def fuzz(
 async def test_no_stream_decides_by_accident_in_the_app(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
-    fresh = system_chance().rng.randrange(2**32)
-    seed = int(os.environ.get("CORTEX_FUZZ_SEED", str(fresh)))
+    seed = int(os.environ.get("CORTEX_FUZZ_SEED", "1"))
     decisions, found = await fuzz(cluster, sit, random.Random(seed), STREAMS)
     assert found == [], f"CORTEX_FUZZ_SEED={seed}, {STREAMS} streams"
     assert STREAMS < MANY or decisions, "the full sequence does decide"

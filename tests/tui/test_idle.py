@@ -11,7 +11,7 @@ from tests.support.tui_scenes import SCENES, Scene, typical
 from tests.tui.conftest import OpenSession
 
 SIZE = (120, 40)
-IDLE_S = 20.0
+IDLE_S = 10.0
 
 
 class Written:

@@ -58,7 +58,7 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
 
 @pytest.mark.timeout(180)
 async def test_words_are_painted_while_they_are_said(
-    pods: Pods, monkeypatch: pytest.MonkeyPatch
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, drawn_always: None
 ) -> None:
     clock = trio.lowlevel.current_clock()
     seen: dict[str, float] = {}

@@ -12,11 +12,11 @@ from typing import Any, Literal, Self
 
 import attrs
 
-from cortex.agent.structuring import MisfitError, UnfitError, structure
 from cortex.agent.tools.process import Completed
 from cortex.domain.effect import Applied, Invocation
 from cortex.domain.errors import UsageError
 from cortex.durable.attempt import EffectTerms
+from cortex.durable.structuring import MisfitError, UnfitError, structure
 
 READ_ONLY_MAX = 100
 INTERRUPTED = "interrupted: its pod died. The program may have run, in whole or in part."

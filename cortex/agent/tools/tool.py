@@ -32,24 +32,23 @@ import trio
 
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.plain import plain, raw_text
-from cortex.agent.schema import (
-    Schema,
-    UnsupportedTypeError,
+from cortex.agent.secrets import Secrets
+from cortex.agent.tools.abandon import abandonable
+from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
+from cortex.agent.tools.input_schema import (
     argument_descriptions,
     check_type,
     object_schema,
     summary,
 )
-from cortex.agent.secrets import Secrets
-from cortex.agent.structuring import MisfitError, Problem, show, structure
-from cortex.agent.tools.abandon import abandonable
-from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
 from cortex.agent.tools.tool_result import checked
 from cortex.domain.approval_policy import ApprovalRule, Gate, GatedCall, gate_of
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, check_timeout
+from cortex.durable.json_schema import Schema, UnsupportedTypeError
+from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread
 
 # What the Messages API accepts.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from cortex.agent.plain import plain, raw_text
-from cortex.agent.structuring import MisfitError, structure
 from cortex.domain.errors import InvalidOutputError
+from cortex.durable.structuring import MisfitError, structure
 
 
 def checked(tool: str, result: object, declared: Any) -> object:

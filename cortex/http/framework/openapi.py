@@ -10,10 +10,11 @@ import orjson
 from starlette.responses import Response
 
 import cortex
+from cortex.durable.json_schema import Schema
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import MEDIA_TYPE, Problem
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn
-from cortex.http.framework.shape import Schema, fields_of, query_schema, schema_of
+from cortex.http.framework.shape import fields_of, query_schema, schema_of
 
 PATH: Final = "/v1/openapi.json"
 _SECURITY: Final = {
@@ -97,7 +98,7 @@ def _operation(route: Route, components: dict[str, Schema]) -> Schema:
     if route.body is not None:
         fields = fields_of(route.body, components)
         made["requestBody"] = {
-            "required": any(is_required for _, is_required in fields.values()),
+            "required": any(each.is_required for each in fields.values()),
             "content": {"application/json": {"schema": _closed(route.body, components)}},
         }
     elif route.raw_body:
@@ -122,10 +123,12 @@ def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
     ]
     if route.query is not None:
         hints = get_type_hints(route.query)
-        for name, (schema, is_required) in fields_of(route.query, components).items():
-            plain = {key: value for key, value in schema.items() if key != "anyOf"}
+        for name, field in fields_of(route.query, components).items():
+            plain = {key: value for key, value in field.schema.items() if key != "anyOf"}
             given = schema_of(query_schema(hints[name]), components) | plain
-            made.append({"name": name, "in": "query", "required": is_required, "schema": given})
+            made.append(
+                {"name": name, "in": "query", "required": field.is_required, "schema": given}
+            )
     if route.takes_key:
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
         made.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})

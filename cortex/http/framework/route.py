@@ -12,9 +12,9 @@ import orjson
 from starlette.responses import Response
 
 from cortex.domain.token import Role
+from cortex.durable.json_schema import Schema
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import SMALL_BYTES
-from cortex.http.framework.shape import Schema
 
 HANDLER_BOUND_S: Final = 60.0
 """Longer than any call of the database, which has a bound of its own."""

@@ -8,39 +8,24 @@ unions, other shapes and `Any`.
 import json
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
-from enum import Enum
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import attrs
 import cattrs
-from cattrs.errors import CattrsError
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.durable import codec
+from cortex.durable import codec, json_schema
+from cortex.durable.json_schema import FieldSchema, Schema
+from cortex.durable.structuring import converter, structure_discreetly
 
 T = TypeVar("T")
-Schema = dict[str, Any]
 
 NOT_BLANK: Final = r"\S"
-
-_SCALARS: Final[dict[object, Schema]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    Decimal: {"type": "number"},
-    bool: {"type": "boolean"},
-    types.NoneType: {"type": "null"},
-    UUID: {"type": "string", "format": "uuid"},
-    date: {"type": "string", "format": "date"},
-    datetime: {"type": "string", "format": "date-time"},
-    Any: {},
-}
-
 
 # --- fields with limits
 
@@ -123,7 +108,7 @@ def from_json(raw: bytes, shape: type[T]) -> T:
         raise UsageError(f"the body is not JSON: {error}") from error
     try:
         codec.refuse_unstorable(value, "body")
-        return _structure(value, shape, what="body")
+        return structure_discreetly(value, shape, what="body", using=_converter)
     except RecursionError as error:
         raise InvalidValueError("the body is nested too deep") from error
 
@@ -145,7 +130,7 @@ def from_query(items: Iterable[tuple[str, str]], shape: type[T]) -> T:
             given[name] = _from_word(word, hint)
     try:
         codec.refuse_unstorable(given, "query")
-        return _structure(given, shape, what="query")
+        return structure_discreetly(given, shape, what="query", using=_converter)
     except InvalidValueError as error:
         raise UsageError(error.message) from error
 
@@ -163,28 +148,13 @@ def _instant(value: Any, _: Any) -> datetime:
 
 
 def _make_converter() -> cattrs.Converter:
-    made = codec.converter.copy()
+    made = converter.copy()
     made.register_structure_hook(UUID, _uuid)
     made.register_structure_hook(datetime, _instant)
     return made
 
 
 _converter: Final = _make_converter()
-
-
-def _structure(value: Any, shape: type[T], *, what: str) -> T:
-    """Give plain JSON its shape, as `codec.structure` does, with what only requests hold."""
-    try:
-        return _converter.structure(value, shape)
-    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
-        lines = cattrs.transform_error(error, path=what, format_exception=_worded)
-        raise InvalidValueError("; ".join(lines[:3])) from error
-
-
-def _worded(error: BaseException, type_: type | None) -> str:
-    if isinstance(error, InvalidValueError):
-        return error.message
-    return cattrs.v.format_exception(error, type_)
 
 
 def _from_word(word: str, hint: Any) -> Any:
@@ -228,45 +198,17 @@ def record(shape: type[T], row: object, **more: Any) -> T:
 # --- schemas
 
 
-def schema_of(hint: Any, components: dict[str, Schema]) -> Schema:  # noqa: PLR0911 -- one form a line
+def schema_of(hint: Any, components: dict[str, Schema]) -> Schema:
     """Return the JSON Schema of a type; classes become references into `components`.
 
     Raises `TypeError` for a type without a JSON form, or two classes of one name.
     """
-    if hint in _SCALARS:
-        return dict(_SCALARS[hint])
-    origin, members = get_origin(hint) or hint, get_args(hint)
-    if origin is Literal:
-        return {"enum": list(members)}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [schema_of(each, components) for each in members]}
-    if origin in (list, Sequence) or (origin is tuple and members[1:] == (...,)):
-        return {"type": "array", "items": schema_of(members[0], components)}
-    if origin in (dict, Mapping):
-        values = schema_of(members[1], components) if members else {}
-        return {"type": "object", "additionalProperties": values}
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return {"type": "string", "enum": [each.value for each in hint]}
-    if isinstance(hint, type) and attrs.has(hint):
-        return _reference(hint, components)
-    raise TypeError(f"{getattr(hint, '__name__', hint)} has no JSON form")
+    return json_schema.schema_of(hint, partial(_of_class, components=components))
 
 
-def fields_of(shape: type, components: dict[str, Schema]) -> dict[str, tuple[Schema, bool]]:
+def fields_of(shape: type, components: dict[str, Schema]) -> dict[str, FieldSchema]:
     """Return the schema of each field of a shape, and whether it must be given."""
-    hints = get_type_hints(shape)
-    found = {}
-    for field in attrs.fields(shape):
-        schema = schema_of(hints[field.name], components) | field.metadata.get("schema", {})
-        default = field.default
-        if default is attrs.NOTHING:
-            pass
-        elif isinstance(default, Enum):
-            schema["default"] = default.value
-        elif isinstance(default, str | int | float):
-            schema["default"] = default
-        found[field.name] = (schema, default is attrs.NOTHING)
-    return found
+    return json_schema.fields_of(shape, partial(_of_class, components=components))
 
 
 def query_schema(hint: Any) -> Any:
@@ -284,17 +226,19 @@ def _without_none(hint: Any) -> Any:
 _OWNER: Final = "x-shape"
 
 
+def _of_class(kind: type, components: dict[str, Schema]) -> Schema | None:
+    if kind is Decimal:  # in answers only
+        return {"type": "number"}
+    return _reference(kind, components) if attrs.has(kind) else None
+
+
 def _reference(shape: type, components: dict[str, Schema]) -> Schema:
     name, owner = shape.__name__, f"{shape.__module__}.{shape.__qualname__}"
     if name not in components:
         components[name] = {_OWNER: owner}  # known before its fields are: it may hold itself
-        fields = fields_of(shape, components)
-        components[name] |= {
-            "type": "object",
-            "description": (shape.__doc__ or "").strip().split("\n")[0],
-            "properties": {key: schema for key, (schema, _) in fields.items()},
-            "required": [key for key, (_, is_required) in fields.items() if is_required],
-        }
+        description = (shape.__doc__ or "").strip().split("\n")[0]
+        components[name] |= {"type": "object", "description": description}
+        components[name] |= json_schema.object_of(fields_of(shape, components))
     elif components[name][_OWNER] != owner:
         raise TypeError(f"two shapes are called {name}: {owner} and {components[name][_OWNER]}")
     return {"$ref": f"#/components/schemas/{name}"}

@@ -8,8 +8,9 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.agent.plain import DEPTH_MAX, plain
-from cortex.agent.structuring import MisfitError
+from cortex.agent.plain import plain
+from cortex.durable.codec import DEPTH_MAX
+from cortex.durable.structuring import MisfitError
 
 
 class Colour(Enum):

@@ -90,7 +90,7 @@ def test_the_schema_is_read_from_the_signature() -> None:
         "properties": {
             "place": place,
             "days": {"type": "array", "items": {"type": "integer"}},
-            "unit": {"type": "string", "enum": ["m", "ft"]},
+            "unit": {"type": "string", "enum": ["m", "ft"], "default": "m"},
             "mode": {
                 "type": "string",
                 "enum": ["fast", "full"],

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cortex.agent.schema import Schema, object_schema
-from cortex.agent.structuring import MisfitError, structure
+from cortex.agent.tools.input_schema import object_schema
 from cortex.domain.argument_check import Misfit, misfits
+from cortex.durable.json_schema import Schema
+from cortex.durable.structuring import MisfitError, structure
 
 
 class Colour(Enum):

@@ -7,7 +7,6 @@ import socket
 import httpx2
 import pytest
 
-from cortex.agent.structuring import Problem
 from cortex.agent.tools.tool import ToolInputError
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import (
@@ -30,6 +29,7 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.failure import CODES, Failure, FailureClass
+from cortex.durable.structuring import Problem
 
 
 def answered(status: int) -> httpx2.HTTPStatusError:

@@ -26,8 +26,8 @@ from cortex.durable.codec import (
     encode,
     input_of,
     parse_payload,
-    structure,
 )
+from cortex.durable.structuring import structure_discreetly
 from tests.support.knowing import forget_secrets
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -365,7 +365,7 @@ class Order:
 )
 def test_a_value_of_another_type_is_refused_and_never_repaired(value: Any, shape: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"@ given\b"):
-        structure(value, shape, what="given")
+        structure_discreetly(value, shape, what="given")
 
 
 @pytest.mark.parametrize(
@@ -384,10 +384,10 @@ def test_a_value_of_another_type_is_refused_and_never_repaired(value: Any, shape
     ids=repr,
 )
 def test_a_value_takes_its_declared_shape(value: Any, shape: Any, expected: Any) -> None:
-    found = structure(value, shape, what="given")
+    found = structure_discreetly(value, shape, what="given")
     assert (found, type(found)) == (expected, type(expected))
 
 
 def test_what_a_step_returned_can_be_given_its_shape_again() -> None:
     report = Report("t", AT, ("a", "b"), {"n": 1})
-    assert structure(decode(encode(report, what="v")), Report, what="v") == report
+    assert structure_discreetly(decode(encode(report, what="v")), Report, what="v") == report

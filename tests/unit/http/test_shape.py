@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.durable.json_schema import Schema
 from cortex.http.framework.route import answer
 from cortex.http.framework.shape import (
-    Schema,
     from_json,
     from_query,
     record,
@@ -152,7 +152,7 @@ def test_two_shapes_of_one_name_are_refused() -> None:
     with pytest.raises(TypeError, match="two shapes are called Inner"):
         schema_of(Inner, components)
     with pytest.raises(TypeError, match="has no JSON form"):
-        schema_of(object, components)
+        schema_of(complex, components)
 
 
 def test_an_answer_is_made_of_a_row_and_written_as_json() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.agent.plain import plain
-from cortex.agent.structuring import SHOWN_CHARS_MAX, MisfitError, show, structure, suggestion
+from cortex.domain.errors import InvalidValueError
+from cortex.durable.structuring import (
+    SHOWN_CHARS_MAX,
+    MisfitError,
+    show,
+    structure,
+    structure_discreetly,
+    suggestion,
+)
 
 
 class Colour(Enum):
@@ -85,6 +93,7 @@ def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
         ({"name": "a", "colour": "RED"}, 'colour must be one of "red", "blue", got "RED"'),
         ({"name": "a", "mode": True}, 'mode must be one of "fill", 1, got true'),
         ({"name": "a", "width": 1.5}, "width must be one of int, str, list, got 1.5"),
+        ({"name": "a", "width": ["b"]}, 'width[0] must be a whole number, got "b"'),
         ({"name": "a", "pionts": []}, "pionts is unknown; did you mean 'points'?"),
         ({"name": "a", "qqq": 1}, "qqq is unknown; known: name, points"),
         ([], "must be a mapping, got []"),
@@ -152,6 +161,69 @@ def test_what_is_written_wrongly_is_told(changed: dict[str, object], told: str) 
     with pytest.raises(MisfitError) as caught:
         structure({**written, **changed}, Written)
     assert str(caught.value).startswith(told)
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Word(StrEnum):
+    YES = "yes"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Word | None":
+        return cls.YES if value == "YES" else None
+
+
+class Name(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "value, target, expected",
+    [
+        (3, Level, Level.HIGH),
+        ("yes", Word, Word.YES),
+        ("YES", Word, Word.YES),
+        ("li", Name, Name("li")),
+        ([1, 1], set[int], {1}),
+        (["a"], frozenset[str], frozenset({"a"})),
+        ([1, "a"], tuple[int, str], (1, "a")),
+        ("2026-01-31", str | date, "2026-01-31"),
+        ("2026-01-31", date | str, date(2026, 1, 31)),
+    ],
+    ids=str,
+)
+def test_a_value_becomes_what_is_declared(value: object, target: Any, expected: object) -> None:
+    found = structure(value, target)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("target", [set[str], frozenset[str], tuple[str, ...], Sequence[str]])
+@pytest.mark.parametrize("value", ["ab", {"a": 1}], ids=repr)
+def test_only_a_list_becomes_a_collection(value: object, target: Any) -> None:
+    with pytest.raises(MisfitError, match="must be a list, got"):
+        structure(value, target)
+
+
+@pytest.mark.parametrize(
+    "value, target, message",
+    [
+        ("s3cret", int, "invalid type (expected int, got str) @ payload.key"),
+        (["s3cret"], list[int], "invalid value for type, expected int @ payload.key[0]"),
+        ({"s3cret": 1}, int | str, "invalid value @ payload.key"),
+        ("s3cret", UUID, "invalid value @ payload.key"),
+        ({"x": "s3cret"}, Point, "invalid value for type, expected int @ payload.key.x"),
+        ({}, Point, "required field missing @ payload.key.x"),
+    ],
+    ids=str,
+)
+def test_what_is_recorded_names_the_place_and_never_shows_the_value(
+    value: object, target: Any, message: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        structure_discreetly(value, target, what="payload.key")
+    assert caught.value.message == message
 
 
 def test_the_beginning_of_a_name_leads_to_it() -> None:

@@ -1,0 +1,51 @@
+"""The JSON Schema of a tool's input, with what its docstrings say."""
+
+from typing import Any
+
+import attrs
+import docstring_parser
+
+from cortex.durable.json_schema import (
+    Schema,
+    UnsupportedTypeError,
+    fields_of,
+    object_of,
+    schema_of,
+)
+
+
+def object_schema(cls: type) -> Schema:
+    """The schema of an attrs class, with what its docstring says about each attribute.
+
+    Raises `UnsupportedTypeError` for a hint without a JSON form or a class that holds itself.
+    """
+    return _object(cls, ())
+
+
+def check_type(hint: Any) -> None:
+    """Raise `UnsupportedTypeError` for a hint that `structure` cannot check values by."""
+    schema_of(hint, lambda cls: _of_class(cls, ()))
+
+
+def argument_descriptions(docstring: str) -> dict[str, str]:
+    """What a Google-style `Args:` (or `Attributes:`) section says, each on one line."""
+    parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
+    return {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
+
+
+def summary(docstring: str) -> str:
+    """The docstring without its sections: what the model reads to choose the tool."""
+    parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
+    return parsed.description or ""
+
+
+def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
+    return _object(cls, outer) if attrs.has(cls) else None
+
+
+def _object(cls: type, outer: tuple[type, ...]) -> Schema:
+    if cls in outer:
+        raise UnsupportedTypeError(f"{cls.__name__} holds itself")
+    descriptions = argument_descriptions(cls.__doc__ or "")
+    fields = fields_of(cls, lambda inner: _of_class(inner, (*outer, cls)), descriptions)
+    return {**object_of(fields), "additionalProperties": False}

@@ -1,0 +1,408 @@
+"""The one converter between JSON and typed values; refuses values that do not fit.
+
+Job arguments, requests to the HTTP API, agent specs and the input and results of tools all become
+typed values here. cattrs on its own makes 3 of "3" and a list of letters of a text, and accepts
+keys that it does not know. Here a value that does not fit is an error, which has its path, what
+was expected and what was there.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import math
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+from uuid import UUID
+
+import attrs
+import cattrs
+import orjson
+from cattrs import Converter
+from cattrs.cols import (
+    homogenous_tuple_structure_factory,
+    is_any_set,
+    is_frozenset,
+    list_structure_factory,
+)
+from cattrs.errors import (
+    AttributeValidationNote,
+    CattrsError,
+    ClassValidationError,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+)
+from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
+from cattrs.preconf.orjson import make_converter
+
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.redaction import storable
+
+Value = TypeVar("Value")
+Hook = Callable[[Any, Any], Any]
+
+# Enough to recognise a value in an error; a whole file in one line helps nobody.
+SHOWN_CHARS_MAX = 80
+LISTED_MAX: Final = 3
+"""Problems named in one line for people."""
+_DUMP_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
+
+@attrs.frozen
+class Problem:
+    """One thing that does not fit. `reason` reads on from the path: "must be …", "is missing"."""
+
+    path: tuple[str | int, ...]
+    reason: str
+
+    @property
+    def field(self) -> str:
+        """The path as a reader writes it: `limits.timeout_seconds`, `tools[2]`."""
+        text = ""
+        for step in self.path:
+            text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        return text
+
+
+class MisfitError(ValueError):
+    """The value does not fit the type; `problems` says where and why, never empty."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("; ".join(f"{each.field} {each.reason}".strip() for each in problems))
+        self.problems = problems
+
+
+class UnfitError(ValueError):
+    """One value is refused. Validators name their attribute, or the way from it, in `path`."""
+
+    def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+
+class WrongTypeError(UnfitError):
+    """A value of another JSON type than the declared one."""
+
+    def __init__(self, expected: str, value: object, target: Any) -> None:
+        super().__init__(f"must be {expected}, got {show(value)}")
+        self.types = f"expected {getattr(target, '__name__', target)}, got {type(value).__name__}"
+
+
+def structure(value: object, target: type[Value]) -> Value:
+    """`value` as a `target`; raises `MisfitError` with every problem found."""
+    try:
+        return converter.structure(value, target)
+    except Exception as error:
+        raise MisfitError(tuple(_problems(error, ()))) from error
+
+
+def structure_discreetly(
+    value: object, target: type[Value], *, what: str, using: Converter | None = None
+) -> Value:
+    """`value` as a `target`; raises `InvalidValueError` that names types and paths below `what`.
+
+    For payloads and requests: these errors are recorded and logged, so they show no value unless a
+    class's own validator does.
+    """
+    try:
+        return (using or converter).structure(value, target)
+    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
+        lines = cattrs.transform_error(error, path=what, format_exception=_worded)
+        raise InvalidValueError("; ".join(lines[:LISTED_MAX])) from error
+
+
+def _worded(error: BaseException, declared: type | None) -> str:
+    if isinstance(error, InvalidValueError):
+        return error.message
+    if isinstance(error, WrongTypeError) and declared is None:
+        return f"invalid type ({error.types})"
+    return cattrs.v.format_exception(error, declared)
+
+
+def show(value: object) -> str:
+    """`value` as short JSON for an error message."""
+    text = repr(value)
+    if value is None or isinstance(value, bool | str | list | dict):
+        with contextlib.suppress(orjson.JSONEncodeError):
+            text = orjson.dumps(value).decode()
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def suggestion(wrong: str, known: tuple[str, ...]) -> str:
+    """The way out for an unknown name: the nearest known one, or all of them."""
+    begun = [each for each in known if wrong and each.startswith(wrong)]
+    near = begun[:1] or difflib.get_close_matches(wrong, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known: {', '.join(known)}" if known else "none is known"
+
+
+def _refuse(expected: str, value: object) -> NoReturn:
+    raise UnfitError(f"must be {expected}, got {show(value)}")
+
+
+def _to_bool(value: object) -> bool:
+    return value if isinstance(value, bool) else _refuse_type("true or false", value, bool)
+
+
+def _to_int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        _refuse_type("a whole number", value, int)
+    return value
+
+
+def _to_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse_type("a number", value, float)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond what a float can hold
+        number = math.inf
+    return number if math.isfinite(number) else _refuse("a finite number", value)
+
+
+def _to_str(value: object) -> str:
+    if not isinstance(value, str):
+        _refuse_type("text", value, str)
+    if storable(value) != value:
+        _refuse("text that UTF-8 and Postgres can hold, without NUL and lone surrogates", value)
+    return value
+
+
+_SCALARS: dict[type, Callable[[Any], Any]] = {
+    bool: _to_bool,
+    int: _to_int,
+    float: _to_float,
+    str: _to_str,
+}
+
+
+def _structure_scalar(value: object, target: Any, *, kind: type) -> object:
+    """A `kind`, or a member of an Enum or a value of a class derived from it."""
+    if _is_choice(target):
+        return _structure_choice(value, target)
+    found = _SCALARS[kind](value)
+    return found if target is kind else target(found)
+
+
+def _structure_none(value: object, _: object) -> None:
+    if value is not None:
+        _refuse("null", value)
+
+
+def _structure_written(value: object, _: object, *, kind: type) -> object:
+    """A path, an id or an instant, which JSON writes as text."""
+    expected, parse = WRITTEN[kind]
+    try:
+        return parse(_to_str(value))
+    except ValueError:
+        _refuse(expected, value)
+
+
+WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
+    Path: ("a path", Path),
+    UUID: ("a UUID", UUID),
+    date: ("a date such as 2026-01-31", date.fromisoformat),
+    datetime: ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
+}
+"""Types that JSON writes as text: what a reader is told, and the way back."""
+
+
+def _structure_choice(value: object, target: Any) -> object:
+    """A `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
+    is_enum = isinstance(target, type)
+    choices = [each.value for each in target] if is_enum else list(get_args(target))
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return target(value) if is_enum else choice
+    if is_enum and type(value) in map(type, choices):
+        with contextlib.suppress(ValueError):
+            return target(value)  # by its `_missing_`
+    _refuse(f"one of {', '.join(map(show, choices))}", value)
+
+
+def _make_union_hook(_: Any, inner: Converter) -> Hook:
+    def hook(value: object, target: Any) -> object:
+        """The first member that fits; if only one is of the value's kind, its problems are raised.
+
+        `int | str` equals `str | int`, so both share one hook: only `target` has their order.
+        """
+        members = get_args(target)
+        if value is None and types.NoneType in members:
+            return None
+        real = [each for each in members if each is not types.NoneType]
+        if len(real) == 1:
+            return inner.structure(value, real[0])
+        close: list[Exception] = []
+        for member in real:
+            try:
+                return inner.structure(value, member)
+            except (ClassValidationError, IterableValidationError) as error:
+                close.append(error)
+            except (InvalidValueError, ValueError, TypeError, KeyError, AttributeError):
+                continue
+        if len(close) == 1:
+            raise close[0]
+        names = ", ".join(getattr(each, "__name__", str(each)) for each in real)
+        _refuse(f"one of {names}", value)
+
+    return hook
+
+
+def _refuse_type(expected: str, value: object, target: Any) -> NoReturn:
+    raise WrongTypeError(expected, value, target)
+
+
+def _only(kind: type, expected: str, factory: Callable[[Any, Converter], Hook]) -> Any:
+    """A factory whose hook refuses whatever is not a `kind`: cattrs iterates over anything."""
+
+    def make(target: Any, converter: Converter) -> Hook:
+        inner = factory(target, converter)
+
+        def hook(value: object, to: Any) -> object:
+            if not isinstance(value, kind):
+                _refuse_type(expected, value, to)
+            return inner(value, to)
+
+        return hook
+
+    return make
+
+
+def _make_set_hook(target: Any, converter: Converter) -> Hook:
+    items: Any = list[get_args(target) or (Any,)]  # type: ignore[misc]
+    inner = list_structure_factory(items, converter)
+    made = frozenset if is_frozenset(target) else set
+    return lambda value, _: made(inner(value, items))
+
+
+def _make_class_hook(target: Any, converter: Converter) -> Hook:
+    """A class's fields; JSON may hold, too, those that the class works out itself."""
+    inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+    derived = {field.name for field in attrs.fields(target) if not field.init}
+    if not derived:
+        return inner
+    return lambda value, to: inner({k: v for k, v in value.items() if k not in derived}, to)
+
+
+def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Every leaf of cattrs' tree of errors, with the path that leads to it."""
+    match error:
+        case ClassValidationError() | IterableValidationError():
+            noted, others = error.group_exceptions()
+            for inner, note in noted:
+                step = note.name if isinstance(note, AttributeValidationNote) else note.index
+                yield from _problems(inner, (*path, step))
+            for other in others:
+                yield from _problems(other, path)
+        case ForbiddenExtraKeysError():
+            names = tuple(each.name for each in attrs.fields(error.cl))
+            for extra in sorted(error.extra_fields, key=str):
+                reason = f"is unknown; {suggestion(str(extra), names)}"
+                yield Problem((*path, str(extra)), reason)
+        case KeyError():
+            yield Problem(path, "is missing")
+        case UnfitError():
+            yield Problem((*path, *error.path), error.reason)
+        case ValueError() | TypeError() if error.args:  # from a class's own validators
+            yield Problem(path, f"is refused: {error.args[0]}")
+        case _:
+            raise error
+
+
+def _is_choice(target: Any) -> bool:
+    is_enum = isinstance(target, type) and issubclass(target, Enum)
+    return get_origin(target) is Literal or is_enum
+
+
+def _is_union(target: Any) -> bool:
+    return get_origin(target) in (Union, types.UnionType)
+
+
+def _is_plain_tuple(target: Any) -> bool:
+    """A tuple of any length, whose items are of one type."""
+    return get_origin(target) is tuple and get_args(target)[1:] == (...,)
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda target: target in kinds or get_origin(target) in kinds
+
+
+def _in_order(items: Iterable[Any]) -> list[Any]:
+    """Give a set the same order in every process: hashes of text differ from one to the next."""
+    return sorted(items, key=lambda item: orjson.dumps(item, option=_DUMP_SORTED))
+
+
+def _make_converter() -> Converter:
+    made = make_converter(
+        forbid_extra_keys=True, unstruct_collection_overrides={AbstractSet: _in_order}
+    )
+    # It would write bytes as base85 text, which comes back as text.
+    made.register_unstructure_hook(bytes, lambda value: value)
+    for kind in _SCALARS:
+        made.register_structure_hook(kind, partial(_structure_scalar, kind=kind))
+    made.register_structure_hook_func(lambda t: t is types.NoneType, _structure_none)
+    made.register_structure_hook_func(lambda t: t is object, lambda value, _: value)
+    for kind in WRITTEN:
+        made.register_structure_hook(kind, partial(_structure_written, kind=kind))
+    made.register_structure_hook_func(_is_choice, _structure_choice)
+    made.register_structure_hook_factory(_is_union, _make_union_hook)
+    collections: tuple[tuple[Callable[[Any], bool], type, str, Any], ...] = (
+        (_is(list, Sequence), list, "a list", list_structure_factory),
+        (_is_plain_tuple, list, "a list", homogenous_tuple_structure_factory),
+        (is_any_set, list, "a list", _make_set_hook),
+        (_is(dict, Mapping), dict, "a mapping", mapping_structure_factory),
+        (attrs.has, dict, "a mapping", _make_class_hook),
+    )
+    for predicate, kind, expected, factory in collections:
+        made.register_structure_hook_factory(predicate, _only(kind, expected, factory))
+    return made
+
+
+converter: Final = _make_converter()
+"""Structures and unstructures what jobs, steps, requests and tools take and return."""
+
+
+def unstructurable(shape: Any) -> Any | None:
+    """Return the part of a declared shape that JSON cannot be made into, or None."""
+    seen: list[Any] = []
+    left = [shape]
+    while left:
+        part = left.pop()
+        if part in seen or part in (None, types.NoneType, Any, ...):
+            continue
+        seen.append(part)
+        inner: list[Any] = []
+        try:
+            inner = _parts_of(part)
+            converter.get_structure_hook(part)
+        except Exception:  # noqa: BLE001 -- building a hook raises whatever the shape provokes
+            found = (unstructurable(each) for each in inner if each not in seen)
+            return next((bad for bad in found if bad is not None), part)
+        left += inner  # the hook of a union looks for those of its members when it is called
+    return None
+
+
+def _parts_of(shape: Any) -> list[Any]:
+    """Return the shapes that a shape is made of."""
+    if get_origin(shape) is Literal:
+        return []
+    if get_origin(shape) is None and (attrs.has(shape) or dataclasses.is_dataclass(shape)):
+        return list(get_type_hints(shape).values())
+    return [each for each in get_args(shape) if not isinstance(each, list)]
