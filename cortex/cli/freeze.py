@@ -29,8 +29,8 @@ freeze = Group(
         "by themselves after the freeze."
     ),
     sections={
-        "Look": {"status": ("cortex.cli.freeze:status", "Show whether effects are frozen.")},
-        "Act": {
+        "Inspect": {"status": ("cortex.cli.freeze:status", "Show whether effects are frozen.")},
+        "Change": {
             "on": ("cortex.cli.freeze:on", "Start no more effects."),
             "off": ("cortex.cli.freeze:off", "Allow effects again."),
         },

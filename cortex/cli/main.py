@@ -43,7 +43,7 @@ cli = Root(
             "migrate": ("cortex.cli.migrate:migrate", ("Bring the database's schema up to date.")),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
-        "Look and act": {
+        "Inspect and operate": {
             "tui": ("cortex.cli.tui:tui", "Watch and control jobs in the terminal UI."),
             "jobs": (
                 "cortex.cli.jobs:jobs",

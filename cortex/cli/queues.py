@@ -32,8 +32,8 @@ queues = Group(
         "continue."
     ),
     sections={
-        "Look": {"ls": ("cortex.cli.queues:ls", "List queues and their waiting jobs.")},
-        "Act": {
+        "Inspect": {"ls": ("cortex.cli.queues:ls", "List queues and their waiting jobs.")},
+        "Change": {
             "pause": ("cortex.cli.queues:pause", "Claim no more jobs from a queue."),
             "resume": ("cortex.cli.queues:resume", "Resume a paused queue."),
         },

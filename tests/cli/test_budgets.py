@@ -219,7 +219,7 @@ def test_money_is_not_limited_in_silence_where_no_price_is_known(
     for arguments in (("--agent", "researcher", "--usd", "1"), named):
         ended = cortex("budgets", "set", *arguments, *WHY)
         assert ended.code == 0
-        assert "no price of model claude is known" in ended.err
+        assert "model claude has no known price" in ended.err
         assert "setting prices" in ended.err
         assert "--tokens" in ended.err
         priced = cortex("budgets", "set", *arguments, *WHY, env={"CORTEX_PRICES": str(prices)})

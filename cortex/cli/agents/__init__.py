@@ -9,10 +9,10 @@ agents = Group(
         "versions; a job keeps the version it started with."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.agents.ls:ls", "List agents with their newest versions."),
             "show": ("cortex.cli.agents.ls:show", "Show one agent."),
         },
-        "Act": {"apply": ("cortex.cli.agents.apply:apply", "Apply agents from YAML files.")},
+        "Change": {"apply": ("cortex.cli.agents.apply:apply", "Apply agents from YAML files.")},
     },
 )

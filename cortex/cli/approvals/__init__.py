@@ -10,12 +10,12 @@ approvals = Group(
         "request holds no slot or connection."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.approvals.ls:ls", ("List requests, the most dangerous first.")),
             "show": ("cortex.cli.approvals.show:show", ("Show everything a decision is based on.")),
             "watch": ("cortex.cli.approvals.watch:watch", "Follow requests and decisions."),
         },
-        "Act": {
+        "Change": {
             "approve": (
                 "cortex.cli.approvals.approve:approve",
                 "Approve, with the arguments as they are or edited.",

@@ -10,10 +10,10 @@ breakers = Group(
         "jobs that need it wait without using a retry."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.breakers.ls:ls", ("List breakers and the jobs they hold back."))
         },
-        "Act": {
+        "Change": {
             "open": ("cortex.cli.breakers.force:open_", "Hold a breaker open."),
             "close": ("cortex.cli.breakers.force:close", "Close a breaker now."),
         },

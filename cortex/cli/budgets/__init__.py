@@ -6,8 +6,8 @@ budgets = Group(
     "budgets",
     help="Limit the money and tokens of agents, tenants and jobs.",
     sections={
-        "Look": {"ls": ("cortex.cli.budgets.ls:ls", ("List budgets and their remaining amounts."))},
-        "Act": {
+        "Inspect": {"ls": ("cortex.cli.budgets.ls:ls", ("List budgets and their remaining amounts."))},
+        "Change": {
             "set": ("cortex.cli.budgets.change:set_", "Set a limit, new or existing."),
             "raise": (
                 "cortex.cli.budgets.change:raise_",

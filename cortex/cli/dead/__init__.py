@@ -9,11 +9,11 @@ dead = Group(
         "dead letter, named by the job's id or the end of it."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.dead.ls:ls", "List dead letters by error."),
             "show": ("cortex.cli.dead.show:show", ("Show why a job failed, and what would help.")),
         },
-        "Act": {
+        "Change": {
             "retry": ("cortex.cli.dead.retry:retry", "Continue failed jobs in new ones."),
             "discard": ("cortex.cli.dead.discard:discard", "Discard dead letters."),
             "acts": ("cortex.cli.dead.bulk:acts", "Acts on many at once, which pods work off."),

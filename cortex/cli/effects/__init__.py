@@ -9,11 +9,11 @@ effects = Group(
         "unknown outcome.\n\nAn effect is named by its id or by the end of it."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.effects.ls:ls", "List effects and their states."),
             "show": ("cortex.cli.effects.show:show", ("Show everything recorded about an effect.")),
         },
-        "Act": {
+        "Change": {
             "resolve": (
                 "cortex.cli.effects.resolve:resolve",
                 "Record whether an unknown effect was applied.",

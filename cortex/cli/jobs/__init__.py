@@ -9,7 +9,7 @@ jobs = Group(
         "by its id or by the end of it, at least 4 digits: …9f3a1c."
     ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.jobs.ls:ls", "List jobs, the newest first."),
             "show": ("cortex.cli.jobs.show:show", "Show a job: its steps, attempts and history."),
             "watch": ("cortex.cli.jobs.watch:watch", "Follow a job until it ends."),
@@ -17,7 +17,7 @@ jobs = Group(
             "timeouts": ("cortex.cli.jobs.timeouts:timeouts", "Show a job's time-outs."),
             "types": ("cortex.cli.jobs.ls:types", "List the job types that pods have registered."),
         },
-        "Act": {
+        "Change": {
             "submit": ("cortex.cli.jobs.submit:submit", "Submit a job and print its id."),
             "cancel": ("cortex.cli.jobs.cancel:cancel", "Cancel jobs."),
             "retry": ("cortex.cli.jobs.retry:retry", "Retry waiting jobs now."),

@@ -26,8 +26,8 @@ pods = Group(
     "pods",
     help="List and drain pods, the processes that run jobs.",
     sections={
-        "Look": {"ls": ("cortex.cli.pods:ls", "List pods and their health.")},
-        "Act": {
+        "Inspect": {"ls": ("cortex.cli.pods:ls", "List pods and their health.")},
+        "Change": {
             "drain": ("cortex.cli.pods.drain:drain", "Stop a pod from taking jobs."),
             "undrain": ("cortex.cli.pods.drain:undrain", ("Let a drained pod take jobs again.")),
         },

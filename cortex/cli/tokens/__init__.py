@@ -10,8 +10,8 @@ tokens = Group(
         "one."
     ),
     sections={
-        "Look": {"ls": ("cortex.cli.tokens.ls:ls", "List tokens and their last use.")},
-        "Act": {
+        "Inspect": {"ls": ("cortex.cli.tokens.ls:ls", "List tokens and their last use.")},
+        "Change": {
             "create": ("cortex.cli.tokens.create:create", ("Create a token and show it, once.")),
             "revoke": ("cortex.cli.tokens.revoke:revoke", "Revoke a token."),
         },
