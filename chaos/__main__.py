@@ -1,4 +1,4 @@
-"""`python -m chaos`: its commands, each loaded when it is asked for."""
+"""`python -m chaos`: imports each command only when it is called."""
 
 import sys
 from importlib import import_module
@@ -7,14 +7,17 @@ from typing import Final, NoReturn
 import click
 
 COMMANDS: Final = {
-    "run": ("chaos.commands.run:run", "Break a cluster while it works, and judge what it did."),
-    "replay": ("chaos.commands.replay:replay", "Carry out the plan of another run again."),
-    "points": ("chaos.commands.points:points", "Kill a pod once at each point of the code."),
-    "sim": ("chaos.commands.sim:sim", "Simulate pods on a clock that jumps."),
-    "mutants": ("chaos.commands.mutants:mutants", "Judge runtimes that are broken on purpose."),
+    "run": ("chaos.commands.run:run", "Break a cluster while it works, then judge what it did."),
+    "replay": ("chaos.commands.replay:replay", "Repeat the plan of an earlier run."),
+    "points": ("chaos.commands.points:points", "Kill a pod once at each named point of the code."),
+    "sim": ("chaos.commands.sim:sim", "Simulate pods on a virtual clock."),
+    "mutants": (
+        "chaos.commands.mutants:mutants",
+        "Check that the checkers catch deliberately broken runtimes.",
+    ),
     "all": (
         "chaos.commands.everything:everything",
-        "All of it, which takes more than half an hour.",
+        "Run everything (more than half an hour).",
     ),
 }
 FAILED: Final = 1
@@ -23,7 +26,7 @@ INTERRUPTED: Final = 130
 
 
 class Commands(click.Group):
-    """Knows its commands by name; `--help` of the whole imports none of them."""
+    """Imports a command only when it runs; `--help` imports none."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -42,26 +45,26 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def chaos() -> None:
-    """Real pods are killed, stopped and cut off while they work, and what they did is judged.
+    """Kill, stop and cut off real pods while they work, then judge what they did.
 
     Exit codes: 0 all is well, 1 a rule was broken, 2 wrong usage, 130 Ctrl-C.
     """
 
 
 def main() -> NoReturn:
-    """Run a command; what goes wrong is told in one line."""
+    """Run a command; report an error in one line."""
     try:
         code = chaos.main(prog_name="python -m chaos", standalone_mode=False)
     except click.ClickException as error:
-        _tell(error.format_message())
+        _print_error(error.format_message())
         sys.exit(USAGE if isinstance(error, click.UsageError) else FAILED)
     except (click.Abort, KeyboardInterrupt):
-        _tell("interrupted")
+        _print_error("interrupted")
         sys.exit(INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell(message: str) -> None:
+def _print_error(message: str) -> None:
     sys.stderr.write(f"error: {' '.join(message.split())}\n")
 
 

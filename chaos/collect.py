@@ -1,4 +1,4 @@
-"""Reads what a run left behind: by SQL of its own, on a connection of its own, in one snapshot."""
+"""Reads what a run left behind: with its own SQL, on its own connection, in one snapshot."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from chaos.evidence import Application, Ask, Evidence, ModelCall, Row
+from chaos.evidence import Application, Evidence, LedgerRequest, ModelCall, Row
 
 if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
@@ -31,7 +31,7 @@ RECORD: Final[Mapping[str, str]] = {
 OBSERVED: Final[Mapping[str, str]] = {
     "claims": "SELECT * FROM chaos.claim ORDER BY n",
     "moves": "SELECT * FROM chaos.move ORDER BY n",
-    # Somebody may hold a pod's row: then its jobs alone tell that it has beaten.
+    # While a session holds a pod's row lock, only the heartbeats of its jobs are written.
     "beats": """
         SELECT at, statement, pod_id, state, lag_s FROM chaos.beat
         UNION ALL
@@ -51,7 +51,7 @@ OBSERVED: Final[Mapping[str, str]] = {
 
 
 async def collect(stage: "Stage") -> Evidence:
-    """Return the evidence of a run that has come to rest, or was given up."""
+    """Return the evidence of a run that has come to rest or was given up."""
     rows = await read_record(stage.postgres.dsn)
     applied = (
         Application(
@@ -69,7 +69,9 @@ async def collect(stage: "Stage") -> Evidence:
         events=tuple(stage.history.events),
         applications=tuple(applied),
         model_calls=calls,
-        asks=tuple(Ask(key=key, attempt=attempt) for key, attempt in stage.ledger.asks()),
+        requests=tuple(
+            LedgerRequest(key=key, attempt=attempt) for key, attempt in stage.ledger.requests()
+        ),
         canaries=(stage.canary,),
         logs={pod.title: pod.log for pod in stage.pods_kept.all},
         **rows,
@@ -77,7 +79,7 @@ async def collect(stage: "Stage") -> Evidence:
 
 
 async def read_record(dsn: str) -> dict[str, tuple[Row, ...]]:
-    """Return the fields of the evidence that the database holds; what was not observed is empty."""
+    """Return the fields of the evidence that the database holds; those not observed are empty."""
     async with asyncio.timeout(READ_WITHIN_S):
         connection = await asyncpg.connect(dsn, server_settings={"application_name": "chaos"})
         try:

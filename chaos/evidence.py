@@ -1,6 +1,6 @@
 """All that a run left behind for the checkers: its history, the record, and the world outside.
 
-Read once, after the run has come to rest, by SQL of its own on a connection of its own.
+Read once, after the run has come to rest, with its own SQL on its own connection.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from attrs import field, frozen
 from chaos.history import Event
 
 Row = dict[str, Any]
-"""A row of a table by its columns; times are aware datetimes, JSON is decoded."""
+"""A table row by column; times are aware datetimes, JSON is decoded."""
 
 
 @frozen(kw_only=True)
 class Application:
-    """Something that the ledger outside did, once for each of these."""
+    """One application of an operation by the ledger outside."""
 
     account: str
     """`<kind>:<job's idempotency key>:<place in its program>`; see `chaos.workloads.program`."""
@@ -25,12 +25,12 @@ class Application:
     attempt: int
     at_s: float
     result: int
-    """What the ledger answered."""
+    """The ledger's answer."""
 
 
 @frozen(kw_only=True)
-class Ask:
-    """A request that the ledger took: to apply something, or to say what became of it."""
+class LedgerRequest:
+    """A request to the ledger: to apply an operation, or to query its outcome."""
 
     key: str
     attempt: int
@@ -38,22 +38,22 @@ class Ask:
 
 @frozen(kw_only=True)
 class ModelCall:
-    """One call that the scripted model took."""
+    """One call to the scripted model."""
 
     conversation: str
-    """`<job's idempotency key>/<name of its step>`, by which the call's first message begins."""
+    """`<job's idempotency key>/<name of its step>`, the start of the call's first message."""
     number: int
-    """How often this very turn was asked for by then, from 1."""
+    """How often this turn had been requested by then, from 1."""
     at_s: float
     outcome: str
-    """`answered`, `refused`, `disconnected` …, as the server's log has it."""
+    """`answered`, `refused`, `disconnected` …, as in the server's log."""
     ended_s: float | None = None
-    """None: it was still being answered when the run ended."""
+    """None if it was still being answered when the run ended."""
 
 
 @frozen(kw_only=True)
 class Settings:
-    """The figures that a checker judges by, in seconds: those the pods of the run had."""
+    """The limits that a checker judges by, in seconds: those of the run's pods."""
 
     heartbeat_s: float
     zombie_s: float
@@ -64,14 +64,14 @@ class Settings:
     poll_s: float
     deaths_max: int
     settle_s: float = 5.0
-    """After the server's start nobody is judged for so long."""
+    """Nothing is judged for this long after the server's start."""
     clock_step_s: float = 0.0
-    """The pods' clock may go on by so much at once: what was due in between comes after it."""
+    """How far the pods' clock may jump at once: what was due in between happens afterwards."""
 
 
 @frozen(kw_only=True)
 class Evidence:
-    """What checkers look at; they change nothing."""
+    """The input of all checkers; they never change it."""
 
     settings: Settings
     events: tuple[Event, ...]
@@ -91,27 +91,25 @@ class Evidence:
     dead_letters: tuple[Row, ...]
     applications: tuple[Application, ...]
     model_calls: tuple[ModelCall, ...]
-    asks: tuple[Ask, ...] = ()
-    """In the order in which the ledger took them."""
+    requests: tuple[LedgerRequest, ...] = ()
+    """In the order in which the ledger received them."""
     votes: tuple[Row, ...] = ()
     """`approval_vote`."""
     claims: tuple[Row, ...] = ()
-    """What `chaos.observer` saw, in its order: each attempt's beginning; empty without it."""
+    """Each attempt's start, as recorded by `chaos.observer`, in order; empty without it."""
     moves: tuple[Row, ...] = ()
-    """Each change of a job's state, which the history must tell as well."""
+    """Each change of a job's state; the history must contain the same."""
     beats: tuple[Row, ...] = ()
-    """Each heartbeat of a pod."""
     renewals: tuple[Row, ...] = ()
-    """When each attempt's own heartbeat was last renewed."""
+    """When each attempt's own heartbeat was last written."""
     setbacks: tuple[Row, ...] = ()
-    """Heads of jobs that were set to no more steps than they had."""
+    """Jobs whose step count was set to no more than it was."""
     strangers: tuple[Row, ...] = ()
     """Jobs that a pod's heartbeat kept alive although another pod ran them."""
     canaries: tuple[str, ...] = ()
-    """Secrets that the run gave to its pods: none of them may be written anywhere."""
+    """The pods' secrets: none of them may be written anywhere."""
     logs: dict[str, str] = field(factory=dict)
-    """What each pod wrote to stderr, by its name in the run."""
+    """Each pod's stderr, by its name in the run."""
 
     def job(self, job_id: UUID) -> Row | None:
-        """One job."""
         return next((row for row in self.jobs if row["id"] == job_id), None)

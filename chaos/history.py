@@ -1,21 +1,21 @@
 """What happened in a run: an append-only list of events, kept as JSON lines.
 
-An operation of a client is `invoke` and then `ok`, `fail` or `info`: `info` when nobody knows
-whether it took place, such as a commit whose reply was lost. What is no operation is `info`, too.
+A client's operation is `invoke` and then `ok`, `fail` or `info`. `info` means that it is unknown
+whether it took place, such as a commit whose reply was lost. Other events are `info`, too.
 
-What checkers read, by kind; the events of one operation have the same `process` and first name.
+What checkers read, by kind; the events of one operation have the same `process` and first name:
 
-    submit    key; invoke: body (a digest of what is asked for), ok: job, fail: code
-    decide    approval; invoke: by, approve; ok: outcome, as the record has it; fail: why
-    resolve   effect; invoke: by, said
-    cancel    job; invoke: by, ok: after (the state that it is in then), fail: code
-    start     life, pid: a pod of this process (its place, such as p1) begins
-    ready     life, pid, record (the pod's name in the record)
-    signal    life, pid, signal (such as SIGKILL): as it is sent
-    exit      life, pid, record, code, signals
-    fault     number, nemesis, detail; invoke: it begins, info: healed, with windows
-    phase     name: load, heal (no more faults), quiet or stuck, end (the last event of a run)
-    activity  what `chaos.probe` saw: see there
+    submit     key; invoke: body (a digest of the request), ok: job, fail: code
+    decide     approval; invoke: by, approve; ok: outcome, as recorded; fail: why
+    resolve    effect; invoke: by, said
+    cancel     job; invoke: by, ok: after (its state then), fail: code
+    start      life, pid: a pod of this process (its place, such as p1) starts
+    ready      life, pid, record (the pod's name in the record)
+    signal     life, pid, signal (such as SIGKILL): as it is sent
+    exit       life, pid, record, code, signals
+    fault      number, nemesis, detail; invoke: it begins, info: healed, with windows
+    phase      name: load, heal (no more faults), quiet or stuck, end (the last event of a run)
+    activity   a sample of `chaos.probe`: see there
 """
 
 import json
@@ -30,21 +30,20 @@ Type = Literal["invoke", "ok", "fail", "info"]
 
 @frozen(kw_only=True)
 class Event:
-    """One line of the history."""
-
     at_s: float
-    """Since the run began, by the monotonic clock of the one process that writes the history."""
+    """Seconds since the run began, by the monotonic clock of the process that writes the
+    history."""
     process: str
-    """Who: `client-1`, `approver`, `nemesis`, `pod-3`, `ledger`, `probe`, `run`."""
+    """The actor: `client-1`, `approver`, `nemesis`, `pod-3`, `ledger`, `probe`, `run`."""
     kind: str
-    """What: `submit`, `decide`, `cancel`, `fault`, `ready`, `exit`, `activity`, `phase` …"""
+    """The event: `submit`, `decide`, `cancel`, `fault`, `ready`, `exit`, `activity`, `phase` …"""
     type: Type
     value: dict[str, Any]
-    """The rest, by names; JSON."""
+    """All other fields; JSON."""
 
 
 class History:
-    """Writes events as they happen: what a run that is killed had seen until then is on disk."""
+    """Writes events as they happen: if the run is killed, its events so far are on disk."""
 
     def __init__(self, path: Path) -> None:
         self._began = time.monotonic()
@@ -53,15 +52,14 @@ class History:
 
     @property
     def now_s(self) -> float:
-        """Seconds since the run began."""
         return time.monotonic() - self._began
 
     def at_s(self, monotonic: float) -> float:
-        """An instant of this process's monotonic clock, as seconds of the run."""
+        """Convert a time of this process's monotonic clock to seconds of the run."""
         return round(monotonic - self._began, 6)
 
     def add(self, process: str, kind: str, type_: Type = "info", /, **value: Any) -> Event:
-        """Append one event; from the run's own thread only."""
+        """Append one event; only from the run's own thread."""
         at_s = round(self.now_s, 6)
         event = Event(at_s=at_s, process=process, kind=kind, type=type_, value=value)
         self.events.append(event)
@@ -70,11 +68,10 @@ class History:
         return event
 
     def close(self) -> None:
-        """End the file; the events stay."""
         self._file.close()
 
 
 def read_history(path: Path) -> list[Event]:
-    """The events of a file, in their order."""
+    """The events of a file, in order."""
     with path.open(encoding="utf-8") as lines:
         return [Event(**json.loads(line)) for line in lines]

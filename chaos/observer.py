@@ -1,8 +1,8 @@
-"""Writes down, inside the run's database, what the record itself does not keep.
+"""Records, inside the run's database, what Cortex's own record does not keep.
 
 The record shows how attempts end, not when they began, and only the last heartbeat of each pod.
-Triggers of our own note these as they are committed: what a statement did and what it said that it
-did can then be compared. They hold with any runtime, also with one that was broken on purpose.
+Triggers note these as they are committed, so that what a statement did can be compared with what it
+reported. They work with any runtime, including deliberately broken ones.
 """
 
 import asyncpg
@@ -93,7 +93,7 @@ CREATE TRIGGER chaos_pod_beats AFTER UPDATE ON cortex.pod FOR EACH ROW
 
 
 async def install(dsn: str) -> None:
-    """Watch a database that has the current schema, from now on; as superuser, once."""
+    """Install the triggers in a database that has the current schema; as superuser, once."""
     connection = await asyncpg.connect(dsn, timeout=INSTALLED_WITHIN_S)
     try:
         async with connection.transaction():

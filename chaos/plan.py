@@ -1,4 +1,4 @@
-"""What a run will be: its jobs and its faults, by the seed alone."""
+"""The plan of a run: its jobs and its faults, determined by the seed alone."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
 
 FAULTS_PER_S: Final = 1.4
-"""At intensity 1: more than sixty find their target in a run of a minute."""
+"""At intensity 1: more than sixty hit their target in a run of a minute."""
 JOBS_PER_S: Final = 4.0
 EARLY_END_EACH: Final = 8
-"""One program of so many meets an answer that ends early, whatever faults are drawn."""
+"""One program in this many meets an answer that ends early, whatever faults are drawn."""
 JOB_TYPE: Final = "chaos_program"
 PODS_MAX: Final = 50
 DURATION_MAX_S: Final = 86_400
@@ -31,33 +31,31 @@ QUIET_START_S: Final = 1.0
 
 
 class UnknownFaultError(Exception):
-    """A name that no nemesis has."""
+    """No nemesis has this name."""
 
 
 @frozen(kw_only=True)
 class Options:
-    """What is asked of a run. The same options give the same plan.
+    """The options of a run. The same options give the same plan.
 
-    Raises `ValueError` or `TypeError` for what cannot be asked.
+    Raises `ValueError` or `TypeError` for invalid options.
     """
 
     seed: int = field(validator=instance_of(int))
     pods: int = field(default=5, validator=[instance_of(int), ge(1), le(PODS_MAX)])
     duration_s: float = field(default=60.0, validator=[ge(1), le(DURATION_MAX_S)])
     faults: tuple[str, ...] = ()
-    """Names of nemeses; none: all."""
+    """Names of nemeses; empty for all."""
     intensity: float = field(default=1.0, validator=[ge(0), le(INTENSITY_MAX)])
     scale: str = field(default="scaled", validator=in_(tuple(SCALES)))
     app: str | None = field(default=None, validator=optional(instance_of(str)))
-    """The user's own application, in place of the programs."""
+    """The user's own application, instead of the programs."""
     job_type: str = field(default=JOB_TYPE, validator=instance_of(str))
     payload: Mapping[str, Any] = field(factory=dict, validator=instance_of(dict))
 
 
 @frozen(kw_only=True)
 class Plan:
-    """One run before it begins."""
-
     options: Options
     programs: tuple[Program, ...]
     """Empty for the user's own jobs."""
@@ -89,21 +87,21 @@ def make_plan(options: Options) -> Plan:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Nemesis]:
-    """The nemeses of these names; without any all that this machine can do.
+    """The nemeses of these names; without names, all that work on this machine.
 
     Raises `UnknownFaultError`.
     """
-    known = {nemesis.name: nemesis for nemesis in ALL}
+    nemeses = {nemesis.name: nemesis for nemesis in ALL}
     missing = absent()
     if cannot := [name for name in names if name in missing]:
-        raise UnknownFaultError(f"fault {cannot[0]!r} cannot be had here: {missing[cannot[0]]}")
-    if unknown := [name for name in names if name not in known]:
-        raise UnknownFaultError(f"no fault is called {unknown[0]!r}; known: {', '.join(known)}")
-    return {name: known[name] for name in names or known if name not in missing}
+        raise UnknownFaultError(f"fault {cannot[0]!r} is not available here: {missing[cannot[0]]}")
+    if unknown := [name for name in names if name not in nemeses]:
+        raise UnknownFaultError(f"there is no fault {unknown[0]!r}; known: {', '.join(nemeses)}")
+    return {name: nemeses[name] for name in names or nemeses if name not in missing}
 
 
 def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Fault, ...]:
-    """One after another at uneven times; each has dice of its own."""
+    """One after another at uneven times; each has its own random generator."""
     dice = random.Random(f"faults of {options.seed}")
     count = round((options.duration_s - QUIET_START_S) * FAULTS_PER_S * options.intensity)
     times = sorted(dice.uniform(QUIET_START_S, options.duration_s) for _ in range(count))
@@ -112,14 +110,14 @@ def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Faul
     for number, (at_s, name) in enumerate(zip(times, names, strict=True)):
         own_dice = random.Random(f"fault {number} of {options.seed}")
         for_s, detail = nemeses[name].draw(own_dice)
-        if for_s and "leases" in detail:  # however long those are here
+        if for_s and "leases" in detail:  # for as long as the leases of this run require
             for_s = detail["leases"] * SCALES[options.scale].zombie_s
         faults.append(Fault(number=number, at_s=at_s, nemesis=name, for_s=for_s, detail=detail))
     return tuple(faults)
 
 
 def _early_end(program: Program) -> list[Mapping[str, Any]]:
-    """The first call of a program, whose stream ends before its answer does, once."""
+    """The first call of a program: once, its stream ends before its answer does."""
     for place, operation in enumerate(program.operations):
         if operation.op is Op.MODEL:
             step = f"{place}:{operation.op}"
@@ -152,8 +150,8 @@ def _rules(nemeses: Mapping[str, Nemesis], fault: Fault) -> Sequence[Mapping[str
 
 
 def _busy(program: Program, *, canary: str) -> list[Mapping[str, Any]]:
-    """The calls that are told to come back later the first times, in words that name the key."""
-    found: list[Mapping[str, Any]] = []
+    """Calls that the server first answers with "retry later", in a message that names the key."""
+    rules: list[Mapping[str, Any]] = []
     for place, operation in enumerate(program.operations):
         if operation.op is Op.RETRY:
             step = f"{place}:{operation.op}"
@@ -165,9 +163,9 @@ def _busy(program: Program, *, canary: str) -> list[Mapping[str, Any]]:
                 "status": 429,
                 "message": f"{canary} has to wait",
             }
-            # Where the server names no pause, it is for us to draw one.
-            found.append({**busy, "retry_after": 1} if place % 2 else busy)
-    return found
+            # If the server names no pause, the runtime draws one.
+            rules.append({**busy, "retry_after": 1} if place % 2 else busy)
+    return rules
 
 
 def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[Order, ...]:
@@ -180,7 +178,7 @@ def _orders(options: Options, programs: Sequence[Program], count: int) -> tuple[
         order = evolve(own, at_s=at_s, repeat=draw_repeat(own_dice))
         if programs:
             program = programs[number]
-            # What users run is to come to its own end; so is poison.
+            # A user's jobs must end by themselves; so must poison jobs.
             is_poison = any(op.op is Op.POISON for op in program.operations)
             cancel = None if is_poison else draw_cancel(own_dice)
             order = evolve(order, key=program.key, payload=program.payload(), cancel=cancel)

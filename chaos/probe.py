@@ -1,19 +1,20 @@
-"""Looks at the run's database once a second, from outside, and notes what it sees.
+"""Samples the run's database once a second, from outside, and records the result.
 
-As superuser on the server's own socket, past every proxy. A look that fails says so: the server may
-be down, that is what the run is about. Each look is an event `activity` of process `probe`:
+It connects as superuser to the server's own socket, past every proxy. A failed sample is recorded
+as such: the server may be down, which is part of the run. Each sample is an event `activity` of
+process `probe`:
 
-    up                    whether the server answered; why: if not
-    now, started_s        the database's clock; how long the server has been up
-    sessions              sessions of pods and clients; idle_in_transaction: those of them that are
-    slow                  what lasts: pid, what (runs, idle in transaction, waits for a lock), for_s
-    silent                running jobs with the oldest heartbeats: job, for_s
-    ready, locked, slots  tasks to be claimed, and claimed ones; how many the living pods can take
-    snapshot_s            age of the oldest transaction of a pod that keeps old rows alive
+    up              whether the server answered; why: if not
+    now, started_s  the database's clock; how long the server has been up
+    sessions        sessions of pods and clients; idle_in_transaction: those that are
+    slow            what lasts: pid, what (runs, idle in transaction, waits for a lock), for_s
+    silent          running jobs with the oldest heartbeats: job, for_s
+    ready, locked, slots  claimable tasks; claimed tasks; slots of the living pods
+    snapshot_s      age of the oldest transaction of a pod that keeps old rows alive
     deadlocks, dead_rows  as the server's statistics count them
-    size_bytes            of all tables of Cortex with their indexes and what is stored apart
-    oldest_due_s          how long the task that is due longest waits for a pod; 0: there is none
-    runnable              processes that want to run, for each processor of this machine
+    size_bytes      of all Cortex tables with their indexes and TOAST
+    oldest_due_s    how long the oldest due task has waited for a pod; 0 if there is none
+    runnable        runnable processes per processor of this machine
 """
 
 import asyncio
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
 
 PERIOD_S: Final = 1.0
-LOOK_WITHIN_S: Final = 5.0
+SAMPLE_WITHIN_S: Final = 5.0
 LOST: Final = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a server that goes away in the midst of a message
+    asyncpg.InternalClientError,  # a server that goes away in the middle of a message
 )
 
-_LOOK: Final = """
+_SAMPLE: Final = """
 WITH session AS MATERIALIZED (
     SELECT a.*, l.since FROM pg_stat_activity a
     LEFT JOIN (
@@ -96,12 +97,12 @@ SELECT jsonb_build_object(
 
 
 async def watch(stage: "Stage") -> None:
-    """Look until cancelled."""
+    """Sample until cancelled."""
     await Probe(lambda: stage.postgres.dsn, history=stage.history).run()
 
 
 class Probe:
-    """Keeps one connection while it can, and makes a new one when it has lost it."""
+    """Keeps one connection, and reconnects when it is lost."""
 
     def __init__(
         self, dsn: Callable[[], str], *, history: History, period_s: float = PERIOD_S
@@ -113,37 +114,37 @@ class Probe:
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         try:
             while True:
-                await self.look()
+                await self.sample()
                 await asyncio.sleep(self._period_s)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Cut its connection; the loop needs a turn to close the socket."""
+        """Abort the connection; the event loop needs one turn to close the socket."""
         self._drop()
         await asyncio.sleep(0)
 
-    async def look(self) -> None:
-        """Look once; what keeps it from seeing is noted, not raised."""
+    async def sample(self) -> None:
+        """Take one sample; record a failure instead of raising it."""
         try:
-            async with asyncio.timeout(LOOK_WITHIN_S):
-                seen = await self._ask()
+            async with asyncio.timeout(SAMPLE_WITHIN_S):
+                figures = await self._ask()
         except LOST as error:
             self._drop()
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            self._history.add("probe", "activity", up=False, why=told)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self._history.add("probe", "activity", up=False, why=reason)
         else:
-            self._history.add("probe", "activity", up=True, **seen)
+            self._history.add("probe", "activity", up=True, **figures)
 
     async def _ask(self) -> dict[str, Any]:
         if self._connection is None:
             settings = {"application_name": "chaos", "statement_timeout": "4s"}
             self._connection = await asyncpg.connect(self._dsn(), server_settings=settings)
-        seen: dict[str, Any] = json.loads(await self._connection.fetchval(_LOOK))
-        return {**seen, "dead_rows": seen["dead_rows"] or {}, "runnable": _runnable()}
+        figures: dict[str, Any] = json.loads(await self._connection.fetchval(_SAMPLE))
+        return {**figures, "dead_rows": figures["dead_rows"] or {}, "runnable": _runnable()}
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -152,6 +153,6 @@ class Probe:
 
 
 def _runnable() -> float:
-    """How many processes want each processor just now, this one included."""
+    """Runnable processes per processor right now, including this one."""
     fields = Path("/proc/loadavg").read_text().split()
     return round(int(fields[3].partition("/")[0]) / (os.cpu_count() or 1), 2)

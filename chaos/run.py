@@ -27,10 +27,10 @@ from chaos.schedule import LINGER_S, inject_all
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 180.0
-"""After the last fault: until then each order is acknowledged, however often it is asked again."""
+"""After the last fault: until then, clients repeat each order until it is acknowledged."""
 START_AND_END_S: Final = 60.0
 QUIET_KILL_WITHIN_S: Final = 150.0
-"""One of them with all that it waits for."""
+"""For one quiet kill with everything that it waits for."""
 DRAIN_SLACK_S: Final = 10.0
 DISK_MIB: Final = 96
 DISK_MIB_PER_S: Final = 2
@@ -39,7 +39,7 @@ DISK_MAX_MIB: Final = 2048
 
 @frozen(kw_only=True)
 class Outcome:
-    """What came of a run."""
+    """The result of a run."""
 
     plan: Plan
     evidence: Evidence
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def deadline_s(plan: Plan) -> float:
-    """When a run has certainly gone wrong."""
+    """The time after which a run has certainly failed."""
     patience = patience_of(SCALES[plan.options.scale].figures)
     ends = (fault.at_s + fault.for_s + LINGER_S for fault in plan.faults)
     faults_s = max(ends, default=0.0)
@@ -65,14 +65,14 @@ def deadline_s(plan: Plan) -> float:
 
 
 def patience_of(settings: Settings) -> Patience:
-    """How long rest is waited for with pods of these settings."""
+    """How long to wait for rest with pods of these settings."""
     silence_s = settings.zombie_s + settings.sweep_s
     return Patience(idle_s=20.0 + 2 * silence_s, whole_s=300.0 + 4 * silence_s)
 
 
 @frozen(kw_only=True)
 class Conditions:
-    """What a plan is carried out under."""
+    """The environment in which a plan is carried out."""
 
     scale: Scale
     patience: Patience
@@ -81,16 +81,16 @@ class Conditions:
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Those of an ordinary run."""
+        """Return the conditions of an ordinary run."""
         scale = SCALES[options.scale]
         return cls(scale=scale, patience=patience_of(scale.figures))
 
 
 async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None) -> Outcome:
-    """Carry out a plan in a directory of its own; everything that was started has ended then.
+    """Carry out a plan in its own directory; when it returns, everything that it started has ended.
 
-    `conditions`: in place of those that belong to its options. Ended by SIGTERM or Ctrl-C it clears
-    up and raises `asyncio.CancelledError`.
+    `conditions` replaces those of the options. On SIGTERM or Ctrl-C it cleans up and raises
+    `asyncio.CancelledError`.
     """
     under = conditions or Conditions.of(plan.options)
     _end_on_sigterm()
@@ -117,14 +117,14 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
 
 
 def _disk_mib(plan: Plan) -> int | None:
-    """How large a disk of its own the data gets: ample, if nobody fills it."""
+    """Size of the data's own disk: ample unless a fault fills it."""
     if not any(fault.nemesis == FullDisk.name for fault in plan.faults):
         return None
     return min(DISK_MAX_MIB, DISK_MIB + round(plan.options.duration_s * DISK_MIB_PER_S))
 
 
 async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
-    """Load and faults, then rest; what kept the cluster from coming to rest."""
+    """Run load and faults, then wait for rest; return what prevented rest."""
     await _check_job_type(stage, plan.options.job_type)
     dice = random.Random(f"clients of {plan.options.seed}")
     async with _beside(stage.approver.run(), watch(stage)):
@@ -153,20 +153,20 @@ async def _until_submitted(load: "asyncio.Task[None]", *, within_s: float) -> No
         async with asyncio.timeout(within_s):
             await load
     except TimeoutError as error:
-        told = f"clients had not submitted all jobs {within_s:g} s after the last fault"
-        raise TimeoutError(told) from error
+        message = f"clients had not submitted all jobs {within_s:g} s after the last fault"
+        raise TimeoutError(message) from error
 
 
 async def _check_job_type(stage: Stage, job_type: str) -> None:
     rows = await stage.postgres.sql("SELECT name FROM cortex.job_type ORDER BY name")
     names = [row["name"] for row in rows]
     if job_type not in names:
-        raise CannotStartError(f"no pod knows job type {job_type!r}; known: {', '.join(names)}")
+        raise CannotStartError(f"no pod has job type {job_type!r}; known: {', '.join(names)}")
 
 
 @contextlib.asynccontextmanager
 async def _beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these until the block is left; one that fails ends the block."""
+    """Run these until the block is left; if one fails, the block ends."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work) for work in works]
         yield

@@ -1,7 +1,8 @@
-"""What a fault hit: the moments in a pod's life at which it hurts most to be disturbed.
+"""What a fault hit: the moments in a pod's life at which a disturbance does most harm.
 
-A pod is stopped first and looked at then: what is seen is what the fault hits, since nothing moves
-any more. What cannot be stopped, such as the server, is looked at in the very moment of the fault.
+A pod is stopped first and inspected then: nothing moves any more, so the windows found are those
+that the fault hits. What cannot be stopped, such as the server, is inspected at the moment of the
+fault.
 """
 
 import asyncio
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from chaos.cluster.pods import Pod
     from chaos.cluster.stage import Stage
 
-LOOK_WITHIN_S: Final = 2.0
+INSPECTED_WITHIN_S: Final = 2.0
 AIM_WITHIN_S: Final = 2.0
-"""A pod that does not get into the window within this time is taken as it is."""
+"""A pod that does not reach the window within this time is stopped where it is."""
 AIM_EVERY_S: Final = 0.03
 COMMIT_EVERY_S: Final = 0.001
-"""A commit is over in a few of these, and costs nothing to look for."""
+"""A commit takes a few of these, and polling for it costs nothing."""
 
 
 class Window(StrEnum):
-    """Where a fault tells a right runtime from a wrong one."""
+    """Where a fault distinguishes a correct runtime from a broken one."""
 
     MODEL_CALL = "in a model call"
     EFFECT_CALL = "in an effect's call"
@@ -43,7 +44,8 @@ SOUGHT: Final = (
     Window.DECISION,
     Window.DRAIN,
 )
-"""What a fault of a pod can be aimed at; the others come by chance, or have their own fault."""
+"""Windows at which a fault of a pod can be aimed; others occur at random or have their own
+fault."""
 
 _DOING = """
 WITH mine AS (
@@ -60,51 +62,52 @@ SELECT m.pod, 'decision', a.key
 FROM mine m JOIN cortex.approval a ON a.job_id = m.id AND a.status IN ('APPROVED', 'DENIED')
 WHERE NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = m.id AND s.key = a.key)
 """
-"""What pods are about, by the names that they have in the record."""
+"""What pods are doing, by their names in the record."""
 
 _HOLDING = """
 SELECT pid FROM pg_stat_activity
 WHERE pid = ANY ($1) AND backend_xid IS NOT NULL
   AND (state LIKE 'idle in transaction%' OR wait_event = 'ClientRead')
 """
-"""Sessions that wait for their client in the midst of a transaction that has locked rows."""
+"""Sessions that wait for their client inside a transaction that has locked rows."""
 
 
-async def look(stage: "Stage", *pods: "Pod") -> dict[str, frozenset[Window]]:
-    """Tell in which windows pods are just now, by their places.
+async def inspect(stage: "Stage", *pods: "Pod") -> dict[str, frozenset[Window]]:
+    """Return the windows that pods are in right now, by their places.
 
-    What the proxy and the signals tell is as of the call; what the record tells a few ms later, and
-    not at all while the server cannot be asked.
+    The proxy's and the signals' windows are as of the call; those from the record are a few ms
+    later,
+    and missing while the server does not answer.
     """
-    seen = {pod.name: _seen_at_once(pod) for pod in pods}
+    windows_of = {pod.name: _local_windows(pod) for pod in pods}
     by_record = {pod.record: pod for pod in pods if pod.record is not None}
     rows: list[dict[str, Any]] = []
     with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-        async with asyncio.timeout(LOOK_WITHIN_S):
+        async with asyncio.timeout(INSPECTED_WITHIN_S):
             rows = await stage.postgres.sql(_DOING, list(by_record))
             owners = {row["name"]: row["pod"] for row in rows if row["what"] == "job"}
             for conversation in await stage.model.open_conversations() if owners else ():
                 if owner := owners.get(conversation.partition("/")[0]):
-                    seen[by_record[owner].name].add(Window.MODEL_CALL)
+                    windows_of[by_record[owner].name].add(Window.MODEL_CALL)
             for name in await _holding(stage, pods):
-                seen[name].add(Window.ROW_LOCK)
+                windows_of[name].add(Window.ROW_LOCK)
     for row in rows:
-        windows = seen[by_record[row["pod"]].name]
+        windows = windows_of[by_record[row["pod"]].name]
         if row["what"] == "effect":
             is_applied = bool(stage.ledger.applied(row["name"]))
             windows.add(Window.UNRECORDED if is_applied else Window.EFFECT_CALL)
         elif row["what"] == "decision":
             windows.add(Window.DECISION)
-    return {name: frozenset(windows) for name, windows in seen.items()}
+    return {name: frozenset(windows) for name, windows in windows_of.items()}
 
 
-def _seen_at_once(pod: "Pod") -> set[Window]:
-    seen = set()
+def _local_windows(pod: "Pod") -> set[Window]:
+    windows = set()
     if pod.line.is_writing:
-        seen.add(Window.COMMIT)
+        windows.add(Window.COMMIT)
     if pod.is_draining:
-        seen.add(Window.DRAIN)
-    return seen
+        windows.add(Window.DRAIN)
+    return windows
 
 
 async def _holding(stage: "Stage", pods: "tuple[Pod, ...]") -> set[str]:
@@ -125,7 +128,7 @@ async def _holding(stage: "Stage", pods: "tuple[Pod, ...]") -> set[str]:
 
 @frozen(kw_only=True)
 class Caught:
-    """A pod that was stopped, by SIGSTOP, and what it was in the midst of."""
+    """A pod that was stopped by SIGSTOP, and the windows that it was in."""
 
     pod: "Pod"
     windows: frozenset[Window]
@@ -138,10 +141,11 @@ async def catch(
     aim: Window | None,
     into_drain_s: float = 0.0,
 ) -> Caught | None:
-    """Stop one of the pods in the window that is aimed at, else the first one where it is.
+    """Stop one of the pods in the aimed window, or else the first pod wherever it is.
 
-    None when none of them lives any more. A pod that is to drain is told so, and stopped
-    `into_drain_s` later. Cancelled, no pod is left stopped.
+    Returns None when none of them lives any more. With `into_drain_s`, the pod gets SIGTERM first
+    and
+    is stopped that much later. If cancelled, no pod is left stopped.
     """
     if aim is Window.DRAIN and (pod := _first(candidates)) is not None:
         pod.term()
@@ -150,8 +154,8 @@ async def catch(
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + AIM_WITHIN_S
         while loop.time() < give_up_at:
-            found = await _seen_in(stage, candidates, aim)
-            caught = None if found is None else await _stopped(stage, found)
+            pod_in_window = await _pod_in(stage, candidates, aim)
+            caught = None if pod_in_window is None else await _stopped(stage, pod_in_window)
             if caught is not None and aim in caught.windows:
                 return caught
             if caught is not None:
@@ -161,18 +165,18 @@ async def catch(
     return None if pod is None else await _stopped(stage, pod)
 
 
-async def _seen_in(stage: "Stage", candidates: "list[Pod]", aim: Window) -> "Pod | None":
+async def _pod_in(stage: "Stage", candidates: "list[Pod]", aim: Window) -> "Pod | None":
     pods = [pod for pod in candidates if _is_free(pod)]
     if aim is Window.COMMIT:
         return next((pod for pod in pods if pod.line.is_writing), None)
-    seen = await look(stage, *pods)
-    return next((pod for pod in pods if aim in seen[pod.name] and _is_free(pod)), None)
+    windows = await inspect(stage, *pods)
+    return next((pod for pod in pods if aim in windows[pod.name] and _is_free(pod)), None)
 
 
 async def _stopped(stage: "Stage", pod: "Pod") -> Caught:
     pod.stop()
     try:
-        return Caught(pod=pod, windows=(await look(stage, pod))[pod.name])
+        return Caught(pod=pod, windows=(await inspect(stage, pod))[pod.name])
     except BaseException:
         pod.cont()
         raise

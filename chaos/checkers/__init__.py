@@ -1,7 +1,7 @@
-"""What must be true of every run: one file an invariant, each a function of the evidence.
+"""What must be true of every run: one file per invariant, each a function of the evidence.
 
-They are numbered as the list of invariants is: I19, of an outbox, and I25, that broken runtimes are
-caught, which `chaos.mutants` shows, have no file here.
+The numbers are those of the list of invariants. Two have no file here: I19 (an outbox) and I25
+(broken runtimes are caught), which `chaos.mutants` shows.
 """
 
 from chaos.checkers import (

@@ -1,4 +1,4 @@
-"""When no fault was about and there was room in pods: only then is it told who is late."""
+"""When no fault was active and pods had free slots: only then is lateness judged."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -12,23 +12,23 @@ from chaos.checkers.timeline import Timeline
 
 @frozen
 class Calm:
-    """The stretches of a run in which work that can be done should be done."""
+    """The parts of a run in which work that can run should run."""
 
     _unrest: tuple[tuple[float, float], ...]
-    """What lies between them, in its order, without overlaps."""
+    """The parts between them, in order, without overlaps."""
 
     @classmethod
     def of(cls, timeline: Timeline) -> Self:
         return cls(tuple(_joined([*timeline.unrest(), *_crowded(timeline)])))
 
     def longest_s(self, from_s: float, to_s: float) -> float:
-        """The longest stretch of this time in which there was no unrest."""
+        """The longest part of this time without a fault or a shortage of slots."""
         gaps = ((max(from_s, one[1]), min(to_s, after[0])) for one, after in pairwise(self._unrest))
         return max((end_s - begin_s for begin_s, end_s in gaps), default=0.0)
 
 
 def _crowded(timeline: Timeline) -> Iterator[tuple[float, float]]:
-    """When there was no room in the pods, or nobody looked whether there was."""
+    """When the pods had no free slots, or no sample shows whether they had."""
     yield -inf, -inf
     for before, after in pairwise(timeline.samples):
         if any(one.value["locked"] >= one.value["slots"] for one in (before, after)):
@@ -37,7 +37,7 @@ def _crowded(timeline: Timeline) -> Iterator[tuple[float, float]]:
 
 
 def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same without overlaps, in their order."""
+    """The same spans in order, without overlaps."""
     joined: list[tuple[float, float]] = []
     for from_s, to_s in sorted(spans):
         if joined and from_s <= joined[-1][1]:

@@ -1,4 +1,4 @@
-"""I1: what a client was promised exists, and nothing is left undone when the run is at rest."""
+"""I1: every job promised to a client exists, and no work is left when the run is at rest."""
 
 from uuid import UUID
 
@@ -9,13 +9,13 @@ from chaos.evidence import Evidence
 
 def check(evidence: Evidence) -> Verdict:
     findings = Findings("I1", "every acknowledged job exists, and all have ended at rest")
-    known = {job["id"] for job in evidence.jobs}
+    existing = {job["id"] for job in evidence.jobs}
     for event in of_kind(evidence, "submit", "ok"):
         findings.look()
         job_id, key = UUID(str(event.value["job"])), event.value["key"]
-        if job_id not in known:
+        if job_id not in existing:
             findings.broken(
-                f"submit {key} was acknowledged at {event.at_s:.2f} s as {job_id}, which is lost",
+                f"submit {key} was acknowledged at {event.at_s:.2f} s as {job_id}, now missing",
                 job=job_id,
             )
     timeline = Timeline.of(evidence)
@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Verdict:
         for job in waiting:
             what = f" on {job['waiting_on']}" if job.get("waiting_on") else ""
             findings.broken(
-                f"job {key_of(job)} stands in {job['status']}{what}, at attempt {job['attempt']}",
+                f"job {key_of(job)} is still {job['status']}{what}, at attempt {job['attempt']}",
                 job=job["id"],
             )
     unknown = None

@@ -1,4 +1,4 @@
-"""I2: a job ends once, and for good."""
+"""I2: a job ends once and stays ended."""
 
 from itertools import dropwhile
 from typing import Any
@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> Verdict:
     for job in evidence.jobs:
         if job["status"] in TERMINAL and job["id"] not in ended:
             findings.broken(
-                f"job {job['id']} is {job['status']}, its history tells no end", job=job["id"]
+                f"job {job['id']} is {job['status']}, its history has no end", job=job["id"]
             )
     return findings.verdict(ended=len(ended))
 

@@ -1,4 +1,4 @@
-"""I4: one owner at a time; whoever has lost a job writes nothing of it any more."""
+"""I4: a job has one owner at a time; a pod that lost a job writes nothing more of it."""
 
 from collections import Counter
 from typing import Any
@@ -9,12 +9,12 @@ from chaos.evidence import Evidence, Row
 
 
 def check(evidence: Evidence) -> Verdict:
-    findings = Findings("I4", "each attempt has one owner, and no older one writes after it")
+    findings = Findings("I4", "each attempt has one owner, and no older attempt writes after it")
     _claims_grow(evidence, findings)
     _claims_fit(evidence, findings)
     stale = _stale_writes(evidence, findings)
     for back in evidence.setbacks:
-        why = f"its head went from {back['previous']} steps to {back['seq']}, an older one wrote it"
+        why = f"its head went from {back['previous']} steps to {back['seq']}, by an older one"
         findings.broken(f"job {back['job_id']}: {why}", job=back["job_id"])
     stale += len(evidence.setbacks)
     for stranger in evidence.strangers:
@@ -35,34 +35,34 @@ def _claims_grow(evidence: Evidence, findings: Findings) -> None:
         if claim["attempt"] <= floor:
             owners = f"{before['pod_id'] if before else '?'} and {claim['pod_id']}"
             findings.broken(
-                f"job {claim['job_id']}: attempt {claim['attempt']} was given out after {floor}, "
-                f"to {owners}",
+                f"job {claim['job_id']}: attempt {claim['attempt']} was claimed after {floor}, "
+                f"by {owners}",
                 job=claim["job_id"],
             )
         last[claim["job_id"]] = claim
 
 
 def _claims_fit(evidence: Evidence, findings: Findings) -> None:
-    """One statement gives a pod no more than it has slots."""
+    """One statement gives a pod no more jobs than it has slots."""
     slots = {pod["id"]: pod["slots"] for pod in evidence.pods}
     sizes = Counter((claim["statement"], claim["pod_id"]) for claim in evidence.claims)
     for (_, pod_id), count in sizes.items():
         if count > slots.get(pod_id, count):
             findings.broken(
-                f"one claim gave pod {pod_id} {count} jobs, it has {slots[pod_id]} slots"
+                f"one claim gave pod {pod_id} {count} jobs, but it has {slots[pod_id]} slots"
             )
 
 
 def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
-    """The ledger was asked under the number of each attempt that recorded an outcome.
+    """Each attempt that recorded an outcome sent its own number to the ledger.
 
-    That number is how the other side tells a new owner from one that was paused.
+    That number is how the other side distinguishes a new owner from one that was paused.
     """
-    if not evidence.asks:  # a run without the ledger
+    if not evidence.requests:  # a run without the ledger
         return
-    asked: dict[str, set[int]] = {}
-    for ask in evidence.asks:
-        asked.setdefault(ask.key, set()).add(ask.attempt)
+    requests: dict[str, set[int]] = {}
+    for ask in evidence.requests:
+        requests.setdefault(ask.key, set()).add(ask.attempt)
     steps = {(step["job_id"], step["key"]): step["attempt"] for step in evidence.steps}
     programs = {job["id"] for job in evidence.jobs if operations_of(job)}
     for effect in evidence.effects:
@@ -70,15 +70,15 @@ def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
         if effect["job_id"] not in programs or attempt is None or effect["resolution"] is not None:
             continue
         findings.look()
-        seen = asked.get(str(effect["id"]), set())
-        if attempt not in seen:
-            told = ", ".join(map(str, sorted(seen))) or "none"
+        attempts = requests.get(str(effect["id"]), set())
+        if attempt not in attempts:
+            listed = ", ".join(map(str, sorted(attempts))) or "none"
             why = f"attempt {attempt} of job {effect['job_id']} recorded {effect['key']!r}"
-            findings.broken(f"{why}, the ledger was asked by {told}", job=effect["job_id"])
+            findings.broken(f"{why}, the ledger got requests of {listed}", job=effect["job_id"])
 
 
 def _stale_writes(evidence: Evidence, findings: Findings) -> int:
-    """Steps that an attempt wrote after a newer one had begun, or after the job's end."""
+    """Steps that an attempt wrote after a newer one began, or after the job's end."""
     claims = grouped(evidence.claims, "job_id")
     ended = {job["id"]: job["finished_at"] for job in evidence.jobs if job["finished_at"]}
     stale = 0
@@ -91,7 +91,7 @@ def _stale_writes(evidence: Evidence, findings: Findings) -> int:
             later = next((c for c in begun if c["attempt"] > attempt and c["at"] <= at), None)
             if later is not None or attempt < newest:
                 by = newest if later is None else later["attempt"]
-                why = f"attempt {attempt} wrote step {step['key']!r} when {by} had begun"
+                why = f"attempt {attempt} wrote step {step['key']!r} after {by} had begun"
             elif job_id in ended and at > ended[job_id]:
                 why = f"attempt {attempt} wrote step {step['key']!r} after the job's end"
             else:

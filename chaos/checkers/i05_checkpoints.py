@@ -1,4 +1,4 @@
-"""I5: the steps of a job are dense, each once, and in the order of its program."""
+"""I5: a job's steps are dense, unique, and in the order of its program."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def check(evidence: Evidence) -> Verdict:
         findings.look(len(own))
         for why in (*_numbers(job, own), *_program(job, own)):
             findings.broken(f"job {job['id']}: {why}", job=job["id"])
-    known = {job["id"] for job in evidence.jobs}
-    for job_id in steps.keys() - known:
+    existing = {job["id"] for job in evidence.jobs}
+    for job_id in steps.keys() - existing:
         findings.broken(f"job {job_id} has steps and does not exist", job=job_id)
     return findings.verdict(steps=len(evidence.steps))
 
@@ -28,24 +28,24 @@ def _numbers(job: Row, steps: list[Row]) -> list[str]:
         wrong.append(f"its steps are numbered {seqs}")
     keys = [step["key"] for step in steps]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
-        wrong.append(f"steps {', '.join(twice)} stand there twice")
+        wrong.append(f"steps {', '.join(twice)} are recorded twice")
     if (head := (job["checkpoint"] or {}).get("seq", 0)) != len(steps):
-        wrong.append(f"its head says {head} steps, there are {len(steps)}")
+        wrong.append(f"its head says {head} steps, but there are {len(steps)}")
     if job.get("error_code") == "diverged" and not may_diverge(job):
-        wrong.append(f"its replay asked for something else: {job['error_message']}")
+        wrong.append(f"its replay diverged: {job['error_message']}")
     return wrong
 
 
 def _program(job: Row, steps: list[Row]) -> list[str]:
-    """The steps of a program follow it; of a completed one each operation has its step."""
+    """The steps of a program follow its order; a completed program has one for each operation."""
     operations = operations_of(job)
     expected = [f"{place}:{op['op']}" for place, op in enumerate(operations)]
-    found = [key for step in steps if (key := _name(step, expected)) is not None]
+    own = [key for step in steps if (key := _name(step, expected)) is not None]
     wrong = []
-    if found != expected[: len(found)]:
-        wrong.append(f"its steps are {', '.join(found)}, its program is {', '.join(expected)}")
-    elif job["status"] == "COMPLETED" and len(found) < len(expected):
-        wrong.append(f"it is COMPLETED without {', '.join(expected[len(found) :])}")
+    if own != expected[: len(own)]:
+        wrong.append(f"its steps are {', '.join(own)}, its program is {', '.join(expected)}")
+    elif job["status"] == "COMPLETED" and len(own) < len(expected):
+        wrong.append(f"it is COMPLETED without {', '.join(expected[len(own) :])}")
     return wrong
 
 

@@ -1,4 +1,4 @@
-"""I6: tries are counted and bounded, their pauses are kept, and jittered."""
+"""I6: attempts are counted and bounded; their pauses are kept and jittered."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,13 @@ from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 PAUSE_MAX_S = 300.0
-"""The longest back-off, and what of a server's Retry-After is honoured."""
+"""The longest backoff, and the most that is honoured of a server's Retry-After."""
 EARLY_S = 0.002
 ALIKE_SHARE = 0.002
 ALIKE_MIN = 3
-"""Pauses of chance do not fall so close together, so many of them."""
+"""This many random pauses do not fall so close together."""
 RETRIED = ("retry", "lease_expired")
-"""How attempts end that cost their job a retry."""
+"""Outcomes of attempts that cost their job a retry."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -42,8 +42,8 @@ def check(evidence: Evidence) -> Verdict:
                 f"{len(alike)} jobs paused {min(alike):.3f} to {max(alike):.3f} s before retry "
                 f"{count}, after {outcome}: that is no jitter"
             )
-    told = [pause for alike in pauses.values() for pause in alike]
-    return findings.verdict(retries=len(told), pause_p50_s=quantile(told, 0.5))
+    all_pauses = [pause for alike in pauses.values() for pause in alike]
+    return findings.verdict(retries=len(all_pauses), pause_p50_s=quantile(all_pauses, 0.5))
 
 
 def _counts(job: Row, path: list[Row], attempts: list[Row]) -> Iterator[str]:
@@ -57,9 +57,9 @@ def _counts(job: Row, path: list[Row], attempts: list[Row]) -> Iterator[str]:
         if used - before != (outcome in RETRIED):
             yield f"attempt {row['attempt']} was {outcome}, retries went from {before} to {used}"
     if job["retry_count"] != used:
-        yield f"it counts {job['retry_count']} retries, its history tells {used}"
+        yield f"it counts {job['retry_count']} retries, its history shows {used}"
     if used > job["max_retries"]:
-        yield f"{used} retries, {job['max_retries']} are allowed"
+        yield f"{used} retries, the limit is {job['max_retries']}"
     spent = 0
     for row in attempts:
         spent = 0 if row["outcome"] in RETRIED else spent + (row["outcome"] == "failed")
@@ -68,27 +68,27 @@ def _counts(job: Row, path: list[Row], attempts: list[Row]) -> Iterator[str]:
 
 
 def _tries(attempts: list[Row], failures: list[Row]) -> Iterator[str]:
-    """As which try of its task an attempt failed: only failures count, no deaths, no hand-backs."""
+    """Which try of its task each failed attempt was; deaths and hand-backs do not count."""
     for fact in failures:
-        told = fact["data"].get("attempt")
-        if told is None or "retry_count" not in fact["data"]:
-            continue  # of a call inside an attempt
+        counted = fact["data"].get("attempt")
+        if counted is None or "retry_count" not in fact["data"]:
+            continue  # a call inside an attempt
         failed = _failed_before(fact["attempt"], attempts)
-        if told != failed + 1:
-            yield f"attempt {fact['attempt']} counts as try {told}, {failed} failed before it"
+        if counted != failed + 1:
+            yield f"attempt {fact['attempt']} counts as try {counted}, {failed} failed before it"
 
 
 def _spent(attempts: list[Row], claims: list[Row]) -> Iterator[str]:
-    """The same of all claims: what the end of a pod has ended was no try of the job."""
+    """The same for all claims: an attempt that ended with its pod does not count as a try."""
     for claim in claims:
         failed = _failed_before(claim["attempt"], attempts)
         if claim["spent"] not in (None, failed + 1):
-            told = f"attempt {claim['attempt']} is try {claim['spent']} of its task"
-            yield f"{told}, {failed} failed before it"
+            counted = f"attempt {claim['attempt']} is try {claim['spent']} of its task"
+            yield f"{counted}, {failed} failed before it"
 
 
 def _failed_before(attempt: int, attempts: list[Row]) -> int:
-    """How many of its task's tries had failed by then."""
+    """How many tries of its task had failed before it."""
     failed = 0
     for row in attempts:
         if row["attempt"] < attempt:
@@ -102,7 +102,7 @@ def _times(path: list[Row], *, hurried: bool) -> Iterator[str]:
         if due is None:
             continue
         pause_s = (due - row["at"]).total_seconds()
-        # What it waits for besides time lets it go early, or late.
+        # What it waits for besides time can make it start early or late.
         if row["metadata"].get("waiting_on") is not None or hurried:
             continue
         if not -EARLY_S <= pause_s <= PAUSE_MAX_S:
@@ -113,21 +113,21 @@ def _times(path: list[Row], *, hurried: bool) -> Iterator[str]:
 
 
 def _pauses(evidence: Evidence) -> dict[tuple[str, int], list[float]]:
-    """The pauses that chance alone decided, by why there was one, and how many before it."""
+    """The random pauses, by the outcome before them and the number of earlier retries."""
     outcomes = {(row["job_id"], row["attempt"]): row["outcome"] for row in evidence.attempts}
-    asked = {
+    server_paused = {
         (fact["job_id"], fact["attempt"])
         for fact in evidence.facts
         if fact["type"] == "error" and fact["data"].get("retry_after_s") is not None
     }
     pauses: dict[tuple[str, int], list[float]] = {}
     for row in evidence.transitions:
-        told = row["metadata"]
-        if row["new"] != "RETRY" or told.get("waiting_on") is not None:
+        metadata = row["metadata"]
+        if row["new"] != "RETRY" or metadata.get("waiting_on") is not None:
             continue
-        due = instant(told.get("next_retry_at"))
-        if (row["job_id"], row["attempt"]) not in asked and due is not None:
+        due = instant(metadata.get("next_retry_at"))
+        if (row["job_id"], row["attempt"]) not in server_paused and due is not None:
             pause_s = (due - row["at"]).total_seconds()
             outcome = outcomes.get((row["job_id"], row["attempt"]), "nothing")
-            pauses.setdefault((outcome, told["retry_count"]), []).append(pause_s)
+            pauses.setdefault((outcome, metadata["retry_count"]), []).append(pause_s)
     return pauses

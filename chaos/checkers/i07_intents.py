@@ -1,15 +1,15 @@
-"""I7: intent first, outcome last: no call without the one, no intent without the other."""
+"""I7: the intent comes first, the outcome last: no call without an intent, no intent left open."""
 
 from chaos.checkers.timeline import TERMINAL, Timeline, key_of, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 EARLY_S = 0.5
-"""How far the two clocks that are compared may be apart."""
+"""How far apart the two compared clocks may be."""
 
 
 def check(evidence: Evidence) -> Verdict:
-    findings = Findings("I7", "every call had an intent before it, every intent comes to its end")
+    findings = Findings("I7", "every call had an intent before it, every intent is closed")
     timeline = Timeline.of(evidence)
     effects = {str(effect["id"]): effect for effect in evidence.effects}
     _calls(evidence, effects, timeline, findings)
@@ -32,11 +32,11 @@ def _calls(
         job_id = jobs.get(call.account.partition(":")[2].rpartition(":")[0])
         effect = effects.get(call.key)
         if effect is None:
-            why = f"{call.account} was applied under key {call.key}, which no intent has"
+            why = f"{call.account} was applied under key {call.key}, which belongs to no intent"
         elif effect["arguments"].get("account") != call.account:
             why = f"{call.account} was applied under the key of {effect['arguments']}"
         elif timeline.has_clock and call.at_s < timeline.at_s(effect["created_at"]) - EARLY_S:
-            why = f"{call.account} was applied before its intent stood in the record"
+            why = f"{call.account} was applied before its intent was recorded"
         else:
             continue
         findings.broken(why, job=job_id)
@@ -55,11 +55,11 @@ def _ends(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
         elif effect["status"] == "UNKNOWN" and job["status"] == "COMPLETED":
             findings.broken(f"{what} is UNKNOWN, its job went on as if it were not", job=job["id"])
         elif effect["status"] in ("UNKNOWN", "FAILED") and not effect["why"]:
-            findings.broken(f"{what} is {effect['status']} and nobody said why", job=job["id"])
+            findings.broken(f"{what} is {effect['status']} without a reason", job=job["id"])
 
 
 def _steps(evidence: Evidence, findings: Findings) -> None:
-    """A step that is an effect's outcome has its effect, closed with it."""
+    """A step that records an effect's outcome has its effect, closed with it."""
     effects = {(effect["lineage_id"], effect["key"]): effect for effect in evidence.effects}
     lines = {job["id"]: job["lineage_id"] or job["id"] for job in evidence.jobs}
     kinds = {

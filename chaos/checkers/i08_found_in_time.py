@@ -1,7 +1,7 @@
-"""I8: work that can be done is found within a poll, whether or not a notification told of it.
+"""I8: pods find runnable work within one poll, with or without a notification.
 
-Of each wait the longest stretch is judged in which no fault was about and there was room in pods:
-what came before or after it excuses what was not found in its midst as little as another run would.
+Each wait is judged by its longest part in which no fault was active and pods had free slots. What
+happened before or after that part excuses nothing.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 SLACK_S = 3.0
-"""What a busy machine may add."""
+"""Allowance for a busy machine."""
 ROUNDED_S = 0.001
 
 
@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Verdict:
     jobs = {job["id"]: job for job in evidence.jobs}
     ended = {(row["job_id"], row["attempt"]): row["ended_at"] for row in evidence.attempts}
     deaths = Counter(row["job_id"] for row in evidence.attempts if row["outcome"] == "pod_died")
-    # Such a one has to wait for a process of its own.
+    # A suspect job waits for a process of its own.
     suspects = {job for job, count in deaths.items() if count + 1 >= evidence.settings.deaths_max}
     calm = Calm.of(timeline)
     bound_s = evidence.settings.poll_s + SLACK_S

@@ -1,7 +1,7 @@
-"""I9: nothing hangs in the database: no silent job, no idle transaction, no lock waited for.
+"""I9: nothing hangs in the database: no silent job, no idle transaction, no long lock wait.
 
-A stopped pod that holds a row's lock would hide its job from every sweep; locks that are taken in
-different orders wait for each other in a circle.
+A stopped pod that holds a row lock hides its job from every sweep. Locks taken in different orders
+deadlock.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Verdict:
                     f"at {sample.at_s:.1f} s backend {slow['pid']} {what} for {for_s:.1f} s: "
                     f"{slow['query']}"
                 )
-        # After an outage nobody is swept for a whole threshold.
+        # After an outage, no sweep happens for a whole threshold.
         since_s = sample.at_s - silent_max_s - settings.zombie_s
         if not timeline.troubled(since_s, sample.at_s, after_s=0.0):
             for silent in sample.value["silent"]:
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Verdict:
                     )
     deadlocks = _deadlocks(timeline)
     if deadlocks:
-        findings.broken(f"{deadlocks} deadlocks: locks are not taken in one order everywhere")
+        findings.broken(f"{deadlocks} deadlocks: locks are not always taken in the same order")
     figures: dict[str, Any] = {
         f"{what.replace(' ', '_')}_max_s": for_s for what, for_s in longest.items()
     }
@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _deadlocks(timeline: Timeline) -> int:
-    """How many the server counted; its counter begins anew when it recovers from a crash."""
+    """The server's count; its counter restarts at zero after a crash."""
     counts = [sample.value["deadlocks"] for sample in timeline.samples]
     pairs = zip([0, *counts], counts, strict=False)
     return sum(after - before if after >= before else after for before, after in pairs)

@@ -1,6 +1,6 @@
-"""I10: what is written together is there together: state, history, attempts, task, dead letter.
+"""I10: what is written together is stored together: state, history, attempts, task, dead letter.
 
-A commit whose outcome nobody knows took place or it did not; there is no half of one.
+A commit with an unknown outcome took place or did not; it is never half done.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 EARLY_S = 0.05
-"""How far the two clocks that are compared may be apart: a client asks again later than that."""
+"""How far apart the two compared clocks may be; a client sends again later than that."""
 OPEN_TASKS = {"PENDING": {1}, "RUNNING": {1}, "RETRY": {0, 1}, "WAITING_FOR_APPROVAL": {0, 1}}
 
 
 def check(evidence: Evidence) -> Verdict:
-    findings = Findings("I10", "state, history, attempts, task and dead letter agree of every job")
+    findings = Findings("I10", "state, history, attempts, task and dead letter of every job agree")
     history = grouped(evidence.transitions, "job_id")
     moves = grouped(evidence.moves, "job_id")
     attempts = grouped(evidence.attempts, "job_id")
     tasks = grouped(evidence.tasks, "job_id")
-    letters = {letter["job_id"] for letter in evidence.dead_letters}
+    dead_letter_jobs = {row["job_id"] for row in evidence.dead_letters}
     for job in evidence.jobs:
         findings.look()
         job_id = job["id"]
@@ -29,13 +29,13 @@ def check(evidence: Evidence) -> Verdict:
             *_path(job, history.get(job_id, [])),
             *_moves(history.get(job_id, []), moves.get(job_id, []) if moves else None),
             *_attempts(job, attempts.get(job_id, [])),
-            *_rest(job, len(tasks.get(job_id, [])), has_letter=job_id in letters),
+            *_rest(job, len(tasks.get(job_id, [])), has_dead_letter=job_id in dead_letter_jobs),
         )
         for why in told:
             findings.broken(f"job {job_id}: {why}", job=job_id)
-    known = {job["id"] for job in evidence.jobs}
+    existing = {job["id"] for job in evidence.jobs}
     for rows, what in ((history, "history"), (tasks, "a task"), (attempts, "attempts")):
-        for job_id in rows.keys() - known:
+        for job_id in rows.keys() - existing:
             findings.broken(f"job {job_id} has {what} and does not exist", job=job_id)
     _denied(evidence, findings)
     _cancelled(evidence, findings)
@@ -51,74 +51,74 @@ def _path(job: Row, path: list[Row]) -> Iterator[str]:
 
 
 def _moves(path: list[Row], moves: list[Row] | None) -> Iterator[str]:
-    """What was seen to happen is what the history tells."""
+    """The observed state changes are those of the history."""
     if moves is None:
         return
-    told, seen = ([(row["previous"], row["new"]) for row in rows] for rows in (path, moves))
-    if told != seen:
-        yield f"it went through {_words(seen)}, its history tells {_words(told)}"
+    recorded, observed = ([(row["previous"], row["new"]) for row in rows] for rows in (path, moves))
+    if recorded != observed:
+        yield f"it went through {_states(observed)}, its history says {_states(recorded)}"
 
 
-def _words(path: list[tuple[str | None, str]]) -> str:
+def _states(path: list[tuple[str | None, str]]) -> str:
     return " → ".join(new for _, new in path) or "nothing"
 
 
 def _attempts(job: Row, attempts: list[Row]) -> Iterator[str]:
-    """Each attempt but the last one ended before the job did, and says how."""
+    """Each attempt but the last ended before the job did, and its outcome is recorded."""
     told = {row["attempt"] for row in attempts}
     if missing := sorted(set(range(1, job["attempt"])) - told):
-        yield f"it is at attempt {job['attempt']}, nothing tells how {missing} ended"
+        yield f"it is at attempt {job['attempt']}, no record shows how {missing} ended"
     if beyond := sorted(n for n in told if n > job["attempt"]):
         yield f"it is at attempt {job['attempt']}, attempts {beyond} ended"
 
 
-def _rest(job: Row, task_count: int, *, has_letter: bool) -> Iterator[str]:
+def _rest(job: Row, task_count: int, *, has_dead_letter: bool) -> Iterator[str]:
     status = job["status"]
     if task_count not in OPEN_TASKS.get(status, {0}):
         yield f"it is {status} and has {task_count} tasks"
-    if has_letter != (status == "FAILED"):
-        yield f"it is {status} and has {'a' if has_letter else 'no'} dead letter"
+    if has_dead_letter != (status == "FAILED"):
+        yield f"it is {status} and has {'a' if has_dead_letter else 'no'} dead letter"
     if status in TERMINAL and job["finished_at"] is None:
-        yield f"it is {status}, and nobody knows since when"
+        yield f"it is {status} without an end time"
 
 
 def _denied(evidence: Evidence, findings: Findings) -> None:
-    """No job is older than the first try that may have made it: the others failed for certain."""
+    """No job is older than the first request that may have created it; earlier ones failed."""
     timeline = Timeline.of(evidence)
-    asked_s: dict[str, float] = {}
+    requested_s: dict[str, float] = {}
     made_s: dict[str, float] = {}
     for event in of_kind(evidence, "submit"):
         key = event.value["key"]
         if event.type == "invoke":
-            asked_s[key] = event.at_s
+            requested_s[key] = event.at_s
         else:
             made_s.setdefault(key, inf)
         if event.type in ("ok", "info"):
-            made_s[key] = min(made_s[key], asked_s.get(key, event.at_s))
+            made_s[key] = min(made_s[key], requested_s.get(key, event.at_s))
     for job in evidence.jobs:
         since_s = made_s.get(key_of(job), 0.0) if job["origin_id"] is None else 0.0
         is_older = timeline.has_clock and timeline.at_s(job["created_at"]) < since_s - EARLY_S
         if since_s == inf or is_older:
-            why = f"submit {key_of(job)} failed for certain, and job {job['id']} is there"
+            why = f"submit {key_of(job)} certainly failed, but job {job['id']} exists"
             findings.broken(why, job=job["id"])
 
 
 def _cancelled(evidence: Evidence, findings: Findings) -> None:
-    """Whom somebody cancelled has ended so, and nobody else has."""
+    """A job ends as cancelled exactly when a person cancelled it."""
     jobs = {str(job["id"]): job for job in evidence.jobs}
-    asked: dict[str, set[str]] = {}
+    requested: dict[str, set[str]] = {}
     for event in of_kind(evidence, "cancel"):
         job_id = event.value["job"]
         if event.type == "invoke":
-            asked.setdefault(job_id, set()).add(event.value["by"])
+            requested.setdefault(job_id, set()).add(event.value["by"])
         if event.type != "ok" or event.value["after"] != "CANCELLED" or job_id not in jobs:
             continue
         if (status := jobs[job_id]["status"]) != "CANCELLED":
-            why = f"job {job_id} was cancelled, as somebody was told, and is {status}"
+            why = f"job {job_id} was confirmed as cancelled, but is {status}"
             findings.broken(why, job=jobs[job_id]["id"])
     for job_id, job in jobs.items():
         if job["status"] != "CANCELLED" or not operations_of(job):
             continue
-        if job["cancelled_by"] not in asked.get(job_id, ()):
-            why = f"job {job_id} was cancelled by {job['cancelled_by']}, who never asked to"
+        if job["cancelled_by"] not in requested.get(job_id, ()):
+            why = f"job {job_id} was cancelled by {job['cancelled_by']}, who never requested it"
             findings.broken(why, job=job["id"])

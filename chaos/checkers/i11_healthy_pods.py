@@ -1,9 +1,9 @@
-"""I11: a pod that beats is left alone; one that does not lets go by itself.
+"""I11: a pod with heartbeats keeps its jobs; a pod without lets them go by itself.
 
-The database saw each heartbeat. No job is taken from a pod for the silence of another, or for a
-blink: its lock must have been free at two looks. And a pod that could not say that it lives for
-three fifths of the threshold has stopped its jobs, before others may take them. After the server's
-start nobody is swept for a whole threshold: until then nobody could say that he lives.
+The observer recorded each heartbeat. No job is taken from a pod because another pod is silent, or
+for a moment's silence: two polls must have found its lock free. A pod that could not send a
+heartbeat for three fifths of the threshold stops its jobs before others may take them. After the
+server starts, no sweep happens for a whole threshold, since no pod could send a heartbeat earlier.
 """
 
 import math
@@ -16,23 +16,23 @@ from chaos.checkers.timeline import CALM_AFTER_S, Timeline, grouped, quantile
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
-LOOKS_APART = timedelta(seconds=0.5)
+POLLS_APART = timedelta(seconds=0.5)
 FENCE_SHARE = 0.6
-"""Of the threshold: 180 s of 300 s."""
+"""Part of the threshold: 180 s of 300 s."""
 FENCE_SLACK_S = 0.5
-"""What the pod's own loop may be late."""
+"""How late the pod's own loop may be."""
 IN_FLIGHT_S = 0.1
-"""So much later than its pod has died may the server write a heartbeat that was on its way."""
+"""After its pod has died, the server may still write a heartbeat that was in flight this long."""
 GAP_PERIODS_MAX = 2.0
 GAPS_MIN = 100
-"""Of fewer, one per cent is less than one: a single late heartbeat would be judged."""
+"""With fewer, one per cent is less than one, and a single late heartbeat would be judged."""
 LAG_SHARE = 0.5
-"""A loop that was late for that much of a gap is why there was one."""
+"""A loop that was late for this share of a gap explains the gap."""
 EARLY_S = 0.05
 START_SLACK_S = 0.2
-"""The start is reckoned from what the probe saw."""
+"""The server's start is estimated from the probe's samples."""
 IN_FLIGHT = 1
-"""Writes of a job that were on their way when its pod let go."""
+"""Writes of a job that were in flight when its pod let go."""
 LOST = ("pod_died", "lease_expired")
 
 
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Verdict:
     timeline = Timeline.of(evidence)
     if not (evidence.beats and timeline.has_clock):
         return findings.verdict(unknown="heartbeats were not observed")
-    # That it is dead, somebody else has written.
+    # Another pod wrote that it is dead.
     beats = grouped((beat for beat in evidence.beats if beat["state"] != "DEAD"), "pod_id")
     for row in evidence.attempts:
         if row["outcome"] in LOST:
@@ -63,15 +63,15 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence) -> Iterator[str]:
-    """Whether this attempt was taken from a pod that had it, and why that was wrong."""
+    """Why it was wrong to take this attempt from its pod, if it was."""
     at: datetime = row["ended_at"]
     before = [beat for beat in beats if beat["at"] <= at]
     if row["outcome"] == "pod_died" and before and before[-1]["state"] != "STOPPED":
         silent = at - before[-1]["at"]
-        if silent < LOOKS_APART - timedelta(seconds=IN_FLIGHT_S):
+        if silent < POLLS_APART - timedelta(seconds=IN_FLIGHT_S):
             yield (
                 f"attempt {row['attempt']} was taken from pod {row['pod_id']} "
-                f"{silent.total_seconds():.3f} s after its heartbeat: nobody looked twice"
+                f"{silent.total_seconds():.3f} s after its heartbeat: there were no two polls"
             )
     renewed = _renewed(row, evidence) if row["outcome"] == "lease_expired" else None
     if (
@@ -80,7 +80,7 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
     ):
         yield (
             f"attempt {row['attempt']} was swept {(at - renewed).total_seconds():.2f} s after its "
-            f"last heartbeat, the threshold is {evidence.settings.zombie_s:g} s"
+            f"last heartbeat, but the threshold is {evidence.settings.zombie_s:g} s"
         )
     life = timeline.life_of(row["pod_id"])
     if life is None:
@@ -88,7 +88,7 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
     at_s = timeline.at_s(at)
     since_s = at_s - evidence.settings.zombie_s - evidence.settings.sweep_s - CALM_AFTER_S
     if life.died_s > at_s and not timeline.troubled(since_s, at_s, place=life.place, after_s=0.0):
-        yield f"attempt {row['attempt']} was taken from {life.title}, which was well"
+        yield f"attempt {row['attempt']} was taken from {life.title}, which was healthy"
 
 
 def _sweeps(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
@@ -102,37 +102,37 @@ def _sweeps(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
         if up_s < evidence.settings.zombie_s - START_SLACK_S:
             findings.broken(
                 f"job {row['job_id']}: attempt {row['attempt']} was swept {up_s:.2f} s after the "
-                f"server's start, {evidence.settings.zombie_s:g} s are to pass",
+                f"server's start, but {evidence.settings.zombie_s:g} s must pass",
                 job=row["job_id"],
             )
 
 
 def _renewed(row: Row, evidence: Evidence) -> datetime | None:
-    """When this attempt was last said to run."""
+    """When this attempt's heartbeat was last written."""
     key = (row["job_id"], row["attempt"])
-    seen = (*evidence.claims, *evidence.renewals)
-    return max((s["at"] for s in seen if (s["job_id"], s["attempt"]) == key), default=None)
+    heartbeats = (*evidence.claims, *evidence.renewals)
+    return max((s["at"] for s in heartbeats if (s["job_id"], s["attempt"]) == key), default=None)
 
 
 def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterator[float]:
-    """Seconds between heartbeats of a pod to which nothing was done, and that was not starved.
+    """Seconds between heartbeats of a pod that was neither disturbed nor starved.
 
-    Without those that its loop was late, and those that the probe was, which waits for the same
-    machine and the same server.
+    Subtracts the delay of the pod's own loop, and that of the probe, which waits for the same
+    machine and server.
     """
     life = timeline.life_of(pod_id)
-    late = list(_late_looks(timeline))
+    late = list(_late_samples(timeline))
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
         is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
         if life is None or is_starved or timeline.troubled(from_s, to_s, place=life.place):
             continue
-        looks = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
-        yield to_s - from_s - next_["lag_s"] - max(looks, default=0.0)
+        delays = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
+        yield to_s - from_s - next_["lag_s"] - max(delays, default=0.0)
 
 
-def _late_looks(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
-    """From when to when the probe waited for a look, and how much longer than it does mostly."""
+def _late_samples(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
+    """When the probe waited for a sample, and how much longer than usual."""
     spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(timeline.samples)]
     usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
     for begin_s, end_s in spans:
@@ -140,7 +140,7 @@ def _late_looks(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:
-    """Silences in which a pod had to let go of its jobs; what they wrote afterwards."""
+    """Count silences in which a pod had to let go of its jobs; report what it wrote afterwards."""
     fence = timedelta(seconds=FENCE_SHARE * evidence.settings.zombie_s + FENCE_SLACK_S)
     claims = grouped(evidence.claims, "pod_id")
     writes: dict[tuple[UUID, int], list[datetime]] = {}
@@ -164,7 +164,7 @@ def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings
                 if len(late) > IN_FLIGHT:
                     gap_s = (next_["at"] - one["at"]).total_seconds()
                     findings.broken(
-                        f"job {key[0]}: attempt {key[1]} wrote {len(late)} times more after pod "
+                        f"job {key[0]}: attempt {key[1]} wrote {len(late)} more times after pod "
                         f"{pod_id} had been silent for {gap_s:.1f} s: it did not fence itself",
                         job=key[0],
                     )

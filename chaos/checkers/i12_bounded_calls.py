@@ -1,13 +1,13 @@
-"""I12: every call of the database ends within its bound, for clients and inside the server."""
+"""I12: every database call ends within its bound, for clients and inside the server."""
 
 from chaos.checkers.timeline import Timeline, quantile
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
 
 CALL_MAX_S = 15.0
-"""Of a client: its own bound of 5 s, a connection that is made anew, and a busy machine."""
+"""For clients: their own bound of 5 s, a reconnect, and a busy machine."""
 STATEMENT_MAX_S = 8.0
-"""In the server: the statement's time-out of 5 s, and what it takes to notice."""
+"""In the server: the statement timeout of 5 s, and the time to notice it."""
 OPERATIONS = ("submit", "decide", "resolve", "cancel")
 
 
@@ -27,7 +27,7 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _clients(evidence: Evidence, findings: Findings, *, is_whole: bool) -> list[float]:
-    """How long each operation took; those without an end are told of in a whole history."""
+    """How long each operation took; in a whole history, one without an end is reported."""
     open_: dict[tuple[str, str, str], float] = {}
     took = []
     for event in evidence.events:

@@ -1,8 +1,8 @@
-"""I14: a job that kills is stopped after so many deaths of its own process, and no other one is.
+"""I14: a job that kills is stopped after a few deaths of its own process; no other job is.
 
-The death of a pod condemns nobody: it may have come from outside. Only a process that runs one job
-and dies while its pod lives shows whose fault it was. Faults of a run hit pods, never such a
-process: a program without a poison operation is innocent whatever the record says of its deaths.
+The death of a pod condemns no job: its cause may be outside. Only a process that runs one job and
+dies while its pod lives identifies the culprit. The faults of a run hit pods, never such a process:
+a program without a poison operation is innocent, whatever the record says of its deaths.
 """
 
 from chaos.checkers.timeline import TERMINAL, Timeline, grouped, operations_of
@@ -10,9 +10,9 @@ from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
 KEEPS = ("suspended", "lease_expired", "handed_back", "pod_died")
-"""They end no row of its process's deaths: none of them shows that the job lets one live."""
+"""Outcomes that do not interrupt a run of process deaths: none shows that the job is harmless."""
 SHARED = 2
-"""Pods that may die of a poison job, as a multiple of the limit: some die from outside."""
+"""Pods that may die of a poison job, as a multiple of the limit: some die of other causes."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -31,24 +31,28 @@ def check(evidence: Evidence) -> Verdict:
         is_stopped = job["error_code"] == "poison"
         deaths_max = max(deaths_max, longest, last + is_stopped)
         if is_stopped and last + 1 < most:
-            why = f"job {job['id']} was called poison after {last + 1} deaths of its own process"
-            findings.broken(f"{why} in a row, {most} are the limit", job=job["id"])
+            why = (
+                f"job {job['id']} was stopped as poison after {last + 1} deaths of its own process"
+            )
+            findings.broken(f"{why} in a row, the limit is {most}", job=job["id"])
         if longest >= most:
-            why = f"job {job['id']} was begun again after {longest} deaths of its own process"
-            findings.broken(f"{why} in a row, {most} are the limit", job=job["id"])
+            why = f"job {job['id']} was started again after {longest} deaths of its own process"
+            findings.broken(f"{why} in a row, the limit is {most}", job=job["id"])
         operations = operations_of(job)
         if not any(op["op"] == "poison" for op in operations):
             if operations and is_stopped:
-                why = f"innocent job {job['id']} was called poison"
+                why = f"innocent job {job['id']} was stopped as poison"
                 findings.broken(f"{why}: {job['error_message']}", job=job["id"])
             continue
         poison += 1
         findings.look()
         if job["status"] == "COMPLETED" or (is_at_rest and job["status"] not in TERMINAL):
-            findings.broken(f"job {job['id']} kills its pods and is {job['status']}", job=job["id"])
+            findings.broken(
+                f"job {job['id']} kills its pods, but is {job['status']}", job=job["id"]
+            )
         pods, _ = _rows(ended, stepped, "pod_died", (*KEEPS, "process_died"))
         if pods >= SHARED * most:
-            why = f"job {job['id']} was begun again after {pods} pod deaths in a row"
+            why = f"job {job['id']} was started again after {pods} pod deaths in a row"
             findings.broken(f"{why}, {most} make a suspect", job=job["id"])
     return findings.verdict(poison=poison, deaths_in_a_row_max=deaths_max)
 
@@ -56,7 +60,7 @@ def check(evidence: Evidence) -> Verdict:
 def _rows(
     attempts: list[Row], stepped: set[int], counted: str, keeps: tuple[str, ...]
 ) -> tuple[int, int]:
-    """The longest and the last row of deaths of one kind; a step ends a row."""
+    """The longest and the last run of consecutive deaths of one kind; a step ends a run."""
     longest = row = 0
     for attempt in attempts:
         if attempt["attempt"] in stepped:

@@ -1,4 +1,4 @@
-"""I15: no answer of the model is in the record unless all of it came."""
+"""I15: an answer of the model is recorded only if all of it arrived."""
 
 from chaos.checkers.timeline import operations_of
 from chaos.checkers.verdict import Findings, Verdict
@@ -34,5 +34,5 @@ def _wrong(step: Row, *, is_scripted: bool) -> list[str]:
     if is_scripted and not text.endswith(LAST_WORDS):
         wrong.append(f"its answer ends with {text[-40:]!r}")
     if not step["usage"]:
-        wrong.append("nobody knows what it cost")
+        wrong.append("its cost is unknown")
     return wrong

@@ -1,4 +1,4 @@
-"""I16: what is called is not run over when it comes back, and breakers move as they should."""
+"""I16: a recovered service is not flooded with calls, and breakers change state correctly."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ HERD_MIN = 20
 """Fewer calls within a tenth of a second are no herd."""
 HERD_SHARE = 0.8
 IDLE_S = 60.0
-"""A model's answer that has gone on for so long proves as much as a whole one."""
+"""A model's answer that has lasted this long proves as much as a complete one."""
 SLACK_S = 0.5
-"""By which the clocks of the record and of the scripted model may seem to differ."""
+"""How far the clocks of the record and of the scripted model may differ."""
 MOVES = {
     "breaker_opened": {"breaker_half_opened", "breaker_forced_closed", "breaker_forced_open"},
     "breaker_half_opened": {
@@ -29,16 +29,14 @@ MOVES = {
     "breaker_forced_open": {
         "breaker_forced_closed",
         "breaker_forced_open",
-        "breaker_half_opened",  # after a hold with an end
+        "breaker_half_opened",  # after an override that ends
     },
     "breaker_forced_closed": {"breaker_opened", "breaker_forced_open", "breaker_forced_closed"},
 }
 
 
 def check(evidence: Evidence) -> Verdict:
-    findings = Findings(
-        "I16", "no herd of calls after an outage, breakers change state as they may"
-    )
+    findings = Findings("I16", "no herd of calls after an outage, breakers change state correctly")
     changes = [fact for fact in evidence.facts if fact["subtype"] in MOVES]
     for name, path in grouped(changes, "source").items():
         findings.look(len(path))
@@ -46,8 +44,8 @@ def check(evidence: Evidence) -> Verdict:
             findings.broken(f"breaker {name} began with {path[0]['subtype']}")
         for before, after in pairwise(path):
             if after["subtype"] not in MOVES[before["subtype"]]:
-                told = f"{before['subtype']} → {after['subtype']}"
-                findings.broken(f"breaker {name} went {told} at {after['at']}")
+                change = f"{before['subtype']} → {after['subtype']}"
+                findings.broken(f"breaker {name} went {change} at {after['at']}")
     calls = sorted(call.at_s for call in evidence.model_calls)
     timeline = Timeline.of(evidence)
     if timeline.has_clock:
@@ -71,7 +69,7 @@ def check(evidence: Evidence) -> Verdict:
 def _unproven(
     name: str, path: list[Row], calls: tuple[ModelCall, ...], timeline: Timeline
 ) -> Iterator[str]:
-    """When a model's breaker closed by itself, although no probe of it had a whole answer."""
+    """When a model's breaker closed by itself although no probe had a complete answer."""
     if not name.startswith("llm:"):
         return
     whole = [call for call in calls if call.outcome == "answered" and _breaker_of(call) == name]
@@ -84,17 +82,17 @@ def _unproven(
             for call in whole
         )
         if not is_proven and until_s - since_s < IDLE_S:
-            yield f"breaker {name} closed at {until_s:.1f} s, and no probe was answered whole"
+            yield f"breaker {name} closed at {until_s:.1f} s, but no probe had a complete answer"
 
 
 def _breaker_of(call: ModelCall) -> str:
-    """The breaker of the model that a program's step asked."""
+    """The breaker of the model that a program's step called."""
     key, _, step = call.conversation.rpartition("/")
     return f"llm:{model_of(Op.RETRY if step.endswith(f':{Op.RETRY}') else Op.MODEL, key)}"
 
 
 def _peak(instants: list[float], within_s: float) -> int:
-    """The most of them within so many seconds."""
+    """The most instants within a window of this length."""
     return max(
         (bisect_left(instants, at_s + within_s) - n for n, at_s in enumerate(instants)), default=0
     )

@@ -1,4 +1,4 @@
-"""I18: a request is decided once, in time, by who may, and only what was approved is executed."""
+"""I18: a request is decided once, in time, by a permitted person; only what was approved runs."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,17 @@ TAKEN = ("approved", "denied")
 
 
 def check(evidence: Evidence) -> Verdict:
-    findings = Findings("I18", "each request has one decision, and nothing else is executed")
-    told = [fact for fact in evidence.facts if fact["subtype"] in FINAL]
-    facts = grouped(told, "source")
+    findings = Findings("I18", "each request has one decision, and only approved calls run")
+    final = [fact for fact in evidence.facts if fact["subtype"] in FINAL]
+    facts = grouped(final, "source")
     votes = grouped(evidence.votes, "approval_id")
-    said: dict[str, list[Event]] = {}
+    answers: dict[str, list[Event]] = {}
     for event in of_kind(evidence, "decide"):
-        said.setdefault(str(event.value["approval"]), []).append(event)
+        answers.setdefault(str(event.value["approval"]), []).append(event)
     is_at_rest = Timeline.of(evidence).is_at_rest
     for approval in evidence.approvals:
         findings.look()
-        own = said.get(str(approval["id"]), [])
+        own = answers.get(str(approval["id"]), [])
         wrong = (
             *_record(approval, facts.get(f"approval:{approval['id']}", [])),
             *_people(approval, own),
@@ -34,15 +34,15 @@ def check(evidence: Evidence) -> Verdict:
     _executed(evidence, findings)
     _passed(evidence, findings)
     races = sum(
-        len({e.value.get("by") for e in own if e.type == "invoke"}) > 1 for own in said.values()
+        len({e.value.get("by") for e in own if e.type == "invoke"}) > 1 for own in answers.values()
     )
     return findings.verdict(requests=len(evidence.approvals), raced=races)
 
 
 def _record(approval: Row, facts: list[Row]) -> Iterator[str]:
     if len(facts) > 1:
-        told = ", ".join(f"{f['subtype']} at {f['at']}" for f in facts)
-        yield f"it was decided {len(facts)} times: {told}"
+        decisions = ", ".join(f"{f['subtype']} at {f['at']}" for f in facts)
+        yield f"it was decided {len(facts)} times: {decisions}"
     expected = f"approval_{approval['status'].lower()}"
     if facts and facts[-1]["subtype"] != expected:
         yield f"it is {approval['status']}, the facts say {facts[-1]['subtype']}"
@@ -54,20 +54,20 @@ def _record(approval: Row, facts: list[Row]) -> Iterator[str]:
 
 
 def _people(approval: Row, said: list[Event]) -> Iterator[str]:
-    """What people were told against the record."""
+    """What people were answered, compared with the record."""
     taken = [e for e in said if e.type == "ok" and e.value.get("outcome") in TAKEN]
     if len(taken) > 1:
-        told = ", ".join(f"{e.value.get('by')}: {e.value['outcome']}" for e in taken)
-        yield f"{len(taken)} people were told that theirs is the decision: {told}"
+        listed = ", ".join(f"{e.value.get('by')}: {e.value['outcome']}" for e in taken)
+        yield f"{len(taken)} people were answered that they decided: {listed}"
     for event in taken[:1]:
         if approval["status"] != event.value["outcome"].upper():
-            told = f"{event.value.get('by')} was told {event.value['outcome']}"
-            yield f"{told}, it is {approval['status']}"
+            answer = f"{event.value.get('by')} was answered {event.value['outcome']}"
+            yield f"{answer}, but it is {approval['status']}"
         elif approval["decided_by"] != event.value.get("by"):
-            yield f"{event.value.get('by')} decided it, {approval['decided_by']} stands there"
+            yield f"{event.value.get('by')} decided it, but {approval['decided_by']} is recorded"
     asked = {event.value.get("by") for event in said if event.type == "invoke"}
     if approval["decided_by"] is not None and said and approval["decided_by"] not in asked:
-        yield f"{approval['decided_by']} decided it, who never asked to"
+        yield f"{approval['decided_by']} decided it without a request"
 
 
 def _credentials(approval: Row, votes: list[Row]) -> Iterator[str]:
@@ -76,15 +76,15 @@ def _credentials(approval: Row, votes: list[Row]) -> Iterator[str]:
         return
     counted = {v["credential"] for v in votes if v["digest"] == approval["digest"]}
     if len(counted) < approval["people"]:
-        yield f"{approval['people']} people had to agree, {len(counted)} credentials did"
+        yield f"{approval['people']} people had to agree, but only {len(counted)} credentials did"
     if approval["risk"] == "CRITICAL" and approval["requested_with"] in counted:
-        yield f"{approval['requested_with']} asked for it and agreed to it"
+        yield f"{approval['requested_with']} requested it and approved it"
 
 
 def _open(approval: Row, evidence: Evidence) -> Iterator[str]:
     job = evidence.job(approval["job_id"])
     if approval["status"] == "PENDING" and (job is None or job["status"] in TERMINAL):
-        yield f"it is PENDING, its job is {'gone' if job is None else job['status']}"
+        yield f"it is PENDING, but its job is {'gone' if job is None else job['status']}"
 
 
 def _executed(evidence: Evidence, findings: Findings) -> None:
@@ -98,7 +98,7 @@ def _executed(evidence: Evidence, findings: Findings) -> None:
             state = "missing" if approval is None else approval["status"]
             why = f"effect {effect['id']} ran by an approval that is {state}"
         elif approval["digest"] != effect["digest"]:
-            why = f"effect {effect['id']} ran with other arguments than those that were approved"
+            why = f"effect {effect['id']} ran with arguments that were not approved"
         elif effect["created_at"] < approval["decided_at"]:
             why = f"effect {effect['id']} was intended before its approval"
         else:
@@ -107,7 +107,7 @@ def _executed(evidence: Evidence, findings: Findings) -> None:
 
 
 def _passed(evidence: Evidence, findings: Findings) -> None:
-    """A program goes on beyond a gate only when that is open."""
+    """A program passes a gate only when it is open."""
     approvals = grouped(evidence.approvals, "job_id")
     steps = grouped(evidence.steps, "job_id")
     for job in evidence.jobs:
@@ -125,6 +125,6 @@ def _passed(evidence: Evidence, findings: Findings) -> None:
                 job["status"] == "COMPLETED" or any(place > gate for place in done)
             ):
                 findings.broken(
-                    f"job {job['id']} went on beyond gate {gate}, which nobody opened",
+                    f"job {job['id']} passed gate {gate}, which was not opened",
                     job=job["id"],
                 )

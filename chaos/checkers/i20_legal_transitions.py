@@ -1,4 +1,4 @@
-"""I20: every transition is one that the states allow, and the first one makes the job."""
+"""I20: the states allow every transition, and the first transition creates the job."""
 
 from chaos.checkers.timeline import grouped
 from chaos.checkers.verdict import Findings, Verdict

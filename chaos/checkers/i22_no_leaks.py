@@ -7,9 +7,9 @@ from chaos.evidence import Evidence
 PER_POD = 7
 """The pool's four, the heartbeat's, and the two that listen."""
 OTHERS = 8
-"""Those of the clients and of who decides."""
+"""Those of the clients and of the approver."""
 SETTLED_S = 5.0
-"""What a dead client's session may outlive it."""
+"""How long a dead client's session may remain."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Verdict:
         if count > bound:
             findings.broken(
                 f"at {sample.at_s:.1f} s, at rest, {alive} pods held {count} connections, "
-                f"{bound} at most are theirs"
+                f"the limit is {bound}"
             )
         for slow in sample.value["slow"]:
             if slow["what"] == "idle in transaction":
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _has_news(timeline: Timeline, at_s: float) -> bool:
-    """Whether a pod came or went just before."""
+    """Whether a pod started or ended shortly before."""
     return any(
         0 <= at_s - changed_s <= SETTLED_S
         for life in timeline.lives

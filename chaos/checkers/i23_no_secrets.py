@@ -1,4 +1,4 @@
-"""I23: the secrets that the run gave to its pods stand nowhere: not in the record, in no log."""
+"""I23: the pods' secrets appear nowhere: not in the record, not in a log."""
 
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
@@ -30,10 +30,10 @@ def check(evidence: Evidence) -> Verdict:
                     if any(canary in str(value) for canary in evidence.canaries)
                 )
                 job = row["id"] if name == "jobs" else row.get("job_id")
-                findings.broken(f"a secret stands in {name}, column {where}", job=job)
+                findings.broken(f"a secret appears in {name}, column {where}", job=job)
     for pod, log in evidence.logs.items():
         findings.look()
         for number, line in enumerate(log.splitlines(), 1):
             if any(canary in line for canary in evidence.canaries):
-                findings.broken(f"a secret stands in the log of {pod}, line {number}")
+                findings.broken(f"a secret appears in the log of {pod}, line {number}")
     return findings.verdict()

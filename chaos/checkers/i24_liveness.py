@@ -1,4 +1,4 @@
-"""I24: when the faults are over everything goes on by itself, and comes to its end soon."""
+"""I24: when the faults are over, all work continues without help and soon ends."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from chaos.evidence import Evidence
 
 LAST_CLAIMS = 5
 ENDED_WITHIN_S = 90.0
-"""Besides the sweeps: pauses before retries, a breaker that opens again, work that is left."""
+"""In addition to the sweeps: pauses before retries, a breaker that opens again, remaining work."""
 WAITS = "WAITING_FOR_APPROVAL"
 LOST = ("pod_died", "lease_expired")
 MEANT = frozenset({"denied", "approval_expired", "poison"})
-"""What a run makes jobs of its programs fail with."""
+"""How a run makes jobs of its programs fail."""
 PASSES = frozenset({"TRANSIENT_INFRA", "TRANSIENT_APP"})
-"""Faults that come again and again may use up all retries of a job."""
+"""Repeated faults may use up all retries of a job."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Verdict:
     drained_s = _backlog_s(evidence, timeline, healed_s, rest_s)
     bound_s = ENDED_WITHIN_S + 2 * (evidence.settings.zombie_s + evidence.settings.sweep_s)
     if drained_s > bound_s and not timeline.is_overloaded(healed_s, rest_s):
-        findings.broken(f"the backlog took {drained_s:.0f} s to end, {bound_s:.0f} s are the limit")
+        findings.broken(f"the backlog took {drained_s:.0f} s to end, the limit is {bound_s:.0f} s")
     for task in evidence.tasks:
         findings.broken(
             f"job {task['job_id']} is still queued: {task['state']}", job=task["job_id"]
@@ -43,14 +43,14 @@ def check(evidence: Evidence) -> Verdict:
 
 
 def _backlog_s(evidence: Evidence, timeline: Timeline, healed_s: float, rest_s: float) -> float:
-    """For how long after the healing a job was open that did not wait for a person.
+    """How long after healing a job was open that did not wait for a person.
 
-    A person may take an hour, which is no fault of the pods. Without a clock nobody can tell which
-    time that was, and as long as somebody was asked, all of it counts as theirs.
+    A person may take an hour, which is not the pods' fault. Without a clock that time cannot be
+    measured, so if any approval was requested, all of it counts as the person's.
     """
-    asked = any(row["new"] == WAITS for row in evidence.transitions)
+    was_requested = any(row["new"] == WAITS for row in evidence.transitions)
     if not timeline.has_clock:
-        return 0.0 if asked else rest_s - healed_s
+        return 0.0 if was_requested else rest_s - healed_s
     total_s, until_s = 0.0, healed_s
     for from_s, to_s in sorted(_open_spans(evidence, timeline, rest_s)):
         total_s += max(0.0, min(to_s, rest_s) - max(from_s, until_s))
@@ -61,7 +61,7 @@ def _backlog_s(evidence: Evidence, timeline: Timeline, healed_s: float, rest_s: 
 def _open_spans(
     evidence: Evidence, timeline: Timeline, rest_s: float
 ) -> Iterator[tuple[float, float]]:
-    """From when to when each job was in a state that ends without a person."""
+    """When each job was in a state that ends without a person."""
     for path in grouped(evidence.transitions, "job_id").values():
         ends = [timeline.at_s(row["at"]) for row in path[1:]]
         for row, end_s in zip(path, [*ends, rest_s], strict=True):
@@ -70,34 +70,34 @@ def _open_spans(
 
 
 def _crashes(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
-    """Pods that were ready, and ended although nobody had told them to."""
+    """Pods that were ready and ended without a signal."""
     for life in timeline.lives:
         is_alone = life.ready_s is not None and not life.signals
         if is_alone and life.code is not None and life.code > 0:
-            told = _last_line(evidence.logs.get(life.title, ""))
-            findings.broken(f"{life.title} ended by itself, with code {life.code}: {told}")
+            last_line = _last_line(evidence.logs.get(life.title, ""))
+            findings.broken(f"{life.title} ended by itself, with code {life.code}: {last_line}")
 
 
 def _failures(evidence: Evidence, findings: Findings) -> int:
-    """How many jobs of programs failed; nothing in a run makes them fail but what is meant to."""
+    """Count failed jobs of programs; only intended causes may make one fail."""
     failed = [job for job in evidence.jobs if job["status"] == "FAILED" and operations_of(job)]
     for job in failed:
         if job["error_code"] == "diverged" and may_diverge(job):
             continue
         if job["error_code"] not in MEANT and job["error_class"] not in PASSES:
-            why = f"job {job['id']} failed for no reason that the run gave it"
+            why = f"job {job['id']} failed for a reason that the run did not cause"
             findings.broken(f"{why}: {job['error_code']}: {job['error_message']}", job=job["id"])
     return len(failed)
 
 
 def _last_line(log: str) -> str:
-    return next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
+    return next((line for line in reversed(log.splitlines()) if line.strip()), "it logged nothing")
 
 
 def _last_claims(
     evidence: Evidence, timeline: Timeline, healed_s: float, findings: Findings
 ) -> None:
-    """What each living pod claimed last did not slip from it again."""
+    """No living pod loses the job that it claimed last."""
     ends = {(r["job_id"], r["attempt"]): r for r in evidence.attempts if r["outcome"] in LOST}
     for pod_id, claims in grouped(evidence.claims, "pod_id").items():
         life = timeline.life_of(pod_id)

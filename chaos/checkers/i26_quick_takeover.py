@@ -18,7 +18,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I26", "a dead pod's jobs run elsewhere within 2 s, all else being well")
     timeline = Timeline.of(evidence)
     if not timeline.has_clock:
-        return findings.verdict(unknown="no sample of the probe tells the database's clock")
+        return findings.verdict(unknown="no sample of the probe has the database's clock")
     taken_s = []
     for row, life, took_s in takeovers(evidence, timeline):
         if not is_quiet(timeline, life, life.died_s + took_s):
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Verdict:
     kills = sum(trouble.nemesis == QUIET_KILL for trouble in timeline.troubles)
     unknown = None
     if kills and not taken_s:
-        unknown = f"none of {kills} quiet kills was measured: the machine had too much else to do"
+        unknown = f"none of {kills} quiet kills was measured: the machine was overloaded"
     return findings.verdict(
         unknown=unknown,
         p50_s=quantile(taken_s, 0.5),
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Verdict:
 def takeovers(evidence: Evidence, timeline: Timeline) -> Iterator[tuple[Row, Life, float]]:
     """Each attempt that its pod's death ended, that pod, and the seconds until the next claim.
 
-    Only with a clock. A death is a SIGKILL's: a pod that was only silent has not died.
+    Needs a clock. Only a SIGKILL is a death: a silent pod has not died.
     """
     claims = {(row["job_id"], row["attempt"]): row for row in evidence.claims}
     for attempt in evidence.attempts:
@@ -59,7 +59,7 @@ def takeovers(evidence: Evidence, timeline: Timeline) -> Iterator[tuple[Row, Lif
 
 
 def is_quiet(timeline: Timeline, life: Life, to_s: float) -> bool:
-    """Whether this pod died by a quiet kill, and nothing else was broken until then."""
+    """Whether a quiet kill ended this pod, and nothing else was broken until then."""
     return any(
         trouble.nemesis == QUIET_KILL
         and trouble.places == {life.place}

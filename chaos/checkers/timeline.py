@@ -1,4 +1,4 @@
-"""The history of a run as checkers ask it: pods' lives, faults, phases, the clock."""
+"""The history of a run as checkers use it: pods' lives, faults, phases, the clock."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from datetime import datetime
@@ -16,30 +16,28 @@ T = TypeVar("T")
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 AT_REST = ("quiet", "stuck")
 OVERLOADED = 4.0
-"""Processes that want each processor: what is late then is late for want of it."""
+"""Runnable processes per processor above which lateness is blamed on the machine."""
 OVERLOAD_S = 5.0
-"""How long that is felt."""
+"""How long an overload has effects."""
 SETTLED_S = 2.0
-"""Pods judge nobody so soon after their own way to the database was broken."""
+"""A pod judges no other pod so soon after its own connection to the database was broken."""
 HARMLESS = frozenset({"SIGCONT", "SIGUSR1"})
-"""Signals that change nothing for a pod that runs."""
+"""Signals that change nothing for a running pod."""
 EVERYBODYS = frozenset({"term-without-database", "too-many-connections"})
-"""Faults of the database, although they name a pod that met them."""
+"""Faults of the database, although they name the pod that met them."""
 CALM_AFTER_S = 8.0
-"""What a fault may still cost once it is healed: back-off of reconnects, up to 5 s, and a ramp."""
+"""The longest effect of a fault after its end: reconnect backoff of up to 5 s, and a slow start."""
 
 
 @define(kw_only=True)
 class Life:
-    """One pod, from its start to its end."""
-
     place: str
     life: int
     began_s: float
     ready_s: float | None = None
     record: str | None = None
     pod_id: UUID | None = None
-    """Its boot id; None for one that never registered."""
+    """Its boot id; None if it never registered."""
     ended_s: float = inf
     code: int | None = None
     signals: list[tuple[float, str]] = field(factory=list)
@@ -50,16 +48,15 @@ class Life:
 
     @property
     def died_s(self) -> float:
-        """When it was killed, else when it was seen to have ended."""
+        """When it was killed, or when its end was noticed."""
         kills = [at_s for at_s, name in self.signals if name == "SIGKILL"]
         return min([self.ended_s, *kills])
 
     def first(self, name: str) -> float | None:
-        """When it first got a signal of this name."""
-        return next((at_s for at_s, told in self.signals if told == name), None)
+        return next((at_s for at_s, signal in self.signals if signal == name), None)
 
     def blows(self) -> Iterator[float]:
-        """When it was sent what disturbs it: not what only makes it tell, or go on as it does."""
+        """When it got a signal that disturbs it; signals that only report or continue do not."""
         is_stopped = False
         for at_s, name in self.signals:
             if name not in HARMLESS or (name == "SIGCONT" and is_stopped):
@@ -67,7 +64,7 @@ class Life:
             is_stopped = name == "SIGSTOP" or (is_stopped and name in HARMLESS - {"SIGCONT"})
 
     def paused(self) -> Iterator[tuple[float, float]]:
-        """From when to when it was stopped."""
+        """When it was stopped, as (from, to)."""
         since_s = None
         for at_s, name in self.signals:
             if name == "SIGSTOP" and since_s is None:
@@ -81,27 +78,25 @@ class Life:
 
 @frozen(kw_only=True)
 class Trouble:
-    """One fault, from its beginning to its healing."""
-
     number: int
     nemesis: str
     began_s: float
     ended_s: float
     places: frozenset[str]
-    """The pods that it was done to; empty: all, or the database."""
+    """The pods that it hit; empty for all pods, or the database."""
 
 
 @frozen(kw_only=True)
 class Timeline:
-    """What the history tells besides the operations of clients."""
+    """What the history contains besides the operations of clients."""
 
     lives: tuple[Life, ...]
     troubles: tuple[Trouble, ...]
     phases: dict[str, float]
     samples: tuple[Event, ...]
-    """Those of the probe that reached the database."""
+    """The probe's samples that reached the database."""
     _epoch_s: float | None
-    """Of the run's beginning, by the database's clock."""
+    """The run's start on the database's clock."""
 
     @classmethod
     def of(cls, evidence: Evidence) -> Self:
@@ -111,7 +106,7 @@ class Timeline:
             troubles=tuple(_troubles(evidence)),
             phases={e.value["name"]: e.at_s for e in of_kind(evidence, "phase")},
             samples=samples,
-            # A sample is stamped after it was taken: the quickest one tells it best.
+            # A sample is stamped after it was taken, so the quickest sample is the most accurate.
             epoch_s=max((e.value["now"] - e.at_s for e in samples), default=None),
         )
 
@@ -122,26 +117,25 @@ class Timeline:
 
     @property
     def has_clock(self) -> bool:
-        """Whether the record's instants can be put between the history's."""
+        """Whether the record's times can be compared with the history's."""
         return self._epoch_s is not None
 
     def at_s(self, at: datetime) -> float:
-        """An instant of the record, as seconds of the run; only with a clock."""
+        """Convert a time of the record to seconds of the run; needs a clock."""
         if self._epoch_s is None:
-            raise ValueError("no sample of the probe tells the database's clock")
+            raise ValueError("no sample of the probe has the database's clock")
         return at.timestamp() - self._epoch_s
 
     def life_of(self, pod_id: UUID | None) -> Life | None:
-        """The pod with this boot id."""
         return next((life for life in self.lives if pod_id and life.pod_id == pod_id), None)
 
     def troubled(
         self, from_s: float, to_s: float, *, place: str | None = None, after_s: float = CALM_AFTER_S
     ) -> bool:
-        """Whether a fault, or what it left behind, may have had to do with this pod, or with any.
+        """Whether a fault or its aftermath may have affected this pod, or any pod.
 
-        A pod that is paused, killed or asked to leave is in trouble, too, and all are on a machine
-        that has far more to do than it can.
+        A pod that is paused, killed or draining is in trouble too, and on an overloaded machine all
+        are.
         """
         if self.is_overloaded(from_s, to_s):
             return True
@@ -156,7 +150,7 @@ class Timeline:
         return any(from_s - after_s <= at_s <= to_s for life in lives for at_s in life.blows())
 
     def unrest(self) -> Iterator[tuple[float, float]]:
-        """From when to when the cluster cannot be judged: what `troubled` knows of all pods."""
+        """When the cluster cannot be judged: `troubled` for all pods, as (from, to)."""
         for trouble in self.troubles:
             yield trouble.began_s, trouble.ended_s + CALM_AFTER_S
         for life in self.lives:
@@ -166,7 +160,7 @@ class Timeline:
                 yield sample.at_s - OVERLOAD_S, sample.at_s + OVERLOAD_S
 
     def is_overloaded(self, from_s: float, to_s: float) -> bool:
-        """Whether the machine had far more to do then than it can."""
+        """Whether the machine was overloaded then."""
         return any(
             sample.value["runnable"] >= OVERLOADED
             for sample in self.samples
@@ -174,7 +168,7 @@ class Timeline:
         )
 
     def troubled_besides(self, life: Life, from_s: float, to_s: float) -> bool:
-        """Whether more was done meanwhile than what ended the work of this pod."""
+        """Whether anything happened meanwhile besides what ended this pod's work."""
         faults = self.is_overloaded(from_s, to_s) or any(
             trouble.began_s <= to_s
             and from_s <= trouble.ended_s + SETTLED_S
@@ -186,12 +180,12 @@ class Timeline:
 
 
 def of_kind(evidence: Evidence, kind: str, type_: str | None = None) -> Iterator[Event]:
-    """Events of a kind, in their order."""
+    """Events of one kind, in order."""
     return (e for e in evidence.events if e.kind == kind and type_ in (None, e.type))
 
 
 def grouped(rows: Iterable[T], key: str) -> dict[Any, list[T]]:
-    """Rows by one of their columns, in their order."""
+    """Rows grouped by one column, in order."""
     groups: dict[Hashable, list[T]] = {}
     for row in rows:
         groups.setdefault(row[key], []).append(row)  # type: ignore[index]
@@ -199,31 +193,31 @@ def grouped(rows: Iterable[T], key: str) -> dict[Any, list[T]]:
 
 
 def key_of(job: Row) -> str:
-    """The idempotency key of a job of the run, by which its payload tells it."""
+    """The idempotency key of a job of the run, from its payload."""
     payload = job["payload"]
     return str(payload.get("key", "")) if isinstance(payload, dict) else ""
 
 
 def operations_of(job: Row) -> list[dict[str, Any]]:
-    """The program of a job; empty for one that runs none."""
+    """The program of a job; empty if it runs none."""
     payload = job["payload"]
     return list(payload.get("operations", ())) if isinstance(payload, dict) else []
 
 
 def may_diverge(job: Row) -> bool:
-    """Whether a later attempt of a job's program asks for something by another name."""
+    """Whether a later attempt of the job's program uses another step name."""
     return any(op["op"] == "renamed" for op in operations_of(job))
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
-    """The value that this share of them does not exceed; None of nothing."""
+    """The value that this share of them does not exceed; None if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-def instant(told: str | datetime | None) -> datetime | None:
-    """An instant as JSON in the record tells it."""
-    return datetime.fromisoformat(told) if isinstance(told, str) else told
+def instant(value: str | datetime | None) -> datetime | None:
+    """Parse a time of the record's JSON."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 def _lives(evidence: Evidence) -> Iterator[Life]:
@@ -251,20 +245,20 @@ def _troubles(evidence: Evidence) -> Iterator[Trouble]:
     for begun in of_kind(evidence, "fault", "invoke"):
         number = begun.value["number"]
         end = healed.get(number)
-        told = begun.value | (end.value if end is not None else {})
+        detail = begun.value | (end.value if end is not None else {})
         yield Trouble(
             number=number,
-            nemesis=told["nemesis"],
+            nemesis=detail["nemesis"],
             began_s=begun.at_s,
             ended_s=inf if end is None else end.at_s,
-            places=frozenset(() if told["nemesis"] in EVERYBODYS else _places(told)),
+            places=frozenset(() if detail["nemesis"] in EVERYBODYS else _places(detail)),
         )
 
 
-def _places(told: dict[str, Any]) -> Iterator[str]:
-    """The pods that a fault names, in its plan or in what it met."""
-    for found in (told, *(v for v in told.values() if isinstance(v, dict))):
-        pods = found.get("pods", found.get("pod"))
+def _places(detail: dict[str, Any]) -> Iterator[str]:
+    """The pods named by a fault, in its plan or in its result."""
+    for part in (detail, *(v for v in detail.values() if isinstance(v, dict))):
+        pods = part.get("pods", part.get("pod"))
         for pod in pods if isinstance(pods, list | tuple) else (pods,):
             if isinstance(pod, str):
                 yield pod.partition(".")[0]

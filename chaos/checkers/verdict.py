@@ -1,4 +1,4 @@
-"""What a checker answers, and the notes that it takes on the way there."""
+"""The verdict of a checker, and its findings on the way there."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -10,11 +10,11 @@ from attrs import define, field, frozen
 from chaos.evidence import Evidence
 
 LINES_MAX = 40
-"""More of the same tells a reader nothing more."""
+"""Further lines of the same kind add nothing."""
 
 
 class Result(StrEnum):
-    """Unknown is an answer: the evidence does not tell. It is not valid."""
+    """UNKNOWN means that the evidence is insufficient; it is not VALID."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -23,21 +23,19 @@ class Result(StrEnum):
 
 @frozen(kw_only=True)
 class Verdict:
-    """One invariant in one run."""
-
     invariant: str
     """Its number, such as `I3`."""
     claim: str
-    """What should be true, in a line."""
+    """What should be true, in one line."""
     result: Result
     seen: int
-    """How many things were looked at: a claim about nothing proves nothing."""
+    """How many things were checked: a claim about nothing proves nothing."""
     why: tuple[str, ...] = ()
-    """What was found, a line each, unless all is well."""
+    """The findings, one line each; empty if all is well."""
     jobs: tuple[UUID, ...] = ()
     """The jobs that broke the rule."""
     figures: dict[str, Any] = field(factory=dict)
-    """What it measured on the way."""
+    """What the checker measured."""
 
 
 Checker = Callable[[Evidence], Verdict]
@@ -45,7 +43,7 @@ Checker = Callable[[Evidence], Verdict]
 
 @define
 class Findings:
-    """Notes of one checker: what it looked at, and what was wrong with it."""
+    """Notes of one checker: how much it checked, and what was wrong."""
 
     invariant: str
     claim: str
@@ -54,17 +52,17 @@ class Findings:
     _jobs: dict[UUID, None] = field(factory=dict, init=False)
 
     def look(self, count: int = 1) -> None:
-        """So many things were looked at."""
+        """Count things that were checked."""
         self.seen += count
 
     def broken(self, why: str, *, job: UUID | None = None) -> None:
-        """The rule was broken, by this job if it is one's."""
+        """The rule was broken, by this job if there is one."""
         self._why.append(why)
         if job is not None:
             self._jobs[job] = None
 
     def verdict(self, *, unknown: str | None = None, **figures: Any) -> Verdict:
-        """Judge: what is broken is invalid; `unknown` says why the rest cannot be told."""
+        """Return INVALID if anything was broken; `unknown` says why the rest cannot be judged."""
         result, why = Result.VALID, self._why[:LINES_MAX]
         if self._why:
             result = Result.INVALID

@@ -1,1 +1,1 @@
-"""What a run is made of; all of it is its own and ends with it."""
+"""The parts of a run; all of them belong to that run and end with it."""

@@ -1,8 +1,8 @@
-"""A pod in an interpreter of its own: for an environment that only a new one follows.
+"""A pod in its own interpreter, for an environment that a fork cannot follow.
 
-    python -m chaos.cluster.afresh ARGUMENT…      as `python -m cortex ARGUMENT…`
+    python -m chaos.cluster.afresh ARGUMENT…   as `python -m cortex ARGUMENT…`
 
-Forked from the fork server, it still dies with it.
+The fork server starts it, so it still dies with the fork server.
 """
 
 import os

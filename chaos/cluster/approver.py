@@ -1,7 +1,7 @@
-"""A person by script: decides approvals, lets some expire, says what became of unknown effects.
+"""A scripted person: decides approvals, lets some expire, resolves unknown effects.
 
-Goes the way of the command line, through the store. What it decides is drawn from the seed and
-from whose request it is, not from when it comes. Now and then two people decide at once.
+Works through the store, as the command line does. The seed and the requesting job determine each
+decision; the time of the request does not. Sometimes two people decide at once.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from cortex.store import approvals, effects
 from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0
 CROWD_MAX: Final = 20
-"""So many at once; the others at the next look."""
+"""At most this many at once; the others at the next poll."""
 
 
 class Decision(StrEnum):
-    """What is drawn for a request."""
+    """The decision drawn for a request."""
 
     APPROVE = "approve"
     DENY = "deny"
     RACE = "race"
-    """One approves, another one denies, at once."""
+    """One person approves and another denies at the same time."""
     EXPIRE = "expire"
 
 
@@ -51,8 +51,6 @@ WEIGHTS: Final = {
 
 
 class Approver:
-    """Runs until it is cancelled."""
-
     def __init__(
         self, dsn: str, *, seed: int, postgres: Postgres, ledger: Ledger, history: History
     ) -> None:
@@ -65,15 +63,15 @@ class Approver:
         self._expired: set[UUID] = set()
 
     async def run(self) -> None:
-        """Look again and again; a database that is away is waited for."""
+        """Poll until cancelled; wait while the database is unavailable."""
         while True:
             try:
                 if self._db is None:
                     self._db = await open_database(self._profile, rng=system_chance().rng)
-                await self._look(self._db)
+                await self._poll(self._db)
             except CortexError:
-                pass  # the next look will find it
-            await asyncio.sleep(LOOK_S)
+                pass  # the next poll finds it
+            await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""
@@ -82,7 +80,7 @@ class Approver:
                 async with asyncio.timeout(CALL_WITHIN_S):
                     await self._db.close()
 
-    async def _look(self, db: Database) -> None:
+    async def _poll(self, db: Database) -> None:
         waiting = await approvals.pending(db, limit=CROWD_MAX)
         unknown = await effects.page(db, statuses=[EffectStatus.UNKNOWN], limit=CROWD_MAX)
         async with asyncio.TaskGroup() as group:
@@ -94,28 +92,28 @@ class Approver:
     # --- approvals
 
     async def _decide(self, db: Database, approval: ApprovalRow) -> None:
-        said = self._drawn(approval)
-        match said:
+        decision = self._drawn(approval)
+        match decision:
             case Decision.APPROVE | Decision.DENY:
-                await self._say(db, approval, "ann", is_approved=said is Decision.APPROVE)
+                await self._vote(db, approval, "ann", is_approved=decision is Decision.APPROVE)
             case Decision.RACE:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._say(db, approval, "ann", is_approved=True))
-                    group.create_task(self._say(db, approval, "bob", is_approved=False))
+                    group.create_task(self._vote(db, approval, "ann", is_approved=True))
+                    group.create_task(self._vote(db, approval, "bob", is_approved=False))
             case Decision.EXPIRE:
                 if await self._let_expire(approval):
-                    # Too late, if only just: the pods have not looked at it yet.
-                    await self._say(db, approval, "bob", is_approved=True)
+                    # Just too late: the pods have not polled yet.
+                    await self._vote(db, approval, "bob", is_approved=True)
 
     def _drawn(self, approval: ApprovalRow) -> Decision:
         whose = approval.arguments_text
         dice = random.Random(f"decision on {whose} of {self._seed}")
         return dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
 
-    async def _say(
+    async def _vote(
         self, db: Database, approval: ApprovalRow, by: str, *, is_approved: bool
     ) -> None:
-        verdict = Vote(
+        vote = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
             by=by,
@@ -125,18 +123,18 @@ class Approver:
         )
 
         async def decide() -> str:
-            ruling = await approvals.decide(db, verdict)
+            ruling = await approvals.decide(db, vote)
             if not ruling.is_taken:
                 raise approvals.refusal(await approvals.show(db, approval.id), ruling)
             return ruling.outcome
 
-        told = {"approval": str(approval.id), "by": by, "approve": is_approved}
-        await self._operation("decide", told, decide)
+        labels = {"approval": str(approval.id), "by": by, "approve": is_approved}
+        await self._operation("decide", labels, decide)
 
     async def _let_expire(self, approval: ApprovalRow) -> bool:
-        """Bring the instant nearer that nobody waits for here: the shortest one is a minute.
+        """Set an early expiry for the current request: the shortest one allowed is a minute.
 
-        Whether it has come just now.
+        Returns whether the request has expired now.
         """
         if approval.id in self._expired:
             return False
@@ -155,37 +153,37 @@ class Approver:
     # --- unknown effects
 
     async def _resolve(self, db: Database, effect: EffectRow) -> None:
-        """Look at the ledger, and say what is there."""
+        """Resolve an effect by what the ledger holds."""
         applied = [a for a in self._ledger.applied() if a.key == str(effect.id)]
-        said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
+        resolution = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
         result = str(applied[0].result) if applied else None
 
         async def resolve() -> str:
             await effects.resolve(
                 db,
                 effect.id,
-                said,
+                resolution,
                 by="ann",
-                reason="the ledger says so",
+                reason="as recorded in the ledger",
                 result=result,
             )
-            return said.value
+            return resolution.value
 
         await self._operation(
-            "resolve", {"effect": str(effect.id), "by": "ann", "said": said.value}, resolve
+            "resolve", {"effect": str(effect.id), "by": "ann", "said": resolution.value}, resolve
         )
 
     async def _operation(
-        self, kind: str, told: dict[str, Any], work: Callable[[], Awaitable[str]]
+        self, kind: str, labels: dict[str, Any], work: Callable[[], Awaitable[str]]
     ) -> None:
-        """Do it as one operation of the history."""
-        process = f"approver-{told['by']}"
-        self._history.add(process, kind, "invoke", **told)
+        """Carry it out as one operation of the history."""
+        process = f"approver-{labels['by']}"
+        self._history.add(process, kind, "invoke", **labels)
         try:
             outcome = await work()
         except OutcomeUnknownError as error:
-            self._history.add(process, kind, "info", **told, why=error.message)
+            self._history.add(process, kind, "info", **labels, why=error.message)
         except CortexError as error:
-            self._history.add(process, kind, "fail", **told, why=error.message)
+            self._history.add(process, kind, "fail", **labels, why=error.message)
         else:
-            self._history.add(process, kind, "ok", **told, outcome=outcome)
+            self._history.add(process, kind, "ok", **labels, outcome=outcome)

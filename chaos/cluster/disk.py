@@ -1,4 +1,4 @@
-"""A small disk of a run's own, which can be full: in memory, and only where one may mount."""
+"""A run's own small disk, which can fill up: in memory, and only where mounting is permitted."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ class Disk:
         unmount_below(self.path)
 
     def folder(self, name: str, *, owner: tuple[int, int]) -> Path:
-        """A directory on it for nobody but its owner, told as user and group."""
+        """Make a directory on it for its owner only, given as user and group."""
         made = self.path / name
         made.mkdir(mode=0o700)
         os.chown(made, *owner)
@@ -37,19 +37,18 @@ class Disk:
 
     @property
     def is_filled(self) -> bool:
-        """By `fill`."""
         return (self.path / FILLING).exists()
 
     def fill(self) -> int:
-        """Take all the room that is left; how many bytes."""
+        """Take all remaining space; return the number of bytes."""
         with (self.path / FILLING).open("wb") as file:
             while count := self._room():
-                with suppress(OSError):  # others write meanwhile: then with what there is now
+                with suppress(OSError):  # others write meanwhile: take what is left now
                     os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), count)
             return file.seek(0, os.SEEK_END)
 
     def free(self) -> None:
-        """Give it back."""
+        """Release the space."""
         (self.path / FILLING).unlink(missing_ok=True)
 
     def _room(self) -> int:
@@ -58,18 +57,18 @@ class Disk:
 
 
 def missing() -> str | None:
-    """Why there can be none on this machine; None: there can."""
+    """Why this machine cannot have one; None if it can."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
-        return "a file system of its own is for Linux"
+        return "a separate file system needs Linux"
     (capabilities,) = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff")]
     may_mount = int(capabilities, 16) & 1 << CAP_SYS_ADMIN
-    return None if may_mount else "a file system of its own takes the right to mount one"
+    return None if may_mount else "a separate file system needs the right to mount one"
 
 
 def unmount_below(folder: Path) -> None:
-    """Take away what is mounted at a folder or below it, also while it is in use."""
+    """Unmount everything at or below a folder, also while it is in use."""
     mounts = Path("/proc/self/mountinfo")
     if not mounts.exists():
         return

@@ -1,12 +1,12 @@
-"""The fork server's own process: imports the runtime once, then forks whoever is asked for.
+"""The fork server's process: imports the runtime once, then forks a child for each request.
 
     python -m chaos.cluster.fork_main FD MODULE[:FUNCTION]…
 
-FD is one end of a socket pair. Each message on it hands over four open files: a socket of the new
-process's own and its stdin, stdout and stderr. On that socket comes what to run; back go its pid
-and, at its end, its return code. The owner's end closed means: kill what still runs, and end.
+FD is one end of a socket pair. Each message on it hands over four open files: the new process's own
+socket, and its stdin, stdout and stderr. The request arrives on that socket; the pid goes back and,
+at the end, the return code. When the owner's end closes, the server kills what still runs and ends.
 
-One thread, and no state but open sockets: a fork takes nothing along that it should not have.
+The server has one thread and no state but open sockets, so a child inherits nothing else.
 """
 
 import atexit
@@ -34,7 +34,7 @@ FILES: Final = 4
 
 
 class Child(NamedTuple):
-    """What a forked process is to do."""
+    """The request for a forked process."""
 
     request: dict[str, Any]
     files: list[int]
@@ -42,9 +42,9 @@ class Child(NamedTuple):
 
 
 def serve(control: socket.socket) -> Child | None:
-    """Fork on demand. Returns in each child what that is to do, and None when the owner has gone.
+    """Fork on demand. Return the request in each child, and None when the owner has gone.
 
-    A child has none of the server's files, and none of its signal handlers.
+    A child has none of the server's files and none of its signal handlers.
     """
     running: dict[int, socket.socket] = {}
     with _woken_by_deaths() as woken:
@@ -68,12 +68,12 @@ def serve(control: socket.socket) -> Child | None:
                 for number in files[1:]:
                     os.close(number)
                 running[pid] = own
-                _tell(own, pid)
+                _send(own, pid)
 
 
 @contextlib.contextmanager
 def _woken_by_deaths() -> Iterator[int]:
-    """Yield a descriptor that is readable after a child has ended."""
+    """Yield a descriptor that becomes readable when a child has ended."""
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -93,8 +93,8 @@ def _read(connection: socket.socket) -> dict[str, Any]:
     return request
 
 
-def _tell(connection: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody waits for it any more
+def _send(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # the owner has gone
         connection.sendall(number.to_bytes(REPORT_BYTES, "big", signed=True))
 
 
@@ -104,7 +104,7 @@ def _report_ended(running: dict[int, socket.socket]) -> None:
         if pid == 0:
             return
         with running.pop(pid) as connection:
-            _tell(connection, os.waitstatus_to_exitcode(status))
+            _send(connection, os.waitstatus_to_exitcode(status))
 
 
 def _kill(running: dict[int, socket.socket]) -> None:
@@ -114,7 +114,7 @@ def _kill(running: dict[int, socket.socket]) -> None:
 
 
 def become(child: Child, server: int) -> None:
-    """Make this process what `python -m` would have made of it."""
+    """Turn this process into what `python -m` would have started."""
     os.setsid()
     for number, opened in enumerate(child.files):
         os.dup2(opened, number)
@@ -122,7 +122,7 @@ def become(child: Child, server: int) -> None:
         os.close(opened)
     _die_with(server)
     environ, cwd = child.request["env"], child.request["cwd"]
-    os.environ.clear()  # in place: others hold this very object
+    os.environ.clear()  # in place: other modules hold this very object
     os.environ.update(environ)
     time.tzset()
     os.chdir(cwd)
@@ -137,7 +137,7 @@ def become(child: Child, server: int) -> None:
 
 
 def _die_with(server: int) -> None:
-    """Be killed when the server dies, however that comes; only Linux can do that."""
+    """Get killed when the server dies in any way; only Linux supports this."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -146,11 +146,11 @@ def _die_with(server: int) -> None:
 
 
 def _open_streams() -> None:
-    """Open Python's streams anew: whether they are terminals is decided when they are opened."""
+    """Open Python's streams again: whether they are terminals is decided on opening."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         former = getattr(sys, f"__{name}__")
         is_by_line = name == "stderr" or os.isatty(number)
-        stream = open(  # noqa: SIM115 -- for good, and by its number
+        stream = open(  # noqa: SIM115 -- permanently, and by its number
             number,
             mode,
             buffering=1 if is_by_line else -1,
@@ -163,10 +163,10 @@ def _open_streams() -> None:
 
 
 def _reseed() -> None:
-    """Draw anew what was drawn at import; `random` itself does so at each fork."""
+    """Reseed what was seeded at import; `random` itself does so at each fork."""
     trio_run = sys.modules.get("trio._core._run")
     if trio_run is not None:
-        trio_run._r.seed()  # noqa: SLF001 -- it has no other door
+        trio_run._r.seed()  # noqa: SLF001 -- there is no public way
 
 
 def run(module: str) -> int:
@@ -183,27 +183,27 @@ def run(module: str) -> int:
         if isinstance(error, KeyboardInterrupt):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        return 1  # noqa: ASYNC104 -- as the interpreter: told, and the exit code
+        return 1  # noqa: ASYNC104 -- as the interpreter does: print it, return the exit code
     return 0
 
 
 def end(code: int) -> NoReturn:
-    """End like the interpreter: after its threads and its last functions, with all written.
+    """End like the interpreter: after its threads and exit functions, with all output flushed.
 
-    Modules are not taken apart: that would copy all that is shared with the server, for nothing.
+    Modules are not torn down: that would copy memory shared with the server for nothing.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 -- as multiprocessing does
-    atexit._run_exitfuncs()  # noqa: SLF001 -- likewise
+    atexit._run_exitfuncs()  # noqa: SLF001 -- as multiprocessing does
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = 120  # what Python says of a reader that has gone
+        code = 120  # Python's exit code when the reader has gone
     os._exit(code)
 
 
 def main() -> None:
-    """Serve; in a child: run its module to its end, as the interpreter's main program."""
+    """Serve; in a child, run its module to its end as the main program."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
@@ -219,7 +219,7 @@ def main() -> None:
     if threading.active_count() != 1:
         raise RuntimeError(f"imports started threads: {threading.enumerate()}")
     gc.collect()
-    gc.freeze()  # what was imported is shared: a collection would copy every page of it
+    gc.freeze()  # imported objects are shared: a collection would copy every page of them
     control.sendall(b"\0")
     child = serve(control)
     control.close()

@@ -1,7 +1,7 @@
-"""Pods and commands forked from a process that has imported the runtime once.
+"""Pods and commands, forked from a process that has imported the runtime once.
 
-Each is a process like any other: a pid, a session and process group of its own, its own files,
-signals and exit code. Only what Python does before the first line of it is saved: most of a second.
+Each is a normal process with its own pid, session, process group, files, signals and exit code.
+Forking saves only what Python does before the first line runs: most of a second.
 """
 
 import atexit
@@ -32,21 +32,21 @@ RUNTIME: Final = (
     "httpcore2",
     "trio_asyncio",
 )
-"""What every pod imports, soon or late."""
+"""Modules that every pod imports sooner or later."""
 START_WITHIN_S: Final = 180.0
 CLOSE_WITHIN_S: Final = 10.0
 OWN: Final = frozenset({"PYTHONPATH", "PYTHONWARNINGS"})
-"""Of what Python reads when it starts, what a fork can still follow."""
+"""Variables read at Python's start that a fork can still apply."""
 
 File = int | IO[Any] | None
 
 
 class ServerGone(Exception):
-    """The fork server has ended, and with it all that it forked."""
+    """The fork server has ended, and with it everything that it forked."""
 
 
 class Process:
-    """A forked process, as `subprocess.Popen` would show it; may be used from any thread."""
+    """A forked process, with the interface of `subprocess.Popen`; may be used from any thread."""
 
     def __init__(
         self, arguments: Sequence[str], *, pid: int, connection: socket.socket, stdout: int | None
@@ -55,7 +55,7 @@ class Process:
         self.pid = pid
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None if stdout is None else os.fdopen(stdout, "rb")
-        # A number, not the socket: that complains if it is found in a cycle before this process is.
+        # A number, not the socket: a socket complains if it is collected before this process.
         self._connection = connection.detach()
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class Process:
             if self.returncode is None and _is_readable(self._connection, within_s=0):
                 try:
                     self.returncode = _report(self._connection)
-                except ServerGone:  # and it took its children along
+                except ServerGone:  # the server's children ended with it
                     self.returncode = -signal.SIGKILL
             return self.returncode
 
@@ -86,7 +86,7 @@ class Process:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -98,11 +98,11 @@ class Process:
 
 
 class ForkServer:
-    """The server, started by the first process that is asked of it; ends with its owner.
+    """The server; the first request starts it, and it ends with its owner.
 
-    `modules` are imported beforehand, beside the runtime; of `module:function` the function is
-    called, too, for what it keeps. What it forked is killed when it is
-    closed, and when its owner dies in whatever way. May be used from any thread.
+    `modules` are imported beforehand, in addition to the runtime. For `module:function` the
+    function is called, too, to fill its cache. Everything that it forked is killed when it is
+    closed, and when its owner dies in any way. May be used from any thread.
     """
 
     def __init__(self, *modules: str) -> None:
@@ -134,16 +134,16 @@ class ForkServer:
         stderr: File = None,
         module: str = "cortex",
     ) -> Process:
-        """Start `python -m module` with these arguments, in a session of its own.
+        """Start `python -m module` with these arguments, in its own session.
 
-        Files are as for `subprocess.Popen`, of which only `stdout` may be `subprocess.PIPE`; None
-        is nothing to read from or nowhere to write to. Raises `ValueError` for an environment that
-        asks for another interpreter than the server's: see `fits`.
+        Files are as for `subprocess.Popen`, but only `stdout` may be `subprocess.PIPE`; None is the
+        null device. Raises `ValueError` for an environment that needs another interpreter: see
+        `fits`.
         """
         if not fits(env):
-            raise ValueError("this environment asks for an interpreter of its own")
+            raise ValueError("this environment needs an interpreter of its own")
         what = {"module": module, "arguments": list(arguments), "env": dict(env)}
-        # ASCII, so that words that are no UTF-8 come through, too.
+        # ASCII, so that text that is not UTF-8 survives, too.
         body = json.dumps(what | {"cwd": os.fspath(cwd)}).encode("ascii")
         reading, writing = os.pipe() if stdout == subprocess.PIPE else (None, None)
         files = [stdin, stdout if writing is None else writing, stderr]
@@ -175,7 +175,7 @@ class ForkServer:
         timeout: float,
         module: str = "cortex",
     ) -> "subprocess.CompletedProcess[bytes]":
-        """Run a command to its end with what it is to read; kill it after `timeout` seconds."""
+        """Run a command to its end with this input; kill it after `timeout` seconds."""
         with (
             tempfile.TemporaryFile() as read,
             tempfile.TemporaryFile() as out,
@@ -195,7 +195,7 @@ class ForkServer:
             return subprocess.CompletedProcess(process.args, code, out.read(), err.read())
 
     def close(self) -> None:
-        """End the server and all that it forked."""
+        """End the server and everything that it forked."""
         with self._lock:
             if self._server is None or self._control is None or self._owner != os.getpid():
                 return
@@ -204,7 +204,7 @@ class ForkServer:
             self._server = self._control = None
 
     def _running(self) -> socket.socket:
-        """The way to the server, which is started if there is none, or none of this process."""
+        """The connection to the server; starts one if this process has none."""
         if self._control is None or self._owner != os.getpid():
             self._owner = os.getpid()
             self._server, self._control = _start(self._modules)
@@ -213,9 +213,9 @@ class ForkServer:
 
 
 def fits(env: Mapping[str, str]) -> bool:
-    """Tell whether a fork can do what Python would do under this environment.
+    """Return whether a fork can do what Python would do with this environment.
 
-    It cannot where Python decides once, when it starts: another encoding, another mode.
+    It cannot where Python decides only at its start, such as another encoding or mode.
     """
     for name, value in env.items():
         if name.startswith("PYTHON") and name not in OWN:
@@ -227,7 +227,7 @@ def fits(env: Mapping[str, str]) -> bool:
 
 
 def _trust() -> dict[str, str]:
-    """Where OpenSSL looks for certificates: what was read from there serves the children, too."""
+    """Where OpenSSL looks for certificates: what is loaded from there serves the children, too."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     return {name: os.environ[name] for name in names if name in os.environ}
 
@@ -256,7 +256,7 @@ def _report(connection: int) -> int:
     while len(report) < REPORT_BYTES:
         try:
             piece = os.read(connection, REPORT_BYTES - len(report))
-        except ConnectionResetError:  # killed with bytes of ours unread
+        except ConnectionResetError:  # killed with bytes unread
             piece = b""
         if not piece:
             raise ServerGone

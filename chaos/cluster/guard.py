@@ -1,9 +1,9 @@
-"""The directory of one run, and a process beside it that clears up when the run cannot.
+"""The directory of one run, and a process beside it that cleans up when the run cannot.
 
-The guard is forked before anything else begins. It outlives the run by an instant: when the run's
-process ends, in whatever way, it stops the server that is left in the directory and removes it.
-At a deadline it ends the run's process. Pods need no guard: they end with their fork server, and
-that with the run's process.
+The guard is forked before anything else starts. It outlives the run by a moment: when the run's
+process ends in any way, it stops the server that is left in the directory and removes it. At a
+deadline it ends the run's process. Pods need no guard: they end with their fork server, which ends
+with the run's process.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ PREFIX: Final = "cortex-chaos-"
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108  (directories in it get random names)
 RAM_MIN_BYTES: Final = 4 * 1024**3
 GRACE_S: Final = 20.0
-"""Between asking the run to end and ending it."""
+"""Between SIGTERM and SIGKILL to the run."""
 
 
 @contextlib.contextmanager
 def guarded_folder(*, deadline_s: float) -> Iterator[Path]:
-    """Make a directory for a run, on the quickest disk; gone when the block is left, or soon after.
+    """Make a run's directory on the fastest disk; removed on leaving the block, or soon after.
 
     To be called before there are threads or an event loop. A run that takes longer than
     `deadline_s` gets SIGTERM, and SIGKILL some seconds later.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_quickest_disk()))
-    folder.chmod(0o711)  # the system user of root's Postgres passes it
+    folder.chmod(0o711)  # the system user that runs Postgres for root has to pass through it
     watched, kept = os.pipe()
     run = os.getpid()
     guard = os.fork()
@@ -54,7 +54,7 @@ def guarded_folder(*, deadline_s: float) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Stop the servers that run below a directory, and remove it."""
+    """Stop the servers that run below a directory, and remove the directory."""
     for lock in folder.rglob("server.lock"):
         home = lock.parent
         account = account_for(home / "pgdata")
@@ -66,7 +66,7 @@ def clear(folder: Path) -> None:
 
 def _guard(watched: int, folder: Path, run: int, *, deadline_s: float) -> NoReturn:
     """Wait for the end of the run's process; never returns."""
-    os.setsid()  # a Ctrl-C is for the run
+    os.setsid()  # Ctrl-C is for the run only
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -74,7 +74,8 @@ def _guard(watched: int, folder: Path, run: int, *, deadline_s: float) -> NoRetu
             readable, _, _ = select.select([watched], [], [], grace_s)
             if readable:
                 break
-            os.kill(run, last)  # our parent as long as the pipe is open: no other process
+            # it is our parent as long as the pipe is open, so the pid is still its own
+            os.kill(run, last)
         select.select([watched], [], [], GRACE_S)
         if folder.exists():
             _clear_stubbornly(folder)
@@ -83,7 +84,7 @@ def _guard(watched: int, folder: Path, run: int, *, deadline_s: float) -> NoRetu
 
 
 def _clear_stubbornly(folder: Path) -> None:
-    """Processes that end just now may still write: try again for a while."""
+    """Retry for a while: processes that are just ending may still write."""
     for _ in range(50):
         clear(folder)
         if not folder.exists():

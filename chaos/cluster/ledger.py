@@ -1,9 +1,9 @@
-"""The world outside: a ledger that no pod can mend, with every application it ever made.
+"""The world outside: a ledger that no pod can correct, with every application it ever made.
 
-    POST /ACCOUNT       apply; headers Idempotency-Key and Cortex-Attempt; the body is kept
-    GET  /ACCOUNT/KEY   what became of a key: {"applied": true or false, "result": number or null}
+    POST /ACCOUNT        apply; headers Idempotency-Key and Cortex-Attempt; the body is kept
+    GET  /ACCOUNT/KEY    the outcome of a key: {"applied": true or false, "result": number or null}
 
-It serves on threads of its own. How an account behaves is set beforehand: see `Terms`.
+It serves on its own threads. How an account behaves is set beforehand: see `Terms`.
 """
 
 import json
@@ -26,27 +26,27 @@ Answer = Literal["result", "error", "drop"]
 
 @frozen(kw_only=True)
 class Terms:
-    """How an account takes requests to apply something."""
+    """How an account answers requests to apply something."""
 
     honours_key: bool = True
-    """A key that was applied is answered with the same result and not applied again."""
+    """A key that was already applied gets the same result and is not applied again."""
     is_fenced: bool = False
-    """An attempt below the highest that was seen of a key, lookups included, is refused."""
-    can_be_asked: bool = True
-    """Whether it tells what became of a key."""
+    """An attempt below the highest one received for a key, lookups included, is refused."""
+    is_queryable: bool = True
+    """Whether it answers lookups of a key."""
     refusal: int | None = None
-    """A status such as 422 in place of applying anything."""
+    """A status such as 422, returned instead of applying anything."""
     answer: Answer = "result"
     """What follows an application: its result, a 503, or a cut connection."""
     held: Literal["no", "before", "after"] = "no"
     """Whether a request waits for `release` before it is applied, or before it is answered."""
     times: int | None = None
-    """So many requests; all others are taken as usual."""
+    """How many requests this holds for; all others are accepted as usual."""
 
 
 @frozen
 class Application:
-    """Something that was done, once for each of these."""
+    """One application of an operation."""
 
     account: str
     key: str
@@ -60,7 +60,7 @@ class Application:
 @define(eq=False)
 class _Account:
     terms: Terms = field(factory=Terms)
-    asked_count: int = 0
+    request_count: int = 0
     lookup_count: int = 0
     highest: dict[str, int] = field(factory=dict)
     results: dict[str, int] = field(factory=dict)
@@ -69,16 +69,16 @@ class _Account:
     released: threading.Event = field(factory=threading.Event)
 
     def terms_now(self) -> Terms:
-        """Those of the next request."""
-        self.asked_count += 1
+        """Return the terms of the next request."""
+        self.request_count += 1
         times = self.terms.times
-        if times is not None and self.asked_count > times:
+        if times is not None and self.request_count > times:
             return evolve(self.terms, refusal=None, answer="result", held="no")
         return self.terms
 
 
 class Ledger:
-    """A running ledger; `url` is where it is. Its methods may be called from any thread."""
+    """A running ledger; `url` is its address. Its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -86,15 +86,15 @@ class Ledger:
         terms_of: Callable[[str], Terms] = lambda _: Terms(),
         on_applied: Callable[[Application], None] = lambda _: None,
     ) -> None:
-        """`terms_of`: by the account's name, unless `set`; `on_applied` is called in any thread."""
+        """`terms_of`: by the account's name, unless `set`; `on_applied` runs in any thread."""
         self._terms_of = terms_of
         self._on_applied = on_applied
         self._lock = threading.Lock()
         self._accounts: dict[str, _Account] = {}
         self._applied: list[Application] = []
-        self._asks: list[tuple[str, int]] = []
+        self._requests: list[tuple[str, int]] = []
         self.errors: list[str] = []
-        """What a request did that no request may do."""
+        """Requests that broke the protocol."""
         handler = type("Handler", (_Handler,), {"ledger": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(SHUTDOWN_POLL_S,))
@@ -125,32 +125,32 @@ class Ledger:
     ) -> None:
         self.close()
 
-    # --- for whoever runs it
+    # --- for the code that runs it
 
     def set(self, account: str, **terms: Any) -> None:
         """Set how an account behaves from the next request on."""
         self._account(account).terms = Terms(**terms)
 
     def release(self, account: str) -> None:
-        """Let go what it holds, and hold nothing more."""
+        """Release held requests, and hold no more."""
         self._account(account).released.set()
 
     def applied(self, account: str | None = None) -> list[Application]:
-        """What was done, in order; by default to all accounts."""
+        """Return the applications in order, by default of all accounts."""
         with self._lock:
             if account is None:
                 return self._applied.copy()
             book = self._accounts.get(account)
             return [] if book is None else book.applied.copy()
 
-    def asks(self) -> list[tuple[str, int]]:
-        """The key and the attempt of each request, in order, whatever became of it."""
+    def requests(self) -> list[tuple[str, int]]:
+        """The key and the attempt of each request, in order, whatever its outcome."""
         with self._lock:
-            return self._asks.copy()
+            return self._requests.copy()
 
-    def asked_count(self, account: str) -> int:
-        """How many requests to apply something came, whatever became of them."""
-        return self._account(account).asked_count
+    def request_count(self, account: str) -> int:
+        """How many requests to apply something arrived, whatever their outcome."""
+        return self._account(account).request_count
 
     def lookup_count(self, account: str) -> int:
         return self._account(account).lookup_count
@@ -158,7 +158,7 @@ class Ledger:
     # --- for the handler
 
     def take(self, account: str, key: str, attempt: int, body: Any) -> tuple[Terms, int, Any]:
-        """Apply a request, or do not; the terms it was taken by, the status and the answer.
+        """Apply a request or not; return the terms used, the status and the answer.
 
         `takes_ms` of the body passes, one half before it is applied, one half before the answer.
         """
@@ -170,11 +170,11 @@ class Ledger:
         if terms.held == "before":
             book.released.wait(HELD_FOR_S)
         with self._lock:
-            self._asks.append((key, attempt))
+            self._requests.append((key, attempt))
             highest = book.highest.get(key, 0)
             book.highest[key] = max(highest, attempt)
             if terms.is_fenced and attempt < highest:
-                return terms, 412, {"error": f"attempt {highest} has been here"}
+                return terms, 412, {"error": f"superseded by attempt {highest}"}
             if terms.refusal is not None:
                 return terms, terms.refusal, {"error": "refused"}
             result = book.results.get(key)
@@ -191,13 +191,13 @@ class Ledger:
         return terms, 503 if terms.answer == "error" else 200, {"result": result}
 
     def look_up(self, account: str, key: str, attempt: int) -> tuple[int, Any]:
-        """What became of a key, as status and answer; from now on no lower attempt applies it."""
+        """Return the outcome of a key as status and answer; blocks lower attempts from then on."""
         book = self._account(account)
         with self._lock:
             book.lookup_count += 1
-            self._asks.append((key, attempt))
-            if not book.terms.can_be_asked:
-                return 404, {"error": "there is no such question"}
+            self._requests.append((key, attempt))
+            if not book.terms.is_queryable:
+                return 404, {"error": "lookups are not supported"}
             book.highest[key] = max(book.highest.get(key, 0), attempt)
             result = book.results.get(key)
         return 200, {"applied": result is not None, "result": result}
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         sent = self.rfile.read(length)
         if len(sent) < length:
             self.close_connection = True
-            return  # whoever asked was killed meanwhile
+            return  # the caller was killed meanwhile
         body = json.loads(sent)
         terms, status, answer = self.ledger.take(self.path[1:], *self._headers(), body)
         if terms.answer == "drop" and status < 400:
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(data)
         except OSError:
-            pass  # whoever asked was killed meanwhile
+            pass  # the caller was killed meanwhile
 
     def log_message(self, *_: object) -> None:
-        """Nothing to stderr."""
+        """Write nothing to stderr."""

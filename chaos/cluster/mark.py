@@ -1,4 +1,4 @@
-"""The mark of a database that chaos made. Everything that breaks or judges one asks for it."""
+"""The mark of a database that chaos made. Code that breaks or judges a database checks it first."""
 
 from uuid import UUID
 
@@ -10,11 +10,11 @@ CONNECT_WITHIN_S = 10.0
 
 
 class UnmarkedError(Exception):
-    """A database that chaos did not make, and leaves alone."""
+    """Chaos did not make this database, and leaves it alone."""
 
 
 async def mark(dsn: str, *, run: UUID) -> None:
-    """Mark a database that was made just now."""
+    """Mark a database that was just made."""
     connection = await asyncpg.connect(dsn, timeout=CONNECT_WITHIN_S)
     try:
         name = await connection.fetchval("SELECT current_database()")
@@ -26,7 +26,7 @@ async def mark(dsn: str, *, run: UUID) -> None:
 
 
 async def refuse_unmarked(dsn: str) -> None:
-    """Raise `UnmarkedError` unless comment and row are there and name the same run."""
+    """Raise `UnmarkedError` unless the comment and the row exist and name the same run."""
     connection = await asyncpg.connect(dsn, timeout=CONNECT_WITHIN_S)
     try:
         await check_mark(connection)
@@ -35,16 +35,16 @@ async def refuse_unmarked(dsn: str) -> None:
 
 
 async def check_mark(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Do the same on a connection that is open."""
-    told = await connection.fetchrow("""
+    """Do the same on an open connection."""
+    row = await connection.fetchrow("""
         SELECT current_database() AS name, shobj_description(oid, 'pg_database') AS comment
         FROM pg_database WHERE datname = current_database()
     """)
-    if told is None:
+    if row is None:
         raise AssertionError("a session is in a database")
     try:
         run = await connection.fetchval(f"SELECT run FROM public.{TABLE}")
     except asyncpg.UndefinedTableError:
         run = None
-    if run is None or told["comment"] != f"{COMMENT}{run}":
-        raise UnmarkedError(f"database {told['name']!r} was not made by python -m chaos")
+    if run is None or row["comment"] != f"{COMMENT}{run}":
+        raise UnmarkedError(f"database {row['name']!r} was not made by python -m chaos")

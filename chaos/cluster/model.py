@@ -14,14 +14,14 @@ from chaos.history import History
 
 SCRIPT = "chaos.workloads.model_script:script"
 READY_WITHIN_S = 20.0
-ASKED_WITHIN_S = 20.0
+ANSWERED_WITHIN_S = 20.0
 
-# The environment's proxies are not for loopback.
+# The environment's proxies do not apply to loopback.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Model:
-    """Takes no calls before `start`; its log is read after the run by `calls`."""
+    """Takes no calls before `start`; `calls` reads its log after the run."""
 
     def __init__(self, fork_server: ForkServer, *, folder: Path, history: History) -> None:
         self._fork_server = fork_server
@@ -29,7 +29,7 @@ class Model:
         self._history = history
         self._process: Process | None = None
         self._began_at_s = 0.0
-        # Pods are told where it is before it runs: its rules count from the start of the load.
+        # Pods get its address before it runs: its rules count from the start of the load.
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
@@ -39,7 +39,7 @@ class Model:
         return f"http://127.0.0.1:{self._port}"
 
     async def start(self, rules: Sequence[Mapping[str, Any]], *, script: str = SCRIPT) -> None:
-        """Serve, with rules of a fault file whose times count from now."""
+        """Serve with rules of a fault file; their times count from now."""
         arguments = ["--port", str(self._port), "--script", script]
         if rules:
             faults = self._folder / "model_faults.json"
@@ -63,7 +63,7 @@ class Model:
         self._began_at_s = self._history.now_s
 
     async def calls(self) -> tuple[ModelCall, ...]:
-        """The calls that it took until now, by its own log."""
+        """The calls that it has received, from its own log."""
         log = await asyncio.to_thread(_get, f"{self.url}/calls")
         return tuple(
             ModelCall(
@@ -77,20 +77,19 @@ class Model:
         )
 
     async def open_conversations(self) -> tuple[str, ...]:
-        """Of the calls that it is answering just now."""
+        """The conversations of the calls that it is answering right now."""
         log = await asyncio.to_thread(_get, f"{self.url}/calls/open")
         return tuple(entry["prompt"].partition(" ")[0] for entry in log["calls"])
 
     def _of_run_s(self, own_s: float) -> float:
-        """One of its instants, as seconds of the run."""
+        """Convert one of its times to seconds of the run."""
         return round(self._began_at_s + own_s, 6)
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.kill()
 
 
 def _get(url: str) -> Any:
-    with _direct.open(url, timeout=ASKED_WITHIN_S) as answer:
+    with _direct.open(url, timeout=ANSWERED_WITHIN_S) as answer:
         return json.load(answer)

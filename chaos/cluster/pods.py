@@ -1,4 +1,4 @@
-"""Pods as processes: started on a line of the proxy each, signalled, started again when dead."""
+"""Pods as processes: each on its own proxy line, signalled, restarted when dead."""
 
 import asyncio
 import json
@@ -18,14 +18,14 @@ POLL_S = 0.02
 READY_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
 STARTS_MAX = 3
-"""Of a place at which no pod was ready before."""
+"""For a place where no pod has been ready yet."""
 AFRESH = "chaos.cluster.afresh"
 NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PG", "PYTHON", "LC_")
-"""Settings of whoever starts a run, and what asks for another interpreter than pods have."""
+"""Variables of the caller's environment that pods do not get: settings and interpreter options."""
 
 
 class CannotStartError(Exception):
-    """No run can begin like this: it is for the person to mend."""
+    """The run cannot start; a person has to fix the cause."""
 
 
 @define(eq=False)
@@ -33,12 +33,12 @@ class Pod:
     """One `cortex up`: one life of one of the places p1..pN."""
 
     name: str
-    """Its place, such as `p3`: kept by the pod that is started there after it."""
+    """Its place, such as `p3`: the pod that follows it has the same."""
     life: int
-    """Which pod of its place it is, from 1."""
+    """Its number among the pods of its place, from 1."""
     process: Process
     line: ProxyLine
-    """Its way to Postgres; of its place, so that it is how it was when a pod is started again."""
+    """Its connection to Postgres; it belongs to the place and keeps its state over restarts."""
     log_path: Path
     history: History
     ready: dict[str, Any] | None = None
@@ -46,10 +46,10 @@ class Pod:
     is_stopped: bool = False
     """By SIGSTOP."""
     is_draining: bool = False
-    """It was sent SIGTERM."""
+    """SIGTERM was sent to it."""
     ended: asyncio.Event = field(factory=asyncio.Event)
     signals: list[str] = field(factory=list)
-    """Those that it was sent, in their order."""
+    """The signals sent to it, in order."""
 
     @property
     def pid(self) -> int:
@@ -62,7 +62,7 @@ class Pod:
 
     @property
     def record(self) -> str | None:
-        """Its name in table `cortex.runtime.pod`; None before it was ready."""
+        """Its name in table `cortex.pod`; None before it was ready."""
         return None if self.ready is None else str(self.ready["pod"])
 
     @property
@@ -71,84 +71,82 @@ class Pod:
 
     @property
     def log(self) -> str:
-        """All that it has written to stderr."""
+        """Everything that it has written to stderr."""
         return self.log_path.read_text("utf-8", "replace")
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line of its log."""
-        return (self.log.splitlines() or ["it said nothing"])[-1]
+        return (self.log.splitlines() or ["it logged nothing"])[-1]
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.is_stopped = False
         self.signal(signal.SIGKILL)
 
     def term(self) -> None:
-        """SIGTERM: it drains; the second one makes it hand back at once."""
+        """Send SIGTERM: it drains; a second one makes it hand back at once."""
         self.is_draining = True
         self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """SIGSTOP; it stays so until `cont`."""
+        """Send SIGSTOP; it stays stopped until `cont`."""
         self.is_stopped = True
         self.signal(signal.SIGSTOP)
 
     def cont(self) -> None:
-        """SIGCONT."""
         self.is_stopped = False
         self.signal(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended; told in the history."""
+        """Send a signal, unless it has ended; recorded in the history."""
         if self.process.poll() is None:
             self.signals.append(number.name)
             self.history.add(self.name, "signal", life=self.life, pid=self.pid, signal=number.name)
             self.process.send_signal(number)
 
     async def wait(self, *, within_s: float = DEAD_WITHIN_S) -> int:
-        """Wait until it has ended, however that comes; its exit code. Raises `TimeoutError`."""
+        """Wait until it has ended; return its exit code. Raises `TimeoutError`."""
         async with asyncio.timeout(within_s):
             await self.ended.wait()
         return self.process.wait()
 
     async def watch(self, stdout: Path) -> None:
-        """Tell the history when it is ready and when it has ended; returns then."""
+        """Record in the history when it is ready and when it has ended; then return."""
         began_s = self.history.now_s
         while (code := self.process.poll()) is None:
             if self.ready is None and (line := _first_line(stdout)):
                 self.ready = json.loads(line)
                 took_s = round(self.history.now_s - began_s, 3)
-                told = {"life": self.life, "pid": self.pid, "record": self.record}
-                self.history.add(self.name, "ready", **told, took_s=took_s)
+                labels = {"life": self.life, "pid": self.pid, "record": self.record}
+                self.history.add(self.name, "ready", **labels, took_s=took_s)
             await asyncio.sleep(POLL_S)
-        told = {"life": self.life, "pid": self.pid, "record": self.record}
-        self.history.add(self.name, "exit", **told, code=code, signals=self.signals)
+        labels = {"life": self.life, "pid": self.pid, "record": self.record}
+        self.history.add(self.name, "exit", **labels, code=code, signals=self.signals)
         self.ended.set()
 
 
 @define(eq=False)
 class Place:
-    """One of the places p1..pN, and the pods that were there."""
+    """One of the places p1..pN, and its pods."""
 
     name: str
     line: ProxyLine
     lives: list[Pod] = field(factory=list)
     next_environment: dict[str, str] = field(factory=dict)
-    """Of its next pod only, on top of what all have."""
+    """Of its next pod only, in addition to the common one."""
     is_taken: bool = False
-    """By a nemesis, which has a pod of its own started there."""
+    """By a nemesis, which starts a pod of its own there."""
     keeper: "asyncio.Task[None] | None" = None
 
     @property
     def pod(self) -> Pod | None:
-        """The one that is there now, alive."""
+        """The current pod, if it is alive."""
         last = self.lives[-1] if self.lives else None
         return last if last is not None and last.is_alive else None
 
 
 class Pods:
-    """The places of one run. Each has a pod again some time after its last one ended."""
+    """The places of one run. Some time after its pod has ended, a place gets the next one."""
 
     def __init__(
         self,
@@ -169,7 +167,7 @@ class Pods:
         self._pause_s = pause_s
         self.places: list[Place] = []
         self.is_restarting = True
-        """Whether dead pods are started again."""
+        """Whether dead pods are restarted."""
 
     @property
     def running(self) -> list[Pod]:
@@ -178,20 +176,21 @@ class Pods:
 
     @property
     def all(self) -> list[Pod]:
-        """Every pod of the run, also the dead."""
+        """Every pod of the run, including dead ones."""
         return [pod for place in self.places for pod in place.lives]
 
     def add(self, line: ProxyLine) -> Place:
-        """Start a pod at a new place, named after its line, and keep one there."""
+        """Start a pod at a new place, named after its line, and keep one running there."""
         place = Place(line.name, line)
         self.places.append(place)
         place.keeper = asyncio.create_task(self._keep(place), name=f"keeper of {place.name}")
         return place
 
     async def until_ready(self, *, within_s: float = READY_WITHIN_S) -> None:
-        """Wait until a ready pod is at each place.
+        """Wait until each place has a ready pod.
 
-        Raises `CannotStartError` for pods that end at once, `TimeoutError` with what is missing.
+        Raises `CannotStartError` if pods end at once, `TimeoutError` with the places that have
+        none.
         """
         give_up_at_s = self._history.now_s + within_s
         while missing := [p.name for p in self.places if p.pod is None or p.pod.ready is None]:
@@ -199,7 +198,7 @@ class Pods:
                 if place.keeper is not None and place.keeper.done():
                     place.keeper.result()
                 if len(place.lives) > STARTS_MAX and not any(pod.ready for pod in place.lives):
-                    raise CannotStartError(f"no pod starts: {place.lives[0].last_words}")
+                    raise CannotStartError(f"no pod starts: {place.lives[0].last_line}")
             if self._history.now_s > give_up_at_s:
                 raise TimeoutError(f"no ready pod at {', '.join(missing)} after {within_s:g} s")
             await asyncio.sleep(POLL_S)
@@ -232,7 +231,7 @@ class Pods:
         return pod
 
     async def drain(self, *, within_s: float) -> None:
-        """Ask all to end, and start none again; those that take too long are killed."""
+        """Send SIGTERM to all and restart none; kill those that take too long."""
         self.is_restarting = False
         for pod in self.running:
             pod.cont()
@@ -254,7 +253,7 @@ class Pods:
             await asyncio.wait(keepers, timeout=DEAD_WITHIN_S)
 
     async def _keep(self, place: Place) -> None:
-        """Have a pod at a place for as long as pods are started again."""
+        """Keep a pod running at a place as long as pods are restarted."""
         while self.is_restarting:
             pod = self.start_one(place)
             await pod.watch(pod.log_path.with_suffix(".out"))
@@ -268,7 +267,7 @@ def _first_line(path: Path) -> str:
 
 
 def pod_environment(settings: Mapping[str, object], *, folder: Path, **more: str) -> dict[str, str]:
-    """The environment of a run's pods: nobody's own settings, no way to the world outside."""
+    """The environment of a run's pods: no settings of the caller, no access to the internet."""
     kept = {name: v for name, v in os.environ.items() if not name.startswith(NOT_KEPT)}
     named = {f"CORTEX_{name.upper()}": f"{value}" for name, value in settings.items()}
     places = {"CORTEX_DATA": str(folder), "XDG_CONFIG_HOME": str(folder)}

@@ -1,7 +1,7 @@
-"""The Postgres of one run: a server of its own, and in it databases that carry our mark.
+"""The Postgres of one run: its own server, with databases that carry chaos's mark.
 
-The server listens on a unix socket below the run's directory only; pods get at it by the proxy.
-What its data has to survive is as in production: nothing is relaxed but where the disk is.
+The server listens only on a unix socket below the run's directory; pods reach it through the proxy.
+Its durability settings are those of production; only the location of the disk differs.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from cortex.postgres.migrate import migrate
 
 TEMPLATE = "cortex_template"
 OWNER = "cortex"
-"""Who pods connect as: no superuser, but the owner of the database, as in production."""
+"""The role that pods connect as: not a superuser but the owner of the database, as in
+production."""
 OWN_DISK = "chaos_disk"
 READY_WITHIN_S = 60.0
 DEAD_WITHIN_S = 20.0
@@ -34,7 +35,7 @@ Row = dict[str, Any]
 
 
 class Postgres:
-    """A server below `home`; its methods that take time do so in a thread."""
+    """A server below `home`; its slow methods run in a thread."""
 
     def __init__(self, home: Path) -> None:
         account = account_for(home / "pgdata")
@@ -44,36 +45,36 @@ class Postgres:
             install=install,
             account=account,
             major=MAJOR,
-            # Shared memory among the data: nothing of it is left when a server is killed.
+            # Shared memory lies among the data: nothing of it remains when a server is killed.
             initdb_options=(*BUILTIN_UTF8, "--set=dynamic_shared_memory_type=mmap"),
         )
         self.database = ""
         """The run's database; empty before `create`."""
         self._checked = ""
         self.switch = asyncio.Lock()
-        """Whoever stops it holds this until it is started again."""
+        """Held by the fault that stopped the server, until it has started it again."""
         self.is_full = False
-        """By a nemesis: it takes no more connections."""
+        """By a nemesis: it accepts no more connections."""
 
     async def start(self) -> None:
         """Return when it accepts connections; recovers after an immediate stop or a kill."""
         await asyncio.to_thread(self.cluster.start, within_s=READY_WITHIN_S)
 
     async def stop(self, how: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop it: fast rolls back and says goodbye, immediate is a power cut."""
+        """Stop it: fast rolls back and closes sessions, immediate is like a power cut."""
         signals = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
         await asyncio.to_thread(self.cluster.stop, signals[how])
 
     async def kill(self) -> None:
-        """SIGKILL the main process, and wait until all others have noticed and ended."""
+        """SIGKILL the main process, and wait until all others have ended."""
         self.postmaster.send(signal.SIGKILL)
         if not await asyncio.to_thread(poll, self.cluster.is_dead, within_s=DEAD_WITHIN_S):
             raise TimeoutError(f"processes of the killed server in {self.cluster.home} live on")
 
     async def create(self, name: str = "chaos", *, disk: Disk | None = None) -> str:
-        """Make a marked database with the current schema, the run's own from now on; its DSN.
+        """Make a marked database with the current schema, from now on the run's; return its DSN.
 
-        The first one costs the migrations, the next ones are cloned. `disk`: where its data is, if
+        The first one runs the migrations, later ones are cloned. `disk` is where its data lies, if
         not with the server's own.
         """
         if not await self._admin("SELECT FROM pg_database WHERE datname = $1", TEMPLATE):
@@ -92,14 +93,14 @@ class Postgres:
         await self._admin("SELECT pg_reload_conf()")
 
     async def drop(self, name: str) -> None:
-        """Delete a marked database, whoever is connected to it."""
+        """Delete a marked database, also while clients are connected."""
         await refuse_unmarked(self._dsn(name))
         await self._admin(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     async def sql(self, query: str, *args: object, within_s: float = SQL_WITHIN_S) -> list[Row]:
-        """Run one statement in the run's database as superuser, by no proxy; return its rows.
+        """Run one statement in the run's database as superuser, without a proxy; return its rows.
 
-        Raises what asyncpg raises and `TimeoutError`: the server may be down just now.
+        Raises what asyncpg raises and `TimeoutError`: the server may be down.
         """
         if self._checked != self.database:
             await refuse_unmarked(self.dsn)
@@ -107,7 +108,7 @@ class Postgres:
         return await _run(self.dsn, query, args, within_s=within_s)
 
     async def is_up(self) -> bool:
-        """Whether it takes a session just now."""
+        """Whether it accepts a session right now."""
         try:
             await self.sql("SELECT 1", within_s=5.0)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
@@ -115,7 +116,7 @@ class Postgres:
         return True
 
     async def backend_pids(self) -> list[int]:
-        """The processes that serve clients of the run's database but this one, oldest first."""
+        """The processes that serve other clients of the run's database, oldest first."""
         query = """
             SELECT pid FROM pg_stat_activity
             WHERE datname = current_database() AND backend_type = 'client backend'
@@ -125,7 +126,7 @@ class Postgres:
         return [row["pid"] for row in await self.sql(query)]
 
     def kill_backend(self, pid: int, how: signal.Signals = signal.SIGTERM) -> bool:
-        """Signal one process of this server: SIGTERM ends a session, SIGKILL makes all recover.
+        """Signal a process of this server: SIGTERM ends its session, SIGKILL forces a recovery.
 
         False when it has gone. Raises `ProcessLookupError` for a process that is not this server's.
         """
@@ -141,36 +142,36 @@ class Postgres:
     @property
     def postmaster(self) -> Postmaster:
         """Its main process; raises `ProcessLookupError` when it was shut down."""
-        found = self.cluster.postmaster()
-        if found is None:
+        postmaster = self.cluster.postmaster()
+        if postmaster is None:
             raise ProcessLookupError(f"no Postgres runs in {self.cluster.home}")
-        return found
+        return postmaster
 
     @property
     def socket_path(self) -> Path:
-        """Where it listens; the same over restarts."""
-        found = self.postmaster
-        return found.socket_dir / f".s.PGSQL.{found.port}"
+        """Its address; the same over restarts."""
+        postmaster = self.postmaster
+        return postmaster.socket_dir / f".s.PGSQL.{postmaster.port}"
 
     @property
     def dsn(self) -> str:
-        """The address of the run's database, as superuser and by no proxy."""
+        """The address of the run's database, as superuser and without a proxy."""
         return self._dsn(self.database)
 
     @property
     def log(self) -> str:
-        """All that it has logged."""
         return self.cluster.log.path.read_text("utf-8", "replace")
 
     async def _tablespace(self, disk: Disk) -> str:
-        """Make the place for data on a disk; its name."""
+        """Make a tablespace on a disk; return its name."""
         account = self.cluster.account
         folder = disk.folder("data", owner=(account.uid, account.gid))
         await self._admin(f"CREATE TABLESPACE {OWN_DISK} LOCATION '{folder}'")
         return OWN_DISK
 
     async def _make_template(self) -> None:
-        # Who waited for whom in a deadlock; elsewhere rows stay out of the log, here they are ours.
+        # Log who waited for whom in a deadlock; elsewhere rows stay out of the log, but these are
+        # ours.
         await self.configure("log_error_verbosity", "default")
         await self._admin(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
         await self._admin(f"CREATE DATABASE {TEMPLATE} OWNER {OWNER}")
@@ -190,7 +191,7 @@ async def _run(dsn: str, query: str, args: Sequence[object], *, within_s: float)
             connection = await asyncpg.connect(dsn, server_settings={"application_name": "chaos"})
             return [dict(row) for row in await connection.fetch(query, *args)]
     except asyncpg.InternalClientError as error:
-        # What asyncpg says when the server goes away in the midst of a message.
+        # asyncpg raises this when the server goes away in the middle of a message.
         raise ConnectionResetError(f"the server has gone: {error}") from error
     finally:
         if connection is not None:

@@ -1,7 +1,7 @@
-"""A TCP proxy in front of Postgres whose network can be broken, one line for each pod.
+"""A TCP proxy in front of Postgres with a breakable network, one line for each pod.
 
-In one asyncio loop with everything else of a run. Data that a black hole or a delay holds back is
-not lost: it comes later, in order, as TCP would have it, and so does the end of a connection.
+It runs in the same asyncio loop as everything else of a run. Data held back by a black hole or a
+delay is not lost: it arrives later, in order, as with TCP, and so does the end of a connection.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ BACKLOG: Final = 256
 
 
 class Proxy:
-    """The lines to one server; `lines` by the names that they were opened with."""
+    """The lines to one server; `lines` is keyed by the names that they were opened with."""
 
     def __init__(self, socket_path: Path, *, database: str, user: str = "postgres") -> None:
         self._socket_path = socket_path
@@ -24,14 +24,13 @@ class Proxy:
         self.lines: dict[str, ProxyLine] = {}
 
     async def open(self, name: str) -> "ProxyLine":
-        """Open a line on a port of its own."""
+        """Open a line on its own port."""
         line = ProxyLine(name, self._socket_path, database=self._database, user=self._user)
         await line.listen()
         self.lines[name] = line
         return line
 
     async def close(self) -> None:
-        """Close all lines."""
         for line in self.lines.values():
             line.close()
         self.lines.clear()
@@ -53,12 +52,12 @@ class ProxyLine(Line):
 
     @property
     def dsn(self) -> str:
-        """The address of the database by this line."""
+        """The address of the database through this line."""
         address = f"{self._user}@127.0.0.1:{self.port}/{self._database}"
         return f"postgresql://{address}?sslmode=disable"
 
     async def listen(self) -> None:
-        """Take connections; nothing to do when it does."""
+        """Accept connections; does nothing if it already does."""
         if self._held_port is None:
             return
         self._listening, self._held_port = self._held_port, None
@@ -66,12 +65,12 @@ class ProxyLine(Line):
         asyncio.get_running_loop().add_reader(self._listening, self._take_all)
 
     def reset(self) -> None:
-        """Cut every connection at once, those included that only the kernel has taken yet."""
+        """Cut every connection at once, including those that only the kernel has accepted yet."""
         self._take_all()
         super().reset()
 
     def refuse(self) -> None:
-        """Cut every connection and take no new ones; the port stays ours."""
+        """Cut every connection and accept no new ones; the port stays reserved."""
         self.reset()
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)
@@ -80,19 +79,18 @@ class ProxyLine(Line):
             self._held_port = _bound(self.port)
 
     async def heal(self) -> None:
-        """Let everything pass again, what was held back included."""
+        """Let everything pass again, including what was held back."""
         self.pass_all()
         await self.listen()
 
     def close(self) -> None:
-        """Cut and close."""
         self.refuse()
         if self._held_port is not None:
             self._held_port.close()
             self._held_port = None
 
     def _take_all(self) -> None:
-        """Take who has come; not by asyncio's server, which forgets some when it is closed."""
+        """Accept all waiting clients; asyncio's own server forgets some when it is closed."""
         while self._listening is not None:
             try:
                 client, _ = self._listening.accept()
@@ -102,7 +100,7 @@ class ProxyLine(Line):
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket that holds a port of loopback and, as it does not listen, refuses connections."""
+    """A socket that reserves a loopback port; it does not listen, so it refuses connections."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.settimeout(0)

@@ -1,4 +1,4 @@
-"""Waiting until a healed cluster has come to rest, and telling when it will not."""
+"""Waits until a healed cluster has come to rest, and reports when it does not."""
 
 import asyncio
 import signal
@@ -12,10 +12,10 @@ from attrs import frozen
 
 from chaos.cluster.stage import Stage
 
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 DUMP_WITHIN_S: Final = 3.0
 
-_STANDING = """
+_BACKLOG = """
     SELECT
         (SELECT count(*) FROM cortex.job
          WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS open_count,
@@ -52,9 +52,9 @@ class Patience:
     """How long to wait, in seconds."""
 
     idle_s: float = 20.0
-    """Without any progress, and with nothing that is due only later: stuck."""
+    """Without any progress, and with nothing due later, the cluster is stuck."""
     whole_s: float = 150.0
-    """Whatever happens."""
+    """In any case."""
 
 
 class StuckError(Exception):
@@ -62,33 +62,33 @@ class StuckError(Exception):
 
 
 async def until_quiet(stage: Stage, *, patience: Patience) -> None:
-    """Wait until all jobs have ended and no task is left; raises `StuckError`, which says why."""
+    """Wait until all jobs have ended and no task is left; raises `StuckError` with the reason."""
     began_s = moved_at_s = stage.history.now_s
-    seen: tuple[object, ...] = ()
+    previous: tuple[object, ...] = ()
     while True:
         now_s = stage.history.now_s
-        standing = await _standing(stage)
-        if standing is not None:
-            if not standing["open_count"] and not standing["task_count"]:
+        backlog = await _backlog(stage)
+        if backlog is not None:
+            if not backlog["open_count"] and not backlog["task_count"]:
                 return
-            counts = tuple(value for name, value in standing.items() if name != "next_in")
-            is_due_later = standing["next_in"] is not None and standing["next_in"] < timedelta(
+            counts = tuple(value for name, value in backlog.items() if name != "next_in")
+            is_due_later = backlog["next_in"] is not None and backlog["next_in"] < timedelta(
                 seconds=patience.whole_s
             )
-            if counts != seen or is_due_later:
-                seen, moved_at_s = counts, now_s
-        told = _told(standing)
+            if counts != previous or is_due_later:
+                previous, moved_at_s = counts, now_s
+        description = _describe(backlog)
         if now_s - moved_at_s > patience.idle_s:
-            raise StuckError(f"nothing moved for {patience.idle_s:g} s: {told}")
+            raise StuckError(f"nothing moved for {patience.idle_s:g} s: {description}")
         if now_s - began_s > patience.whole_s:
-            raise StuckError(f"not at rest after {patience.whole_s:g} s: {told}")
-        await asyncio.sleep(LOOK_S)
+            raise StuckError(f"not at rest after {patience.whole_s:g} s: {description}")
+        await asyncio.sleep(POLL_S)
 
 
 async def dump(stage: Stage, folder: Path) -> None:
-    """Write down what everybody waits for: tasks of every pod, sessions, locks, open jobs."""
+    """Write down what everything waits for: tasks of every pod, sessions, locks, open jobs."""
     for pod in stage.pods:
-        if pod.ready is not None:  # before, the signal would end it
+        if pod.ready is not None:  # earlier, the signal would end it
             pod.cont()
             pod.signal(signal.SIGUSR1)
     for name, query in (("activity", _ACTIVITY), ("locks", _LOCKS), ("open_jobs", _OPEN_JOBS)):
@@ -96,21 +96,21 @@ async def dump(stage: Stage, folder: Path) -> None:
             rows = await stage.postgres.sql(query)
             lines = [orjson.dumps(row, default=str).decode() for row in rows]
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-            lines = [f"not to be had: {error!r}"]
+            lines = [f"not available: {error!r}"]
         (folder / f"stuck_{name}.jsonl").write_text("\n".join(lines) + "\n")
-    await asyncio.sleep(DUMP_WITHIN_S)  # the pods' logs hold their trees then
+    await asyncio.sleep(DUMP_WITHIN_S)  # by then, the pods' logs contain their task trees
 
 
-async def _standing(stage: Stage) -> dict[str, Any] | None:
+async def _backlog(stage: Stage) -> dict[str, Any] | None:
     """How much is open and has happened; None while the database does not answer."""
     try:
-        (row,) = await stage.postgres.sql(_STANDING)
+        (row,) = await stage.postgres.sql(_BACKLOG)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
         return None
     return row
 
 
-def _told(standing: dict[str, Any] | None) -> str:
-    if standing is None:
+def _describe(backlog: dict[str, Any] | None) -> str:
+    if backlog is None:
         return "the database does not answer"
-    return f"{standing['open_count']} jobs are open, {standing['task_count']} tasks left"
+    return f"{backlog['open_count']} jobs are open, {backlog['task_count']} tasks left"

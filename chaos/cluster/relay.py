@@ -1,4 +1,4 @@
-"""One line of the proxy: how its network is just now, and the connections that feel it."""
+"""One line of the proxy: the current state of its network, and its connections."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger on, for 0 s: close() sends R
 
 
 class Line:
-    """How a network is; all that is wrong can be wrong at once, until `pass_all`."""
+    """The state of a network; several faults may hold at once, until `pass_all`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -21,9 +21,9 @@ class Line:
         self.replies_to_lose = 0
         self.lost_reply_count = 0
         self.torn_count = 0
-        """Of so many writes the connection ended before the reply came."""
+        """How many writes lost their connection before the reply arrived."""
         self.connection_count = 0
-        """So many were taken in all."""
+        """How many connections were accepted in all."""
         self.relays: set[Relay] = set()
         self.is_taken = False
         """By a nemesis, which will heal it."""
@@ -31,19 +31,19 @@ class Line:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write is under way: sent by the client, and not answered yet."""
+        """Whether a write is in flight: sent by the client, and not answered yet."""
         return any(relay.statements.is_writing for relay in self.relays)
 
     def blackhole(self, *, up: bool = True, down: bool = True) -> None:
         """Let nothing pass to the server (up), to the client (down), or either way.
 
-        Connections stay, new ones are accepted, and nobody is told when one ends.
+        Connections stay open, new ones are accepted, and neither end notices when the other ends.
         """
         self._holes[True] |= up
         self._holes[False] |= down
 
     def slow(self, delay_s: float) -> None:
-        """Let everything come so much later, each way."""
+        """Delay everything by this much, each way."""
         self.delay_s = delay_s
 
     def reset(self) -> None:
@@ -52,14 +52,14 @@ class Line:
             relay.abort()
 
     def lose_replies(self, count: int = 1) -> None:
-        """Swallow the replies to the next so many commits, then cut those connections.
+        """Swallow the replies to the next `count` commits, then cut those connections.
 
-        A commit is a COMMIT, or a statement that writes and stands alone.
+        A commit is a COMMIT, or a single statement that writes.
         """
         self.replies_to_lose += count
 
     def pass_all(self) -> None:
-        """Let everything pass, what was held back included."""
+        """Let everything pass, including what was held back."""
         self._holes = {True: False, False: False}
         self.delay_s = 0.0
         self.replies_to_lose = 0
@@ -73,23 +73,23 @@ class Line:
 
 
 class Relay:
-    """One connection through a line, from the client's side to the server's."""
+    """One connection through a line, from the client to the server."""
 
     def __init__(self, line: Line, socket_path: str) -> None:
         self.line = line
         self.statements = Statements()
         self.is_held = False
-        """Nothing of this one connection passes, either way."""
+        """Nothing of this connection passes, either way."""
         self.client = _Side(self, is_client=True)
         self.server = _Side(self, is_client=False)
         self._socket_path = socket_path
         self._connecting: asyncio.Task[None] | None = None
         self._taking: asyncio.Task[None] | None = None
         self.is_over = False
-        """Both ends are closed, or will be as soon as they are there."""
+        """Both ends are closed, or will be as soon as they exist."""
 
     def take(self, client: socket.socket) -> None:
-        """Be the relay of a client that has come; from now on it can be cut."""
+        """Relay a new client; from now on it can be cut."""
         self.line.connection_count += 1
         self.line.relays.add(self)
         client.settimeout(0)
@@ -111,13 +111,13 @@ class Relay:
         self.server.flush()
 
     def abort(self) -> None:
-        """Cut both ends without a word: they see a reset."""
+        """Cut both ends: they see a reset."""
         for side in (self.client, self.server):
             side.reset()
         self.end()
 
     def end(self) -> None:
-        """Close both ends, each when what was passed on to it has left."""
+        """Close both ends, each after it has sent what was passed on to it."""
         self.is_over = True
         if self in self.line.relays:
             self.line.relays.discard(self)
@@ -128,7 +128,7 @@ class Relay:
             side.close()
 
     def _connect(self) -> None:
-        """Begin to, unless nothing gets to the server: then when that is over."""
+        """Connect to the server; if nothing gets there, do it when the black hole is over."""
         if self._connecting is None and not self.is_over and not self.line.holds(is_up=True):
             self._connecting = asyncio.get_running_loop().create_task(self._reach_server())
 
@@ -143,7 +143,7 @@ class Relay:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a relay: takes what comes in there, and passes it on to the other end."""
+    """One end of a relay: passes what it receives on to the other end."""
 
     def __init__(self, relay: Relay, *, is_client: bool) -> None:
         self.transport: asyncio.Transport | None = None
@@ -164,7 +164,7 @@ class _Side(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        if self._relay.is_over:  # it was cut before it was there
+        if self._relay.is_over:  # it was cut before it was established
             self.reset()
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +174,7 @@ class _Side(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._waiting.append((self._loop.time() + self._relay.line.delay_s, None))
         self.flush()
-        return True  # the other end is told when its turn comes
+        return True  # the other end is closed when its turn comes
 
     def connection_lost(self, _: Exception | None) -> None:
         self._waiting.append((self._loop.time(), None))
@@ -191,7 +191,7 @@ class _Side(asyncio.Protocol):
     # --- passing on
 
     def flush(self) -> None:
-        """Pass on what is due; stop reading when nothing passes at all."""
+        """Pass on what is due; stop reading while nothing passes."""
         is_held = self._relay.is_held or self._relay.line.holds(is_up=self._is_client)
         self._pause(is_held=is_held)
         if is_held or (self._other.transport is None and not self._is_gone):
@@ -208,7 +208,7 @@ class _Side(asyncio.Protocol):
             self._pass(data)
 
     def reset(self) -> None:
-        """Let its closing be a reset; what was to be passed on to it is lost."""
+        """Make its closing a reset; what was still to be sent is lost."""
         if self.transport is not None:
             linger = (socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             if self._is_client and not self.transport.is_closing():
@@ -216,14 +216,13 @@ class _Side(asyncio.Protocol):
             self.transport.abort()
 
     def close(self) -> None:
-        """Close it."""
         if self._timer is not None:
             self._timer.cancel()
         if self.transport is not None:
             self.transport.close()
 
     def _pause(self, *, is_held: bool) -> None:
-        """Read nothing while nothing passes; it stays in the buffers of the kernel."""
+        """Stop reading while nothing passes; the data stays in the kernel's buffers."""
         if self._is_paused == is_held or self.transport is None or self.transport.is_closing():
             return
         self._is_paused = is_held
@@ -255,11 +254,11 @@ class _Side(asyncio.Protocol):
                 self._other.expect_plain()
 
     def expect_plain(self) -> None:
-        """One byte comes next that is no message."""
+        """Expect one byte that is not a message."""
         self._frames.plain_bytes = 1
 
     def _note_reply(self, data: bytes) -> bool:
-        """False when the caller does not pass it on: it is swallowed, or passed on as a whole."""
+        """False when the caller must not pass it on: it is swallowed, or passed on as a whole."""
         line = self._relay.line
         is_committed = False
         for message in self._frames.feed(data):
@@ -273,7 +272,7 @@ class _Side(asyncio.Protocol):
             self._relay.abort()
             return False
         if self._relay.statements.is_writing and line.replies_to_lose > 0:
-            return False  # how it ends is yet to be seen
+            return False  # its end is not known yet
         whole, self._reply = bytes(self._reply), bytearray()
         target = self._other.transport
         if target is not None and not target.is_closing():

@@ -1,4 +1,4 @@
-"""How quick the pods of a run are: in seconds they see what takes minutes in production."""
+"""Time scales of a run's pods: seconds show what takes minutes in production."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from chaos.evidence import Settings
 
 @frozen(kw_only=True)
 class Scale:
-    """The settings that the pods of a run get, by their names, in seconds."""
+    """Settings of a run's pods by name, in seconds."""
 
     heartbeat_s: float
     zombie_s: float
@@ -23,11 +23,11 @@ class Scale:
     kill_s: float
     deaths_max: int
     slots: int
-    """So few that there is more work than slots after an outage: a claim must keep to them."""
+    """So few that after an outage there is more work than slots: a claim must respect them."""
 
     @property
     def figures(self) -> Settings:
-        """What checkers judge by."""
+        """The limits that checkers judge by."""
         return Settings(
             heartbeat_s=self.heartbeat_s,
             zombie_s=self.zombie_s,
@@ -52,7 +52,7 @@ SCALED: Final = Scale(
     abort_s=4.0,
     closed_s=7.0,
     kill_s=9.0,
-    deaths_max=5,  # pods die far more often than elsewhere: nobody is to be blamed for that
+    deaths_max=5,  # pods die far more often than elsewhere, and no job is to be blamed for it
     slots=12,
 )
 REAL: Final = Scale(
@@ -62,7 +62,7 @@ REAL: Final = Scale(
     look_s=0.5,
     settle_s=5.0,
     poll_s=1.0,
-    pre_stop_s=0.0,  # there is no load balancer to wait for
+    pre_stop_s=0.0,  # no load balancer needs a notice
     abort_s=40.0,
     closed_s=50.0,
     kill_s=60.0,

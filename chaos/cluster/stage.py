@@ -1,4 +1,4 @@
-"""All that one run is made of: its server, proxy, pods, model, ledger, approver and client."""
+"""Everything that one run consists of: server, proxy, pods, model, ledger, approver, client."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ PAUSE_S = (0.1, 1.5)
 
 
 def canary_of(seed: int) -> str:
-    """The secret of a run by its seed: who plans it may have the model give it away."""
+    """The secret of a run, from its seed; the plan may make the model repeat it."""
     return f"sk-ant-canary-{seed:08x}-{'Kq7' * 8}"
 
 
@@ -44,25 +44,25 @@ class StagePlan:
     scale: Scale
     app: str = APP
     model_rules: Sequence[Mapping[str, Any]] = ()
-    """Rules of a fault file; their times count from the moment at which the load begins."""
+    """Rules of a fault file; their times count from the start of the load."""
     environment: Mapping[str, str] = field(factory=dict)
-    """Of each pod, on top."""
+    """Of each pod, in addition."""
     disk_mib: int | None = None
-    """How large a disk of its own the data gets; None: it has none, and cannot fill it."""
+    """Size of the data's own disk; None for no separate disk, which cannot be filled."""
     delay_s: float = 0.0
-    """What each packet between pods and Postgres takes, until something heals their lines."""
+    """Of each packet between pods and Postgres, until something heals their lines."""
 
 
 @define(eq=False)
 class Stage:
-    """What nemeses act on; built by entering it, gone without a trace when it is left."""
+    """What nemeses act on; built on entering, removed without a trace on leaving."""
 
     plan: StagePlan
     folder: Path
-    """The run's own directory; whoever made it removes it."""
+    """The run's own directory; its creator removes it."""
     history: History
     disk: Disk | None = field(init=False, default=None)
-    """Where the data is."""
+    """Where the data lies."""
     postgres: Postgres = field(init=False)
     proxy: Proxy = field(init=False)
     pods_kept: Pods = field(init=False)
@@ -76,22 +76,21 @@ class Stage:
 
     @property
     def canary(self) -> str:
-        """The secret that its pods are given: nobody may ever read it anywhere."""
+        """The secret that its pods get: it must not appear anywhere."""
         return canary_of(self.plan.seed)
 
     @property
     def pods(self) -> list[Pod]:
-        """The pods that are alive just now, by their places; a stopped one is alive."""
+        """The pods that are alive, by their places; a stopped one is alive."""
         return self.pods_kept.running
 
     @property
     def settings(self) -> Settings:
-        """The figures of its pods."""
         return self.plan.scale.figures
 
     @property
     def pod_lines(self) -> list[ProxyLine]:
-        """The ways of the pods to Postgres, by their places, whoever is there just now."""
+        """The pods' lines to Postgres, by their places, whichever pod runs there."""
         return [place.line for place in self.pods_kept.places]
 
     async def heal(self) -> None:

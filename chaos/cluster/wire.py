@@ -1,4 +1,4 @@
-"""As much of Postgres' protocol as tells a write from a read, and a committed write from others."""
+"""As much of the Postgres protocol as distinguishes writes from reads, and committed writes."""
 
 import re
 import struct
@@ -10,7 +10,7 @@ SSL_REQUEST = 80877103
 GSS_REQUEST = 80877104
 PROTOCOL_3 = 3
 FATAL = b"\0VFATAL\0"
-"""Of an error that ends the session."""
+"""Part of an error that ends the session."""
 
 _WRITES = re.compile(
     rb"""\b(?: COMMIT | INSERT\s+INTO | DELETE\s+FROM | MERGE\s+INTO
@@ -22,7 +22,7 @@ _WRITES = re.compile(
 
 @frozen
 class Message:
-    """One message; `kind` is its type byte, empty for those of a connection's beginning."""
+    """One message; `kind` is its type byte, empty for those that open a connection."""
 
     kind: bytes
     body: bytes
@@ -35,10 +35,10 @@ class Frames:
         self._rest = bytearray()
         self._is_untyped = is_from_client
         self.plain_bytes = 0
-        """Bytes that come next and belong to no message: the answer to an SSLRequest."""
+        """Number of next bytes that belong to no message: the answer to an SSLRequest."""
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield the messages that are complete with this."""
+        """Yield the messages that this data completes."""
         self._rest += data
         if self.plain_bytes:
             taken = min(self.plain_bytes, len(self._rest))
@@ -65,29 +65,28 @@ class Frames:
 
     @property
     def is_between_messages(self) -> bool:
-        """Nothing of a message is here whose rest is yet to come."""
+        """No message is incomplete."""
         return not self._rest
 
 
 def code_of(body: bytes) -> int:
-    """The number that a message of a connection's beginning starts with."""
+    """The number at the start of a message that opens a connection."""
     return int.from_bytes(body[:4], "big")
 
 
 class Statements:
-    """Which statement a client has asked for last, and whether that one writes."""
+    """The statement that a client sent last, and whether it writes."""
 
     def __init__(self) -> None:
         self._writes_by_name: dict[bytes, bool] = {}
         self.is_writing = False
-        """A write was sent whose reply has not come yet."""
+        """A write was sent, and its reply has not arrived yet."""
         self.is_in_transaction = False
         """The server waits for the next statement of a transaction, or for its end."""
         self.backend_pid: int | None = None
-        """The server's process at the other end, once that has said so."""
+        """The server's process at the other end, once it has reported it."""
 
     def sent(self, message: Message) -> None:
-        """Note what the client sent."""
         match message.kind:
             case b"Q":
                 self.is_writing = bool(_WRITES.search(message.body))
@@ -101,7 +100,7 @@ class Statements:
                 pass
 
     def answered(self, message: Message) -> bool:
-        """Note what the server answered; True when by that a write has been committed."""
+        """Note the server's answer; return whether it confirms the commit of a write."""
         if message.kind == b"E" and FATAL not in message.body:
             self.is_writing = False
         if message.kind == b"K":

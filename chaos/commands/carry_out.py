@@ -1,4 +1,4 @@
-"""Carries out a plan for a command: in a directory that goes away, with a scorecard at the end."""
+"""Carries out a plan for a command: in a temporary directory, with a scorecard at the end."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ FAILED: Final = 1
 
 
 def carry_out(plan: Plan, *, report: Path | None) -> int:
-    """Run it, print what came of it, keep what is to be kept; the exit code."""
+    """Run the plan, print the scorecard, keep the files; return the exit code."""
     options = plan.options
     if report is not None:
         _make(report)
@@ -38,7 +38,7 @@ def carry_out(plan: Plan, *, report: Path | None) -> int:
 
 
 def _make(report: Path) -> None:
-    """Before anything runs: a run whose report can be kept nowhere is a run for nothing."""
+    """Create it before anything runs: a run whose report cannot be kept is useless."""
     try:
         report.mkdir(parents=True, exist_ok=True)
         if any(report.iterdir()):
@@ -48,7 +48,7 @@ def _make(report: Path) -> None:
 
 
 def _run(plan: Plan, folder: Path, report: Path | None) -> Outcome:
-    """Raises `click.ClickException` for a run that came to nothing, with where its traces are."""
+    """Raises `click.ClickException` for a run that failed, with the directory of its traces."""
     try:
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             return runner.run(run(plan, folder=folder))
@@ -57,5 +57,5 @@ def _run(plan: Plan, folder: Path, report: Path | None) -> Outcome:
     except (Exception, asyncio.CancelledError) as error:
         target = report or new_folder(plan.options.seed)
         why = keep_broken(error, plan, folder, target)
-        told = f"the run itself failed: {why}; its traces are in {target}"
-        raise click.ClickException(told) from error  # noqa: ASYNC104 -- the loop has ended
+        message = f"the run itself failed: {why}; its traces are in {target}"
+        raise click.ClickException(message) from error  # noqa: ASYNC104 -- the loop has ended

@@ -1,4 +1,4 @@
-"""`python -m chaos all`: the long runs one after another, each as a person would start it."""
+"""`python -m chaos all`: the long runs one after another, each as its own command."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ import click
 
 TERMINATED: Final = 128 + signal.SIGTERM
 ENDS_WITHIN_S: Final = 20.0
-"""A part that is told to; what it started ends with it, at the latest."""
+"""For a part after SIGTERM; everything that it started ends with it."""
 RUN_SEEDS: Final = range(1, 6)
 
 
@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
     arguments: tuple[str, ...]
     about_s: int
-    """What it took on two cores."""
+    """How long it takes on two cores."""
 
     @property
     def name(self) -> str:
@@ -41,9 +41,9 @@ WIDTH: Final = max(len(each.name) for each in PARTS)
 def everything() -> int:
     """Run five storms, all points, 200 seeds and the mutants: more than half an hour.
 
-    A line each; of one that fails, all that it said.
+    Prints one line each, and the whole output of a part that fails.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # and with it, what runs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # and with it, the running part
     minutes = sum(each.about_s for each in PARTS) // 60
     click.echo(f"{len(PARTS)} parts, about {minutes} minutes on two cores")
     failed = carry_out(PARTS)
@@ -52,23 +52,23 @@ def everything() -> int:
 
 
 def carry_out(parts: Iterable[Part]) -> list[str]:
-    """Run each to its end, which each has by itself; the names of those that failed."""
+    """Run each part to its end; return the names of those that failed."""
     failed = []
     for part in parts:
         began = time.perf_counter()
-        code, said = _run(part)
+        code, output = _run(part)
         took_s = time.perf_counter() - began
         if code == 0:
-            click.echo(f"ok    {part.name:{WIDTH}}  {took_s:5.0f} s  {said[-1].strip()}")
+            click.echo(f"ok    {part.name:{WIDTH}}  {took_s:5.0f} s  {output[-1].strip()}")
             continue
         failed.append(part.name)
         click.echo(f"FAIL  {part.name:{WIDTH}}  {took_s:5.0f} s  exit code {code}")
-        click.echo("\n".join(f"      {line}" for line in said))
+        click.echo("\n".join(f"      {line}" for line in output))
     return failed
 
 
 def _run(part: Part) -> tuple[int, list[str]]:
-    """Its exit code and the lines that it wrote; it is told to end when this process is."""
+    """Return its exit code and output lines; it ends when this process is told to end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "chaos", *part.arguments],
         stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ def _run(part: Part) -> tuple[int, list[str]]:
         errors="replace",
     )
     try:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     except BaseException:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -86,4 +86,4 @@ def _run(part: Part) -> tuple[int, list[str]]:
         process.kill()
         raise
     code = process.returncode
-    return code, said.strip().splitlines() or [f"it said nothing and ended with {code}"]
+    return code, output.strip().splitlines() or [f"no output, exit code {code}"]

@@ -1,4 +1,4 @@
-"""`python -m chaos mutants`: the checkers against runtimes that are broken on purpose."""
+"""`python -m chaos mutants`: the checkers against deliberately broken runtimes."""
 
 import asyncio
 import os
@@ -18,28 +18,34 @@ from chaos.mutants.table import caught_by, name_of, table
 
 DEADLINE_S: Final = 3600.0
 AT_ONCE: Final = 1 + (os.cpu_count() or 1)
-"""They wait more than they work."""
+"""They wait more than they compute."""
 FAILED: Final = 1
 
 
 @click.command()
-@click.option("--only", "names", multiple=True, metavar="NAME", help="This one; may be repeated.")
+@click.option(
+    "--only", "names", multiple=True, metavar="NAME", help="Only this mutant; repeatable."
+)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
-    "--at-once", type=click.IntRange(1, 32), default=AT_ONCE, show_default=True, help="Trials."
+    "--at-once",
+    type=click.IntRange(1, 32),
+    default=AT_ONCE,
+    show_default=True,
+    help="Trials at the same time.",
 )
 @click.option(
     "--everyday",
     "is_everyday",
     is_flag=True,
-    help="Try each by an ordinary run and 20 seeds of the simulation: 90 % are to be caught.",
+    help="Try each in an ordinary run and 20 simulated seeds; 90 % must be caught.",
 )
-@click.option("--list", "is_list", is_flag=True, help="Only tell what there is.")
+@click.option("--list", "is_list", is_flag=True, help="List the mutants and exit.")
 @click.option(
     "--report",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the history, the logs and the verdicts of each trial here.",
+    help="Keep each trial's history, logs and verdicts in this directory.",
 )
 def mutants(
     *,
@@ -50,10 +56,10 @@ def mutants(
     is_list: bool,
     report: Path | None,
 ) -> int:
-    """Break copies of the runtime, one rule each, and see whether the checkers find it.
+    """Break copies of the runtime, one rule each, and check that the checkers catch it.
 
-    Each mutant gets a short run by the seed, and up to two more when that finds nothing; the same
-    run is made with the runtime as it is, which must break no rule.
+    Each mutant gets a short run by the seed, and up to two more if that finds nothing. The same run
+    is made with the unbroken runtime, which must break no rule.
     """
     chosen = _chosen(names)
     if is_list:
@@ -68,9 +74,9 @@ def mutants(
         done += 1
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{done} done, the last was {name_of(result)}\033[K")
-        else:  # what is cut short has told so much
-            told = f"{name_of(result)}: {caught_by(result)}, {result.took_s:.0f} s"
-            click.echo(f"{told}; {result.error}" if result.error else told, err=True)
+        else:  # an interrupted run has printed this much
+            line = f"{name_of(result)}: {caught_by(result)}, {result.took_s:.0f} s"
+            click.echo(f"{line}; {result.error}" if result.error else line, err=True)
 
     with guarded_folder(deadline_s=DEADLINE_S) as folder:
         hunt = Hunt(
@@ -95,7 +101,7 @@ def mutants(
 
 
 async def _carry_out(hunt: Hunt, chosen: Sequence[Mutant]) -> list[Result]:
-    """Try them; SIGTERM ends that as Ctrl-C does."""
+    """Try the mutants; SIGTERM ends that as Ctrl-C does."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -103,7 +109,7 @@ async def _carry_out(hunt: Hunt, chosen: Sequence[Mutant]) -> list[Result]:
 
 
 def _chosen(names: tuple[str, ...]) -> list[Mutant]:
-    known = {each.name: each for each in MUTANTS}
-    if unknown := [name for name in names if name not in known]:
-        raise click.UsageError(f"no mutant is called {unknown[0]!r}; known: {', '.join(known)}")
-    return [known[name] for name in names] or list(MUTANTS)
+    mutants = {each.name: each for each in MUTANTS}
+    if unknown := [name for name in names if name not in mutants]:
+        raise click.UsageError(f"there is no mutant {unknown[0]!r}; known: {', '.join(mutants)}")
+    return [mutants[name] for name in names] or list(MUTANTS)

@@ -1,4 +1,4 @@
-"""What a command is told of a user's own application."""
+"""Arguments of commands about a user's own application."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 
 
 def place_of(app: str) -> str:
-    """An application as pods find it, which run in another directory."""
+    """The path of an application for pods, which run in another directory."""
     is_file = app.endswith(".py") or "/" in app
     if is_file and not Path(app).is_file():
         raise click.UsageError(f"app {app!r} does not exist")
@@ -20,7 +20,7 @@ def payload_of(text: str) -> dict[str, Any]:
     try:
         payload = json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"--payload is no JSON: {error}") from error
+        raise click.UsageError(f"--payload is not valid JSON: {error}") from error
     if not isinstance(payload, dict):
-        raise click.UsageError("--payload is no JSON object")
+        raise click.UsageError("--payload is not a JSON object")
     return payload

@@ -24,29 +24,29 @@ T = TypeVar("T")
 
 
 @click.command()
-@click.option("--app", metavar="FILE|MODULE", help="Your own jobs.")
-@click.option("--job", "job_type", metavar="TYPE", help="Which of them is killed; with --app.")
-@click.option("--payload", metavar="JSON", default="{}", help="What it is submitted with.")
+@click.option("--app", metavar="FILE|MODULE", help="Your own application.")
+@click.option("--job", "job_type", metavar="TYPE", help="The job type to kill; with --app.")
+@click.option("--payload", metavar="JSON", default="{}", help="Payload of the job.")
 @click.option(
     "--script",
     metavar="NAME|MODULE:FUNCTION",
     default="echo",
     show_default=True,
-    help="What the model says to your job, as for python -m cortex.demo.server.",
+    help="What the model answers your job, as for python -m cortex.demo.server.",
 )
 @click.option(
     "--at-once",
     type=click.IntRange(1, 12),
     default=AT_ONCE,
     show_default=True,
-    help="Trials that run at the same time.",
+    help="Trials at the same time.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Try each point once in each way, where and when this number draws [all of them].",
+    help="Try each point once in each way, drawn by this seed [all of them].",
 )
-@click.option("--json", "is_json", is_flag=True, help="Tell it as one JSON document.")
+@click.option("--json", "is_json", is_flag=True, help="Print the result as JSON.")
 def points(
     *,
     app: str | None,
@@ -57,17 +57,17 @@ def points(
     seed: int | None,
     is_json: bool,
 ) -> int:
-    """Kill a pod once at each point of the code, and stop it there; see whether all is well.
+    """Kill a pod once at each point of the code, and stop it there; check the outcome.
 
-    With --app and --job: kill your own job at every point that it passes, and say whether it
-    survives that.
+    With --app and --job: kill your own job at every point that it passes, and report whether it
+    survives.
     """
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
     if app is None or job_type is None:
         return _all_points(at_once=at_once, seed=seed, is_json=is_json)
     if seed is not None:
-        raise click.UsageError("--seed draws among our own points: it does not go with --app")
+        raise click.UsageError("--seed cannot be combined with --app")
     program = own_job.program_of(job_type, payload_of(payload))
     return _own_job(place_of(app), program, script=script, at_once=at_once, is_json=is_json)
 
@@ -84,7 +84,7 @@ def _all_points(*, at_once: int, seed: int | None, is_json: bool) -> int:
         lambda folder: Bench(folder, APP),
         lambda bench: exhaust(bench, at_once=at_once, seed=seed, on_result=count),
     )
-    _say(report.document(results) if is_json else report.table(results))
+    _print(report.document(results) if is_json else report.table(results))
     return 0 if report.is_good(results) else FAILED
 
 
@@ -102,12 +102,12 @@ def _own_job(app: str, program: Program, *, script: str, at_once: int, is_json: 
     except (AppError, own_job.UndisturbedError) as error:
         sys.stderr.write(f"error: {error}\n")
         return FAILED
-    _say(asdict(survival) if is_json else "\n".join(own_job.told(survival)) + "\n")
+    _print(asdict(survival) if is_json else "\n".join(own_job.lines(survival)) + "\n")
     return 0 if survival.is_good else FAILED
 
 
 def _on_bench(make: Callable[[Path], Bench], work: Callable[[Bench], Awaitable[T]]) -> T:
-    """Work on a bench in a directory that goes away."""
+    """Work on a bench in a temporary directory."""
 
     async def run(folder: Path) -> T:
         async with make(folder) as bench:
@@ -123,6 +123,6 @@ def _progress(words: str) -> None:
         sys.stderr.write(f"\r{words}\033[K")
 
 
-def _say(what: str | dict[str, Any]) -> None:
+def _print(what: str | dict[str, Any]) -> None:
     _progress("\r")
     sys.stdout.write(what if isinstance(what, str) else json.dumps(what, default=str) + "\n")

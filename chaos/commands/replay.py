@@ -1,4 +1,4 @@
-"""`python -m chaos replay`: the plan of another run, carried out again."""
+"""`python -m chaos replay`: repeats the plan of an earlier run."""
 
 import json
 from pathlib import Path
@@ -12,19 +12,21 @@ from chaos.report.keep import OPTIONS
 
 @click.command()
 @click.argument("report", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("--seed", type=int, help="In place of a report: a run with all else by default.")
+@click.option(
+    "--seed", type=int, help="Instead of a report: the run of this seed, with default options."
+)
 @click.option(
     "--report",
     "target",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the history, the logs and the verdicts of this run here.",
+    help="Keep this run's history, logs and verdicts in this directory.",
 )
 def replay(*, report: Path | None, seed: int | None, target: Path | None) -> int:
-    """Carry out the plan of another run again: of its REPORT, or of its seed.
+    """Repeat the plan of an earlier run, from its REPORT or its seed.
 
-    The same programs meet the same faults at the same times. What the machine makes of it may
-    differ: processes are not deterministic. `python -m chaos sim` is.
+    The same programs meet the same faults at the same times. The outcome may differ: processes are
+    not deterministic. `python -m chaos sim` is.
     """
     if (report is None) == (seed is None):
         raise click.UsageError("give the directory of a report, or --seed")
@@ -37,7 +39,7 @@ def replay(*, report: Path | None, seed: int | None, target: Path | None) -> int
 
 
 def options_of(report: Path) -> Options:
-    """What was asked of the run of a report; raises `click.UsageError`."""
+    """The options of a report's run; raises `click.UsageError`."""
     try:
         kept = json.loads((report / OPTIONS).read_text("utf-8"))
         return Options(**{**kept, "faults": tuple(map(str, kept["faults"]))})
@@ -47,4 +49,4 @@ def options_of(report: Path) -> Options:
         why = f"{OPTIONS} has no {error}"
     except (ValueError, TypeError) as error:
         why = f"{OPTIONS}: {error.args[0]}"
-    raise click.UsageError(f"{report} holds no report of a run: {why}")
+    raise click.UsageError(f"{report}is not the report of a run: {why}")

@@ -24,19 +24,19 @@ SEED_MAX: Final = 2**31
 
 
 class Number(click.FloatRange):
-    """A number in a range; `nan` is in none."""
+    """A number in a range; rejects `nan`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = float(super().convert(value, param, ctx))
-        if math.isnan(found):
-            self.fail(f"{value!r} is no number", param, ctx)
-        return found
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 @click.command()
-@click.option("--seed", type=int, help="What is drawn, is drawn from this [a new one].")
+@click.option("--seed", type=int, help="Seed of everything random [a new one].")
 @click.option("--pods", type=click.IntRange(1, PODS_MAX), default=5, show_default=True)
 @click.option(
     "--duration",
@@ -44,31 +44,31 @@ class Number(click.FloatRange):
     default=60,
     show_default=True,
     metavar="S",
-    help="Seconds of load and faults; then the cluster heals and comes to rest.",
+    help="Seconds of load and faults, before the cluster heals and comes to rest.",
 )
-@click.option("--faults", metavar="NAME,…", help="Only these [all].")
+@click.option("--faults", metavar="NAME,…", help="Only these faults [all].")
 @click.option(
     "--intensity",
     type=Number(0, INTENSITY_MAX),
     default=1.0,
     show_default=True,
-    help="1 is more than one fault a second; 0 is none.",
+    help="1: more than one fault per second; 0: none.",
 )
 @click.option(
     "--scale",
     type=click.Choice(sorted(SCALES)),
     default="scaled",
     show_default=True,
-    help="Lease times: scaled down to seconds, or those of production.",
+    help="Lease times: scaled down to seconds, or as in production.",
 )
-@click.option("--app", metavar="FILE|MODULE", help="Your own jobs in place of the programs.")
-@click.option("--job", "job_type", metavar="TYPE", help="Which of them; with --app.")
-@click.option("--payload", metavar="JSON", default="{}", help="What each is submitted with.")
+@click.option("--app", metavar="FILE|MODULE", help="Your own application instead of the programs.")
+@click.option("--job", "job_type", metavar="TYPE", help="The job type to run; with --app.")
+@click.option("--payload", metavar="JSON", default="{}", help="Payload of each job.")
 @click.option(
     "--report",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the history, the logs and the verdicts here.",
+    help="Keep history, logs and verdicts in this directory.",
 )
 def run(
     *,
@@ -83,12 +83,12 @@ def run(
     payload: str,
     report: Path | None,
 ) -> int:
-    """Break a cluster while it works, and judge what it did."""
+    """Break a cluster while it works, then judge what it did."""
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
     names = tuple(filter(None, (faults or "").split(",")))
     if faults is not None and not names:
-        raise click.UsageError("--faults names none; for a run without faults: --intensity 0")
+        raise click.UsageError("--faults is empty; for a run without faults use --intensity 0")
     options = Options(
         seed=random.SystemRandom().randrange(SEED_MAX) if seed is None else seed,
         pods=pods,

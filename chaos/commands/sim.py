@@ -1,4 +1,4 @@
-"""`python -m chaos sim`: simulates seeds, tells which broke a rule, and how to repeat them."""
+"""`python -m chaos sim`: simulates seeds, reports which broke a rule, and how to repeat them."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from chaos.sim.plan import PODS
 
 RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
 START_S: Final = 120.0
-TOLD_MAX: Final = 3
-"""Problems of one seed that are shown; the first one is mostly the cause."""
-TOLD_CHARS_MAX: Final = 600
+SHOWN_MAX: Final = 3
+"""Problems shown per seed; the first one is usually the cause."""
+SHOWN_CHARS_MAX: Final = 600
 
 
 class Seeds(click.ParamType[range]):
-    """`7` is one seed, `0:200` those from 0 up to 199."""
+    """`7` is one seed, `0:200` is seeds 0 to 199."""
 
     name = "A:B"
 
@@ -45,21 +45,24 @@ class Seeds(click.ParamType[range]):
 @click.option(
     "--workers",
     type=click.IntRange(1, 64),
-    help="Processes at once [one a processor].",
+    help="Processes at the same time [one per processor].",
 )
 @click.option(
-    "--brief", "is_brief", is_flag=True, help="Let the calm after a storm last minutes, not hours."
+    "--brief",
+    "is_brief",
+    is_flag=True,
+    help="Shorten the calm after a storm from hours to minutes.",
 )
-@click.option("--repeat", is_flag=True, help="Run each seed twice, and compare all that happened.")
+@click.option(
+    "--repeat", is_flag=True, help="Run each seed twice, and compare everything that happened."
+)
 @click.option(
     "--transcript",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write all that happened in one seed, a line each.",
+    help="Write everything that happens in one seed to this file, one line each.",
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Tell of each seed, not only of those that fail."
-)
+@click.option("-v", "--verbose", is_flag=True, help="Report every seed, not only those that fail.")
 def sim(
     *,
     seeds: range,
@@ -69,9 +72,9 @@ def sim(
     transcript: Path | None,
     verbose: bool,
 ) -> int:
-    """Simulate pods on a clock that jumps, with real Postgres."""
+    """Simulate pods on a virtual clock, with real Postgres."""
     if transcript is not None and (len(seeds) > 1 or repeat):
-        raise click.UsageError("--transcript is of one seed, run once")
+        raise click.UsageError("--transcript needs a single seed, run once")
     mode: Mode = "keep" if transcript is not None else "repeat" if repeat else "run"
     began = time.perf_counter()
     outcomes = []
@@ -82,7 +85,7 @@ def sim(
                 seeds, folder=folder, workers=at_once, mode=mode, is_brief=is_brief
             ):
                 outcomes.append(outcome)
-                _tell(outcome, is_brief=is_brief, is_verbose=verbose)
+                _report(outcome, is_brief=is_brief, is_verbose=verbose)
         except WorkerDiedError as error:
             raise click.ClickException(str(error)) from error
     if transcript is not None:
@@ -91,16 +94,16 @@ def sim(
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
-def _tell(outcome: Outcome, *, is_brief: bool, is_verbose: bool) -> None:
+def _report(outcome: Outcome, *, is_brief: bool, is_verbose: bool) -> None:
     if not outcome.problems:
         if is_verbose:
             hours = len(PODS) * outcome.virtual_s / 3600
-            told = f"{hours:.1f} pod-hours, {outcome.line_count} events"
-            print(f"seed {outcome.seed}: ok, {told}, {outcome.took_s:.1f} s", flush=True)
+            figures = f"{hours:.1f} pod-hours, {outcome.line_count} events"
+            print(f"seed {outcome.seed}: ok, {figures}, {outcome.took_s:.1f} s", flush=True)
         return
-    problems = [" ".join(problem.split())[:TOLD_CHARS_MAX] for problem in outcome.problems]
-    if len(problems) > TOLD_MAX:
-        problems[TOLD_MAX:] = [f"and {len(problems) - TOLD_MAX} more"]
+    problems = [" ".join(problem.split())[:SHOWN_CHARS_MAX] for problem in outcome.problems]
+    if len(problems) > SHOWN_MAX:
+        problems[SHOWN_MAX:] = [f"and {len(problems) - SHOWN_MAX} more"]
     which = f"--seeds {outcome.seed}{' --brief' if is_brief else ''}"
     again = f"python -m chaos sim {which} --transcript seed-{outcome.seed}.txt"
     print(f"seed {outcome.seed}: {' | '.join(problems)}\n    again: {again}", flush=True)

@@ -1,12 +1,12 @@
-"""Runtimes that are broken on purpose: each must break a rule, or the rules are worth nothing.
+"""Deliberately broken runtimes: each must break a rule, or the checkers prove nothing.
 
-mutant.py     what a mutant is: patches of a copy of the tree, and the rule that they break
+mutant.py     a mutant: patches of a copy of the tree, and the rule that they break
 leases.py, effects.py, record.py, sessions.py, leaving.py
-              the mutants, by what is broken; catalogue.py has them all
+              the mutants, by what is broken; catalogue.py lists them all
 scenes.py     the short runs that expose them
-everyday.py   what an ordinary run and the simulation alone see of a mutant
+everyday.py   what an ordinary run and the simulation alone detect of a mutant
 program.py    one program in a broken tree
-trial.py      one scene, in the tree in which it stands: `python -m chaos.mutants.trial`
-hunt.py       copies, patches and tries them, several at once
-table.py      what came of that
+trial.py      one scene, in its own tree: `python -m chaos.mutants.trial`
+hunt.py       copies, patches and tries them, several at a time
+table.py      the results
 """

@@ -1,4 +1,4 @@
-"""Mutants of what is done outside: effects, decisions, answers of the model."""
+"""Mutants of the world outside: effects, decisions, answers of the model."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from chaos.mutants.mutant import Mutant, Patch
 MUTANTS: Final = (
     Mutant(
         name="no-intent",
-        what="effects are called before anything of them stands in the record",
+        what="effects are called before their intent is recorded",
         scene="calm",
         invariant="I7",
         patches=(
@@ -23,7 +23,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-reconcile",
-        what="nobody asks what became of a call: it is taken as not applied",
+        what="a call with an unknown outcome counts as not applied, without a lookup",
         scene="killed",
         invariant="I3",
         patches=(
@@ -36,7 +36,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="unknown-is-no",
-        what="an effect that nobody can ask about is taken as not applied",
+        what="an effect that cannot be looked up counts as not applied",
         scene="killed",
         invariant="I3",
         patches=(
@@ -51,7 +51,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="new-key-each-attempt",
-        what="each attempt calls under an idempotency key of its own",
+        what="each attempt calls with its own idempotency key",
         scene="killed",
         invariant="I3",
         patches=(
@@ -64,7 +64,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="hasty-replay",
-        what="something new begins while recorded steps were not asked for",
+        what="a new step begins while recorded steps were not replayed",
         scene="released",
         invariant="I3",
         patches=(
@@ -90,7 +90,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="first-attempt",
-        what="the other side is told that each owner is the first one",
+        what="the other side gets attempt 1 from every owner",
         scene="killed",
         invariant="I4",
         patches=(
@@ -103,7 +103,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="late-decision",
-        what="a request that has expired can be decided until somebody notices",
+        what="an expired request can be decided until a sweep closes it",
         scene="calm",
         invariant="I18",
         patches=(
@@ -116,7 +116,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="approval-race",
-        what="a decision is read, then written: two may be taken",
+        what="a decision is read, then written: two can be accepted",
         scene="calm",
         invariant="I18",
         patches=(
@@ -148,7 +148,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-redaction",
-        what="nobody hides the pods' own credentials in what others say",
+        what="the pods' own credentials are not redacted in messages of others",
         scene="trickle",
         invariant="I23",
         patches=(
@@ -161,7 +161,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-probe",
-        what="a circuit breaker whose pause is over closes, and lets everybody through",
+        what="a circuit breaker whose pause is over closes, and lets all calls through",
         scene="trickle",
         invariant="I16",
         patches=(

@@ -1,6 +1,6 @@
-"""Tries a broken tree as anybody would: by an ordinary run, and by some seeds of the simulation.
+"""Tries a broken tree with an ordinary run and some seeds of the simulation.
 
-The scenes are made for their mutants. This tells what the everyday proofs alone would have seen.
+Scenes are made for their mutants. This shows what the everyday proofs alone would have caught.
 """
 
 import re
@@ -23,22 +23,22 @@ _SEED: Final = re.compile(r"^(seed \d+): (I\d+)?(.+)$", re.MULTILINE)
 
 
 async def try_everyday(seed: int, tree: Path) -> dict[str, list[str]]:
-    """What broke, by rule; the simulation is not asked when the run has seen something.
+    """Return what broke, by rule; the simulation runs only if the run found nothing.
 
-    Raises `BrokenTrialError` when nothing was shown.
+    Raises `BrokenTrialError` if a trial did not run.
     """
     chaos = ("-m", "chaos")
     storm = (*chaos, *RUN, "--seed", str(seed), "--report", str(tree / "report"))
     out = await run_program(storm, tree, within_s=WITHIN_S, codes=(0, 1))
-    found = {name: [claim] for name, claim in _BROKEN.findall(out)}
+    broken = {name: [claim] for name, claim in _BROKEN.findall(out)}
     if stuck := _STUCK.search(out):
-        found["stuck"] = [stuck[1]]
-    if found:
-        return found
+        broken["stuck"] = [stuck[1]]
+    if broken:
+        return broken
     first = seed * SEEDS_COUNT
     seeds = f"{first}:{first + SEEDS_COUNT}"
     simulation = (*chaos, "sim", "--seeds", seeds, "--brief", "--workers", "1")
     out = await run_program(simulation, tree, within_s=WITHIN_S, codes=(0, 1))
-    for number, rule, told in _SEED.findall(out):
-        found.setdefault(f"sim {rule or 'world'}", []).append(f"{number}: {told.strip()}")
-    return found
+    for number, rule, problem in _SEED.findall(out):
+        broken.setdefault(f"sim {rule or 'world'}", []).append(f"{number}: {problem.strip()}")
+    return broken

@@ -1,6 +1,6 @@
-"""Breaks copies of the tree, and runs the scene of each mutant in its copy; several at once.
+"""Breaks copies of the tree, and runs each mutant's scene in its copy; several at a time.
 
-Each scene is run in a copy that is not broken, too: what is found there as well proves nothing.
+Each scene also runs in an unbroken copy: what it finds there as well proves nothing.
 """
 
 import asyncio
@@ -19,20 +19,19 @@ from chaos.mutants.program import BrokenTrialError, run_program
 ROOT: Final = Path(__file__).parent.parent.parent
 PARTS: Final = ("chaos", "cortex", "sql")
 SEEDS_MAX: Final = 3
-"""So many times a mutant is tried, each with the next seed: what chance decides may let it pass.
+"""How often a mutant is tried, each with the next seed: chance may let it pass once.
 
-A scene that is not broken has to be clean at once; it is tried again only if it did not run at all.
-"""
+An unbroken scene has to be clean at once; it is repeated only if it did not run at all."""
 WITHIN_S: Final = 300.0
 """A trial ends by itself long before that."""
 
 
 @frozen(kw_only=True)
 class Found:
-    """What one trial has shown."""
+    """The findings of one trial."""
 
     invalid: Mapping[str, Sequence[str]]
-    """By invariant: what broke it."""
+    """The findings, by invariant."""
     stuck: str | None
 
     @property
@@ -42,7 +41,7 @@ class Found:
 
 @frozen(kw_only=True)
 class Result:
-    """What came of a mutant; or of a scene, unbroken."""
+    """The result of a mutant, or of an unbroken scene."""
 
     scene: str
     mutant: Mutant | None
@@ -56,7 +55,7 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """The mutant was caught, by the invariant that it breaks; the scene was clean."""
+        """The mutant was caught by the invariant that it breaks, or the scene was clean."""
         if self.found is None:
             return False
         if self.mutant is None:
@@ -68,22 +67,22 @@ class Result:
 
 @frozen(kw_only=True)
 class Hunt:
-    """How mutants are tried."""
+    """Tries mutants."""
 
     folder: Path
     """For the copies."""
     seed: int
     at_once: int
     report: Path | None = None
-    """Where each trial's history, logs and verdicts are kept; None: nowhere."""
+    """Where each trial's history, logs and verdicts are kept; None to keep none."""
     on_result: Callable[[Result], None] = field(default=lambda _: None)
     is_everyday: bool = False
-    """By an ordinary run and the simulation, once, in place of each mutant's scene."""
+    """By an ordinary run and the simulation, once, instead of each mutant's scene."""
 
     async def run(self, mutants: Sequence[Mutant]) -> list[Result]:
-        """Try all of them, and their scenes unbroken. Raises `StaleError` before anything ran.
+        """Try all mutants, and their unbroken scenes. Raises `StaleError` before anything runs.
 
-        Cancelled, nothing runs any more; the copies are left.
+        When cancelled, nothing runs any more; the copies remain.
         """
         whole = self.folder / "whole"
         await asyncio.to_thread(_copy, ROOT, whole)
@@ -151,7 +150,7 @@ class Hunt:
 
 
 def is_good(results: Iterable[Result]) -> bool:
-    """All were caught, and no scene breaks a rule by itself; of everyday proofs: nearly all."""
+    """All were caught and no unbroken scene broke a rule; for everyday proofs: nearly all."""
     every = list(results)
     everyday = [each for each in every if each.scene == EVERYDAY and each.mutant is not None]
     caught = sum(each.is_right for each in everyday)
@@ -166,10 +165,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 async def _try(scene: str, seed: int, tree: Path, report: Path | None) -> Found:
-    """Run a scene in a tree. Raises `BrokenTrialError`; cancelled, nothing of it is left."""
+    """Run a scene in a tree. Raises `BrokenTrialError`; if cancelled, nothing of it remains."""
     if scene == EVERYDAY:
         return Found(invalid=await try_everyday(seed, tree), stuck=None)
     arguments = [scene, str(seed), *([] if report is None else [str(report)])]
     command = ("-m", "chaos.mutants.trial", *arguments)
-    told: dict[str, Any] = json.loads(await run_program(command, tree, within_s=WITHIN_S))
-    return Found(invalid=told["invalid"], stuck=told["stuck"])
+    result: dict[str, Any] = json.loads(await run_program(command, tree, within_s=WITHIN_S))
+    return Found(invalid=result["invalid"], stuck=result["stuck"])

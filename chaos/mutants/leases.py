@@ -1,4 +1,4 @@
-"""Mutants of who owns a job: fences, heartbeats, takeovers, sweeps."""
+"""Mutants of job ownership: fences, heartbeats, takeovers, sweeps."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _OUTCOMES: Final = "input, amid, parent_key,\n             effect_id, applied, w
 MUTANTS: Final = (
     Mutant(
         name="no-fence",
-        what="steps are committed whoever owns the job by now",
+        what="steps are committed although another pod owns the job",
         scene="outlived",
         invariant="I4",
         patches=(
@@ -27,7 +27,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="unfenced-heartbeat",
-        what="a heartbeat keeps jobs alive whoever runs them",
+        what="a heartbeat keeps jobs alive that another pod runs",
         scene="outlived",
         invariant="I4",
         patches=(
@@ -45,7 +45,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-self-fence",
-        what="a pod trusts itself however long its heartbeats have failed",
+        what="a pod never fences itself, however long its heartbeats fail",
         scene="cut-off",
         invariant="I11",
         patches=(
@@ -76,7 +76,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="hasty-sweep",
-        what="a quarter of the threshold is silence enough",
+        what="a job is swept after a quarter of the threshold",
         scene="killed",
         invariant="I11",
         patches=(
@@ -89,7 +89,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="one-look",
-        what="a pod is dead whose lock is free at one look",
+        what="a pod counts as dead after one poll with a free lock",
         scene="killed",
         invariant="I11",
         patches=(
@@ -102,7 +102,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="slow-takeover",
-        what="nobody believes for seconds that a pod is dead",
+        what="a pod counts as dead only seconds after its lock is free",
         scene="bereft",
         invariant="I26",
         patches=(
@@ -115,7 +115,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-lock-check",
-        what="a pod is dead although it holds its lock",
+        what="a pod counts as dead although it holds its lock",
         scene="seldom-heard",
         invariant="I11",
         patches=(
@@ -133,7 +133,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="uncounted-deaths",
-        what="nobody counts the processes that a job has killed",
+        what="the processes that a job has killed are not counted",
         scene="poisoned",
         invariant="I14",
         patches=(

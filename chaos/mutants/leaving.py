@@ -1,4 +1,4 @@
-"""Mutants of how a pod leaves."""
+"""Mutants of draining."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from chaos.mutants.mutant import Mutant, Patch
 MUTANTS: Final = (
     Mutant(
         name="drain-claims",
-        what="a pod that was told to leave goes on claiming",
+        what="a draining pod continues to claim",
         scene="drained",
         invariant="I17",
         patches=(
@@ -20,7 +20,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="counted-hand-back",
-        what="to be handed back costs a job one of its attempts",
+        what="a hand-back costs a job one of its attempts",
         scene="drained",
         invariant="I6",
         patches=(

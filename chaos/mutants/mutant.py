@@ -1,4 +1,4 @@
-"""A mutant: exact replacements in a copy of the tree, and the invariant that is broken by them."""
+"""A mutant: exact replacements in a copy of the tree, and the invariant that they break."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,12 @@ _CREATED: Final = re.compile(r"^CREATE (?:OR REPLACE )?([A-Z ]+?) ([a-z_.]+)", r
 
 
 class StaleError(Exception):
-    """A mutant whose patch does not fit the tree any more: it is to be written anew."""
+    """The patch of a mutant does not fit the tree any more and must be rewritten."""
 
 
 @frozen
 class Patch:
-    """One replacement; `old` stands exactly once in the file."""
+    """One replacement; `old` occurs exactly once in the file."""
 
     path: str
     """Below the root of the tree."""
@@ -24,7 +24,7 @@ class Patch:
     new: str
 
     def apply(self, tree: Path) -> None:
-        """Write it. Raises `StaleError`, and changes nothing then."""
+        """Write it. Raises `StaleError`, and then changes nothing."""
         file = tree / self.path
         text = file.read_text("utf-8")
         count = text.count(self.old)
@@ -36,7 +36,7 @@ class Patch:
 
 
 def _replaced_by(file: Path, text: str, old: str) -> str | None:
-    """The first later migration that makes anew what `old` is a part of."""
+    """The first later migration that redefines the object that contains `old`."""
     made = [each for each in _CREATED.finditer(text) if each.start() <= text.index(old)]
     if not made:
         return None
@@ -55,11 +55,11 @@ class Mutant:
 
     name: str
     what: str
-    """What is broken, in a line."""
+    """What is broken, in one line."""
     scene: str
     """The run that exposes it."""
     invariant: str
-    """Whose checker has to find it, such as `I4`."""
+    """The invariant whose checker has to find it, such as `I4`."""
     patches: tuple[Patch, ...]
 
     def apply(self, tree: Path) -> None:

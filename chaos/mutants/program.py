@@ -1,4 +1,4 @@
-"""One program in a broken tree: started, waited for, and ended whatever happens."""
+"""One program in a broken tree: started, awaited, and ended whatever happens."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ WORDS_MAX: Final = 300
 
 
 class BrokenTrialError(Exception):
-    """A trial did not run: nothing was shown."""
+    """A trial did not run, so nothing was shown."""
 
 
 async def run_program(
     arguments: Sequence[str], tree: Path, *, within_s: float, codes: Sequence[int] = (0,)
 ) -> str:
-    """Run Python in a tree; return what it printed. Cancelled, nothing of it is left.
+    """Run Python in a tree; return what it printed. If cancelled, nothing of it remains.
 
     Raises `BrokenTrialError` when it takes too long, or ends with a code that is not in `codes`.
     """
@@ -44,7 +44,7 @@ async def run_program(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Its guard clears up after it, also when it has to be killed."""
+    """End it; its guard cleans up after it, even when it has to be killed."""
     if process.returncode is None:
         process.terminate()
         try:

@@ -67,7 +67,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="hole",
-        what="one number of a job's steps is left out",
+        what="one step number of a job is skipped",
         scene="trickle",
         invariant="I5",
         patches=(
@@ -80,7 +80,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="back-to-start",
-        what="a job that is handed back is PENDING as if it had never begun",
+        what="a job that is handed back is PENDING as if it had never started",
         scene="drained",
         invariant="I20",
         patches=(
@@ -99,7 +99,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-second-look",
-        what="a job that pauses before a retry is never looked for again",
+        what="a job that pauses before a retry is never polled again",
         scene="calm",
         invariant="I24",
         patches=(
@@ -142,7 +142,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="lost-dead-letter",
-        what="a job fails, and nobody writes its dead letter",
+        what="a job fails without a dead letter",
         scene="calm",
         invariant="I10",
         patches=(
@@ -155,7 +155,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="unordered-locks",
-        what="heartbeats lock their jobs in another order than commits, and wait for them",
+        what="heartbeats lock jobs in another order than commits, and wait for them",
         scene="busy",
         invariant="I9",
         patches=(
@@ -168,14 +168,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="claim-by-subquery",
-        what="a claim's limit stands in a subquery that is run again for each row",
+        what="a claim's limit is in a subquery that runs again for each row",
         scene="calm",
         invariant="I4",
         patches=(Patch("sql/queries/tasks.sql", _CLAIM_OLD, _CLAIM_NEW),),
     ),
     Mutant(
         name="no-jitter",
-        what="all pause equally long before a retry",
+        what="all jobs pause equally long before a retry",
         scene="calm",
         invariant="I6",
         patches=(
@@ -188,7 +188,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="forgotten-key",
-        what="who asks again under the same key is served again",
+        what="a repeated request with the same key is executed again",
         scene="calm",
         invariant="I21",
         patches=(
@@ -201,7 +201,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="lost-reply",
-        what="a transaction whose reply is lost is told to have failed for certain",
+        what="a transaction whose reply is lost is reported as failed",
         scene="cut-off",
         invariant="I10",
         patches=(

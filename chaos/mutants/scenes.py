@@ -1,6 +1,6 @@
-"""The runs that expose mutants: short, each with what it takes to break a few rules, no more.
+"""The runs that expose mutants: short, each with just enough to break a few rules.
 
-The seed decides when each job is submitted, their keys, and with them what people decide.
+The seed decides when each job is submitted, the keys, and with them people's decisions.
 """
 
 import random
@@ -25,13 +25,13 @@ from chaos.workloads.program import Op, Operation, Program
 Operations = tuple[Operation, ...]
 
 CANCELLED_S: Final = 4.0
-LOOKS_S: Final = 2.0
-"""A run lasts so long at least: until then the probe has told the clock of the database."""
+RUN_MIN_S: Final = 2.0
+"""A run takes at least this long: by then the probe has recorded the database's clock."""
 
 
 @frozen(kw_only=True)
 class Scene:
-    """One run, but for its seed."""
+    """One run, except for its seed."""
 
     name: str
     what: str
@@ -39,22 +39,22 @@ class Scene:
     faults: tuple[Fault, ...] = ()
     pods: int = 3
     load_s: float = 0.5
-    """In which all jobs are submitted, in their order."""
-    asked_twice: int = 0
-    """So many of the first ones are submitted once more at the end, under their keys."""
+    """During which all jobs are submitted, in order."""
+    submitted_twice: int = 0
+    """How many of the first jobs are submitted again at the end, under their keys."""
     cancelled: int = 0
-    """So many of the first ones somebody does not want any more, long after they have ended."""
+    """How many of the first jobs are cancelled, long after they have ended."""
     scale: Scale = SCALED
     model: Mapping[Op, Mapping[str, Any] | Sequence[Mapping[str, Any]]] = field(factory=dict)
-    """What the first calls of each step of a kind get in place of an answer, one after another;
-    {canary} in a message of an error is the secret that the pods call with."""
+    """What the first calls of each step of a kind get instead of an answer, one after another. In
+    an error message, {canary} is the secret that the pods use."""
     quiet_within_s: float = 30.0
     """After healing; a mutant may never come to rest."""
 
     delay_s: float = 0.0
     """Of each packet between pods and Postgres."""
     is_quiet: bool = False
-    """A pod is killed after all that, while nothing else is broken."""
+    """Whether a pod is killed after all that, while nothing else is broken."""
 
     @property
     def conditions(self) -> Conditions:
@@ -62,14 +62,14 @@ class Scene:
         return Conditions(scale=self.scale, patience=patience, delay_s=self.delay_s)
 
     def plan(self, seed: int) -> Plan:
-        """Everything that is to happen."""
+        """Return everything that happens."""
         dice = random.Random(f"{self.name} of {seed}")
         programs = tuple(
             Program(key=f"s{seed}-j{number}", operations=operations)
             for number, operations in enumerate(self.jobs)
         )
         times = sorted(dice.uniform(0, self.load_s) for _ in programs)
-        times += [self.load_s] * self.asked_twice
+        times += [self.load_s] * self.submitted_twice
         orders = (
             Order(
                 at_s=at_s,
@@ -79,10 +79,10 @@ class Scene:
                 cancel=Cancel(by="ann", after_s=CANCELLED_S) if place < self.cancelled else None,
             )
             for place, (at_s, one) in enumerate(
-                zip(times, programs + programs[: self.asked_twice], strict=True)
+                zip(times, programs + programs[: self.submitted_twice], strict=True)
             )
         )
-        lasts_s = max([LOOKS_S, self.load_s, *(fault.at_s for fault in self.faults)])
+        lasts_s = max([RUN_MIN_S, self.load_s, *(fault.at_s for fault in self.faults)])
         return Plan(
             options=Options(seed=seed, pods=self.pods, duration_s=lasts_s),
             programs=programs,
@@ -104,8 +104,8 @@ class Scene:
     def _rules(self, program: Program, seed: int) -> Sequence[Mapping[str, Any]]:
         rules = []
         for place, one in enumerate(program.operations):
-            told = self.model.get(one.op, ())
-            for each in (told,) if isinstance(told, Mapping) else told:
+            own = self.model.get(one.op, ())
+            for each in (own,) if isinstance(own, Mapping) else own:
                 rule = {"prompt": first_message(program.key, f"{place}:{one.op}", one.takes_ms)}
                 rule |= each
                 if "message" in rule:
@@ -115,20 +115,20 @@ class Scene:
 
 
 def _ops(**takes_ms: int) -> Operations:
-    """Such as `_ops(sleep=300, idempotent=50)`."""
+    """For example `_ops(sleep=300, idempotent=50)`."""
     return tuple(Operation(op=Op(op), takes_ms=ms) for op, ms in takes_ms.items())
 
 
-def _faults(*told: tuple[float, str, dict[str, Any]]) -> tuple[Fault, ...]:
-    """Each: when, which, and its detail; `for_s` in the detail is how long it holds."""
+def _faults(*lines: tuple[float, str, dict[str, Any]]) -> tuple[Fault, ...]:
+    """For each: when, which, and its detail; `for_s` in the detail is how long it holds."""
     return tuple(
         Fault(number=number, at_s=at_s, nemesis=name, for_s=detail.get("for_s", 0.0), detail=detail)
-        for number, (at_s, name, detail) in enumerate(told)
+        for number, (at_s, name, detail) in enumerate(lines)
     )
 
 
 def _at_point(point: str, *, place: int, nth: int = 1, outlives: bool = False) -> dict[str, Any]:
-    """A pod is killed at a point; or stopped there, until others are at all of its jobs."""
+    """A pod is killed at a point, or stopped there until other pods have all of its jobs."""
     how = "stop" if outlives else "kill"
     lasts = {"until_taken": True, "for_s": TAKEN_WITHIN_S} if outlives else {}
     return {"point": point, "nth": nth, "how": how, "place": place, **lasts}
@@ -160,14 +160,14 @@ SCENES: Final = {
     for scene in (
         Scene(
             name="calm",
-            what="a bit of everything, more than there are slots; nothing goes wrong outside",
+            what="a bit of everything, more jobs than slots; nothing goes wrong outside",
             jobs=(
                 *(12 * (_ops(pure=0, idempotent=40, reconcilable=40),)),
                 *(2 * (_ops(model=100),)),  # three early ends in a row would open their breaker
                 *(30 * (_ops(approval=0),)),
                 *(8 * (_ops(retry=50, sleep=300),)),
             ),
-            asked_twice=5,
+            submitted_twice=5,
             scale=evolve(SCALED, slots=5),
             model={
                 Op.MODEL: {"times": 1, "fault": "early_end", "fault_after": 2},
@@ -176,7 +176,7 @@ SCENES: Final = {
         ),
         Scene(
             name="outlived",
-            what="pods stop themselves at points, and go on while others are at their jobs",
+            what="pods stop themselves at points, and continue while others run their jobs",
             jobs=60 * (_ops(sleep=2000),),
             faults=_faults(
                 (0.3, "point", _at_point("before_step", place=0, outlives=True)),
@@ -188,7 +188,7 @@ SCENES: Final = {
         ),
         Scene(
             name="killed",
-            what="pods are killed between effect and record, after an end, in the midst; one stops",
+            what="pods are killed between effect and record and after an end; one stops",
             jobs=8 * (*_EFFECTS, _TALK),
             faults=_faults(
                 (0.3, "point", _at_point("after_call", place=0, nth=2)),
@@ -203,14 +203,14 @@ SCENES: Final = {
         ),
         Scene(
             name="poisoned",
-            what="a job kills each pod that begins it",
+            what="a job kills each pod that starts it",
             jobs=(_ops(poison=0), *(3 * (_ops(sleep=300),))),
             scale=evolve(SCALED, deaths_max=2, settle_s=0.0),
             quiet_within_s=15.0,
         ),
         Scene(
             name="crashing",
-            what="a job makes a step and kills its process, again and again, and goes on each time",
+            what="a job makes a step and kills its process, over and over, and continues each time",
             jobs=(
                 tuple(Operation(op=Op.CRASH) for _ in range(5)),
                 *(3 * (_ops(sleep=300),)),
@@ -226,7 +226,7 @@ SCENES: Final = {
         ),
         Scene(
             name="drained",
-            what="all pods leave while work comes thick and fast, and each claim takes a while",
+            what="all pods drain under a high load, and each claim takes a while",
             jobs=(
                 *(16 * (_ops(sleep=5500, retry=50),)),
                 *(240 * (_ops(pure=0),)),
@@ -244,7 +244,7 @@ SCENES: Final = {
         ),
         Scene(
             name="cut-off",
-            what="a pod reaches nothing for a while, then the server is away from all of them",
+            what="a pod is cut off for a while, then all pods lose the server",
             jobs=12 * (30 * _ops(sleep=250),),
             faults=_faults(
                 (0.1, "lose-reply", {"whom": "clients", "writes": False, "count": 3, "for_s": 2.0}),
@@ -255,11 +255,11 @@ SCENES: Final = {
         ),
         Scene(
             name="trickle",
-            what="a few jobs one after another, whose model wants to be asked again later",
+            what="a few jobs one after another, whose model asks for a later retry",
             jobs=(
                 *(3 * (_ops(sleep=100),)),
                 *(2 * (_ops(pure=0, sleep=50, model=50),)),  # see calm
-                # Longer than clocks may seem to differ: no call after the closing proves it.
+                # Longer than clocks may seem to differ: a call after the closing proves nothing.
                 *(3 * (_ops(retry=1500, pure=0),)),
             ),
             cancelled=2,
@@ -273,7 +273,7 @@ SCENES: Final = {
         ),
         Scene(
             name="silence",
-            what="clients reach nothing for longer than any call may last, while pods go on",
+            what="clients are cut off for longer than any call may last, while pods continue",
             jobs=(12 * _ops(sleep=2000), *(8 * (_ops(sleep=200),))),
             faults=_faults((2.0, "blackhole", {**_cut(place=0, for_s=17.0), "whom": "clients"})),
             pods=2,
@@ -281,7 +281,7 @@ SCENES: Final = {
         ),
         Scene(
             name="power-cut",
-            what="the server loses its power in the midst of submissions",
+            what="the server loses its power during submissions",
             jobs=80 * (_ops(pure=0),),
             faults=_faults((2.5, "restart", {"how": "immediate", "down_s": 0.5})),
             pods=2,
@@ -296,14 +296,14 @@ SCENES: Final = {
         ),
         Scene(
             name="seldom-heard",
-            what="pods look at each other's locks far more often than they beat, as in production",
+            what="pods poll each other's locks far more often than they beat, as in production",
             jobs=4 * (_ops(sleep=3000),),
             pods=2,
             scale=evolve(SCALED, heartbeat_s=2.0, zombie_s=9.0),
         ),
         Scene(
             name="relapse",
-            what="a model wants to be asked again later, and breaks its next answer off",
+            what="a model asks for a later retry, and breaks its next answer off",
             jobs=(_ops(retry=4000),),
             pods=2,
             model={
@@ -316,7 +316,7 @@ SCENES: Final = {
         ),
         Scene(
             name="busy",
-            what="nothing but steps, and heartbeats beside them",
+            what="only steps and heartbeats",
             jobs=36 * (40 * _ops(pure=0),),
             scale=evolve(SCALED, heartbeat_s=0.05),
         ),

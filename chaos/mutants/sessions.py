@@ -1,4 +1,4 @@
-"""Mutants of how pods and clients use the database, and of how they hear of work."""
+"""Mutants of how pods and clients use the database, and how they learn of work."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from chaos.mutants.mutant import Mutant, Patch
 MUTANTS: Final = (
     Mutant(
         name="deaf-and-slow",
-        what="notifications are not heeded, and there is next to no polling",
+        what="notifications are ignored, and polling is very rare",
         scene="trickle",
         invariant="I8",
         patches=(
@@ -26,7 +26,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-bound",
-        what="a call of the database waits for its answer without bound",
+        what="a database call waits for its answer without bound",
         scene="silence",
         invariant="I12",
         patches=(
@@ -41,7 +41,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="open-snapshot",
-        what="a session of each pod never ends the transaction that it began with",
+        what="a session of each pod never ends its first transaction",
         scene="silence",
         invariant="I13",
         patches=(
@@ -59,7 +59,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="kept-connections",
-        what="connections are made anew while idle ones are there",
+        what="new connections are opened although idle ones exist",
         scene="silence",
         invariant="I22",
         patches=(

@@ -1,4 +1,4 @@
-"""What the hunt came to: one aligned table, what was not as it should be, and a sentence."""
+"""The results of the hunt: an aligned table, the failures, and a summary."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ _HEAD = ("mutant", "caught by", "in s", "seed", "what is broken")
 
 
 def table(results: Sequence[Result], *, first_seed: int) -> str:
-    """The whole of it, for a terminal; a seed beyond the first one was a further try."""
+    """The whole table, for a terminal; a seed beyond the first one was a further try."""
     rows = [_HEAD, *(_row(each, first_seed) for each in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     lines = [
@@ -22,20 +22,22 @@ def table(results: Sequence[Result], *, first_seed: int) -> str:
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """What came of it all."""
+    """A summary in one sentence."""
     mutants = [each for each in results if each.mutant is not None]
     survived = [each.mutant.name for each in mutants if each.mutant and not each.is_right]
     dirty = [each.scene for each in results if each.mutant is None and not each.is_right]
-    told = f"{len(mutants) - len(survived)} of {len(mutants)} mutants were caught"
+    summary = f"{len(mutants) - len(survived)} of {len(mutants)} mutants were caught"
     if survived:
-        told += f"; {', '.join(survived)} survived"
+        summary += f"; {', '.join(survived)} survived"
     if dirty:
-        told += f"; what was found in {', '.join(dirty)} proves nothing: unbroken it breaks rules"
-    return told
+        summary += (
+            f"; what was found in {', '.join(dirty)} proves nothing: unbroken it breaks rules"
+        )
+    return summary
 
 
 def name_of(result: Result) -> str:
-    """A mutant's name, or its scene's."""
+    """The name of the mutant, or of its scene."""
     return f"({result.scene})" if result.mutant is None else result.mutant.name
 
 
@@ -51,7 +53,7 @@ def _row(result: Result, first_seed: int) -> tuple[str, ...]:
 
 
 def caught_by(result: Result) -> str:
-    """Who has seen it; or that nobody has, or that nothing ran."""
+    """The invariants that caught it; or that none did, or that nothing ran."""
     if result.found is None:
         return "DID NOT RUN"
     if result.mutant is None:

@@ -1,8 +1,8 @@
-"""One scene in the tree in which this file stands, told as one line of JSON.
+"""One scene in the tree that contains this file; prints one line of JSON.
 
     python -m chaos.mutants.trial SCENE SEED [REPORT]
 
-It ends by itself, and takes all that it started along.
+It ends by itself, and takes everything that it started along.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from chaos.report.keep import keep, keep_broken
 from chaos.run import Outcome, run
 
 START_AND_END_S: Final = 120.0
-"""On a busy machine; on an idle one five."""
+"""On a busy machine; five on an idle one."""
 WHY_MAX: Final = 3
 
 
@@ -37,11 +37,11 @@ def main(name: str, seed: str, report: str | None = None) -> None:
             raise
         if report is not None:
             keep(outcome, folder, Path(report))
-    sys.stdout.write(json.dumps(told(scene, outcome)) + "\n")
+    sys.stdout.write(json.dumps(summary(scene, outcome)) + "\n")
 
 
-def told(scene: Scene, outcome: Outcome) -> dict[str, Any]:
-    """What the hunt is to know."""
+def summary(scene: Scene, outcome: Outcome) -> dict[str, Any]:
+    """What the hunt needs."""
     invalid = [each for each in outcome.verdicts if each.result is Result.INVALID]
     return {
         "scene": scene.name,

@@ -1,4 +1,4 @@
-"""What is done to a running cluster, and undone: one file a fault; `ALL` holds them."""
+"""The faults of a running cluster and their healing: one file each; `ALL` holds them."""
 
 from typing import Final
 
@@ -56,6 +56,6 @@ ALL: Final[tuple[Nemesis, ...]] = (
 
 
 def absent() -> dict[str, str]:
-    """The nemeses that this machine cannot do, by name, each with what it lacks."""
-    found = {Clock.name: clock.missing(), FullDisk.name: full_disk.missing()}
-    return {name: why for name, why in found.items() if why is not None}
+    """The nemeses that do not work on this machine, by name, each with the reason."""
+    reasons = {Clock.name: clock.missing(), FullDisk.name: full_disk.missing()}
+    return {name: why for name, why in reasons.items() if why is not None}

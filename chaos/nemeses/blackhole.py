@@ -1,10 +1,10 @@
-"""F10: nothing passes between pods and the server any more, one way or both, and nobody is told."""
+"""F10: packets between pods and the server vanish, one way or both, without an error."""
 
 import random
 from typing import Any
 
 from chaos.cluster.stage import Stage
-from chaos.nemeses.lines import BUSY, draw_whom, free_lines, hits_commit, some_write, taken, told
+from chaos.nemeses.lines import BUSY, draw_target, free_lines, hit, hits_commit, some_write, taken
 from chaos.nemeses.nemesis import Fault
 
 
@@ -15,7 +15,7 @@ class Blackhole:
 
     def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
         way = dice.choice(["up", "down", "both"])
-        return round(dice.uniform(0.3, 8.0), 2), {**draw_whom(dice), "way": way}
+        return round(dice.uniform(0.3, 8.0), 2), {**draw_target(dice), "way": way}
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         lines = free_lines(stage, fault.detail)
@@ -28,6 +28,6 @@ class Blackhole:
             for line in lines:
                 line.blackhole(up=way != "down", down=way != "up")
             windows = await hits_commit(
-                lines, for_s=fault.for_s, seen=lambda: any(line.is_writing for line in lines)
+                lines, for_s=fault.for_s, is_caught=lambda: any(line.is_writing for line in lines)
             )
-        return told(lines, windows)
+        return hit(lines, windows)

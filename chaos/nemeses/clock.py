@@ -1,4 +1,4 @@
-"""F26: a pod is started anew whose clock is minutes off; its monotonic clock is right."""
+"""F26: a pod restarts with a wall clock that is minutes off; its monotonic clock is right."""
 
 import random
 from pathlib import Path
@@ -8,8 +8,8 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.replacing import free_places, replaced
-from chaos.nemeses.target import NOBODY, draw_place, told
-from chaos.windows import look
+from chaos.nemeses.target import NO_TARGET, draw_place, hit
+from chaos.windows import inspect
 
 SKEWS_S: Final = (-600, -60, 60, 600)
 
@@ -25,11 +25,11 @@ class Clock:
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         detail = fault.detail
-        library, found = _library(), free_places(stage, detail)
-        if library is None or not found:
-            return NOBODY
-        place, before = found[0]
-        windows = sorted((await look(stage, before))[before.name])
+        library, places = _library(), free_places(stage, detail)
+        if library is None or not places:
+            return NO_TARGET
+        place, before = places[0]
+        windows = sorted((await inspect(stage, before))[before.name])
         environment = {
             "LD_PRELOAD": str(library),
             "FAKETIME": f"{detail['skew_s']:+d}s",
@@ -41,11 +41,11 @@ class Clock:
             if skewed is not None:
                 await until(lambda: not skewed.is_alive, within_s=fault.for_s)
         missed = {} if skewed is not None else {"missed": "no pod was started in time"}
-        return {**told(stage, detail, before), **missed, "windows": windows}
+        return {**hit(stage, detail, before), **missed, "windows": windows}
 
 
 def missing() -> str | None:
-    """Why it cannot be done on this machine; None: it can."""
+    """Why it does not work on this machine; None if it does."""
     return None if _library() else "libfaketime is not installed"
 
 

@@ -1,4 +1,4 @@
-"""F14: the sessions by which a pod listens are ended, or fall silent without a word."""
+"""F14: the sessions on which a pod listens end, or fall silent."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from chaos.cluster.relay import Relay
 from chaos.cluster.stage import Stage
 from chaos.nemeses.end_session import end
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
 
 _LISTENING = "SELECT pid FROM pg_stat_activity WHERE pid = ANY ($1) AND query ILIKE 'listen %'"
 SILENT_S: Final = (2.0, 18.0)
@@ -31,13 +31,13 @@ class Deaf:
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         pods = candidates(stage, fault.detail, fits=lambda pod: pod.record is not None)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         for pod in pods:
             if sessions := await _listening(stage, pod):
                 break
         else:
-            return {"missed": "nobody listens just now", "windows": []}
-        answer = {**told(stage, fault.detail, pod), "windows": []}
+            return {"missed": "no session listens right now", "windows": []}
+        answer = {**hit(stage, fault.detail, pod), "windows": []}
         if fault.detail["how"] == "end":
             ended = [end(stage, session) for session in sessions]
             return {**answer, "sessions": sum(ended)}

@@ -1,4 +1,4 @@
-"""F27: a pod is told to end by SIGTERM, or all of them one after the other, as in a roll-out."""
+"""F27: a pod gets SIGTERM, or all of them one after the other, as in a rolling deployment."""
 
 import random
 from typing import Any, Final
@@ -7,11 +7,11 @@ from chaos.cluster.pods import Pod
 from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place
-from chaos.windows import Window, look
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place
+from chaos.windows import Window, inspect
 
 SPARE_S: Final = 5.0
-"""An end may take so much longer than drain and close together before it is called late."""
+"""How much longer than drain and close together an end may take before it counts as late."""
 READY_WITHIN_S: Final = 15.0
 
 
@@ -26,13 +26,13 @@ class Drain:
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         pods = candidates(stage, fault.detail, fits=lambda pod: not pod.is_draining)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         chosen = pods if fault.detail["rolls"] else pods[:1]
         windows: set[Window] = set()
         took_s = {}
         for pod in chosen:
             if pod.is_draining or not pod.is_alive:
-                continue  # another fault has seen to it
+                continue  # another fault ended it
             began_s = stage.history.now_s
             windows |= await term(stage, pod)
             is_ended = await ends(stage, pod)
@@ -44,10 +44,10 @@ class Drain:
 
 
 async def term(stage: Stage, pod: Pod) -> set[Window]:
-    """Send SIGTERM; what the pod was in the midst of then, being in a drain not counted."""
-    seen = (await look(stage, pod))[pod.name]
+    """Send SIGTERM; return the windows that the pod was in, except for a drain."""
+    windows = (await inspect(stage, pod))[pod.name]
     pod.term()
-    return set(seen) - {Window.DRAIN}
+    return set(windows) - {Window.DRAIN}
 
 
 async def ends(stage: Stage, pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""F6: one session of a pod is ended by the server, in the midst of a write if it can be had."""
+"""F6: the server ends one session of a pod, during a write if possible."""
 
 import asyncio
 import random
@@ -10,11 +10,11 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.server import sessions_in
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
 from chaos.windows import Window
 
 WRITES_WITHIN_S: Final = 1.0
-LOOK_EVERY_S: Final = 0.001
+POLL_EVERY_S: Final = 0.001
 GONE_WITHIN_S: Final = 3.0
 
 
@@ -31,23 +31,23 @@ class EndSession:
         detail = fault.detail
         pods = candidates(stage, detail, fits=lambda pod: bool(sessions_in(pod.line.relays)))
         if not pods:
-            return NOBODY
+            return NO_TARGET
         pod = pods[0]
         line = pod.line
         writing = await writing_session(line.relays) if detail["writes"] else None
         sessions = sessions_in(line.relays)
         if not sessions:
-            return {**told(stage, detail, pod), "missed": "it has lost them all", "windows": []}
+            return {**hit(stage, detail, pod), "missed": "it has lost all sessions", "windows": []}
         session = writing or sessions[detail["session"] % len(sessions)]
         windows = [Window.COMMIT] if session.statements.is_writing else []
         is_sent = end(stage, session)
         await until(lambda: session not in line.relays, within_s=GONE_WITHIN_S)
-        missed = {} if is_sent else {"missed": "it had gone already"}
-        return {**told(stage, detail, pod), **missed, "windows": windows if is_sent else []}
+        missed = {} if is_sent else {"missed": "it was gone already"}
+        return {**hit(stage, detail, pod), **missed, "windows": windows if is_sent else []}
 
 
 def end(stage: Stage, session: Relay) -> bool:
-    """End a session by SIGTERM to its process, as `pg_terminate_backend` does."""
+    """End a session with SIGTERM to its process, as `pg_terminate_backend` does."""
     pid = session.statements.backend_pid
     try:
         return pid is not None and stage.postgres.kill_backend(pid, SIGTERM)
@@ -63,5 +63,5 @@ async def writing_session(relays: set[Relay]) -> Relay | None:
         for relay in sessions_in(relays):
             if relay.statements.is_writing:
                 return relay
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
     return None

@@ -1,4 +1,4 @@
-"""F19: the disk with the data is full, SQLSTATE 53100; the log of writes has room of its own."""
+"""F19: the data's disk is full, SQLSTATE 53100; the write-ahead log lies elsewhere."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from chaos.nemeses.healing import to_its_end
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.server import back
 
-TOLD = "No space left on device"
+LOG_TEXT = "No space left on device"
 NO_DISK: dict[str, Any] = {"missed": "the run has no disk of its own to fill", "windows": []}
 
 
@@ -28,24 +28,24 @@ class FullDisk:
             return NO_DISK
         if full.is_filled:
             return {"missed": "it is full already", "windows": []}
-        before = stage.postgres.log.count(TOLD)
+        before = stage.postgres.log.count(LOG_TEXT)
         try:
             taken = full.fill()
             await asyncio.sleep(fault.for_s)
         finally:
             full.free()
             await _up_again(stage)
-        refused = stage.postgres.log.count(TOLD) - before
+        refused = stage.postgres.log.count(LOG_TEXT) - before
         return {"taken_bytes": taken, "refused": max(0, refused), "windows": []}
 
 
 async def _up_again(stage: Stage) -> None:
-    """A server that had to recover in the meantime has given up, unless somebody sees to it."""
+    """Restart a server that gave up because it had to recover meanwhile."""
     if not stage.postgres.switch.locked():
         async with stage.postgres.switch:
             await to_its_end(back(stage))
 
 
 def missing() -> str | None:
-    """Why it cannot be done on this machine; None: it can."""
+    """Why it does not work on this machine; None if it does."""
     return disk.missing()

@@ -1,4 +1,4 @@
-"""Bringing a fault to its end whatever becomes of the run: bounded, and also when cancelled."""
+"""Heals a fault whatever happens to the run: within a bound, and also when cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ AGAIN_S: Final = 0.1
 
 
 async def to_its_end(work: Coroutine[Any, Any, None], *, within_s: float = HEAL_WITHIN_S) -> None:
-    """Await `work` to its end; a cancellation is raised after that. Raises `TimeoutError`."""
+    """Await `work` to its end; raises a cancellation only then. Raises `TimeoutError`."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + within_s
     task = loop.create_task(work)
@@ -34,7 +34,7 @@ async def to_its_end(work: Coroutine[Any, Any, None], *, within_s: float = HEAL_
 
 
 async def sql_when_up(stage: "Stage", query: str, *args: object) -> None:
-    """Run a statement as superuser, as often as it takes: the server may be down just now."""
+    """Run a statement as superuser, repeatedly if needed: the server may be down."""
     while True:
         with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             await stage.postgres.sql(query, *args)
@@ -43,7 +43,7 @@ async def sql_when_up(stage: "Stage", query: str, *args: object) -> None:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float, every_s: float = 0.02) -> bool:
-    """Wait until something is so; False when it is not in time."""
+    """Wait until the condition holds; False if that took too long."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + within_s
     while not condition():

@@ -1,11 +1,11 @@
-"""F1: a pod is killed by SIGKILL, in the midst of something if it can be had."""
+"""F1: SIGKILL ends a pod, inside a window if possible."""
 
 import random
 from typing import Any
 
 from chaos.cluster.stage import Stage
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, aim_of, candidates, draw_aim, draw_place, told
+from chaos.nemeses.target import NO_TARGET, aim_of, candidates, draw_aim, draw_place, hit
 from chaos.windows import catch
 
 
@@ -27,6 +27,6 @@ class Kill:
             into_drain_s=detail["into_drain_s"],
         )
         if caught is None:
-            return NOBODY
+            return NO_TARGET
         caught.pod.kill()
-        return {**told(stage, detail, caught.pod), "windows": sorted(caught.windows)}
+        return {**hit(stage, detail, caught.pod), "windows": sorted(caught.windows)}

@@ -1,4 +1,4 @@
-"""F2: a pod is started anew that kills or stops itself at a named point of the code."""
+"""F2: a pod restarts and kills or stops itself at a named point of the code."""
 
 import asyncio
 import random
@@ -11,14 +11,14 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.replacing import STARTED_WITHIN_S, free_places, replaced
-from chaos.nemeses.target import NOBODY, draw_place, told
-from chaos.windows import Window, look
+from chaos.nemeses.target import NO_TARGET, draw_place, hit
+from chaos.windows import Window, inspect
 from cortex.durable.crash_points import POINTS, VARIABLE, Kind
 
 REACHED_WITHIN_S: Final = 6.0
 NTHS: Final = (1, 1, 1, 2, 3)
 TAKEN_WITHIN_S: Final = 20.0
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 MET: Final = frozenset(
     {
         Kind.POD,
@@ -34,7 +34,7 @@ MET: Final = frozenset(
         Kind.DEATH,
     }
 )
-"""What a run has plenty of; points that only others lead to are for `python -m chaos points`."""
+"""Points common in a run; points that need preparation are for `python -m chaos points`."""
 UNPASSED: Final = frozenset({"during_call"})
 """No code of the runtime passes it."""
 DRAWN: Final = sorted(
@@ -58,7 +58,7 @@ WINDOWS: Final = {
     "after_approval": Window.DECISION,
     "after_suspend": Window.COMMIT,
 }
-"""What it means to end there; at the others nothing is under way that could tear."""
+"""The windows in which it ends there; at other points nothing is in flight."""
 
 _RUNS: Final = """
     SELECT j.id FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
@@ -89,12 +89,12 @@ class KillAtPoint:
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         detail = fault.detail
-        found = free_places(stage, detail)
-        if not found:
-            return NOBODY
-        place, before = found[0]
+        places = free_places(stage, detail)
+        if not places:
+            return NO_TARGET
+        place, before = places[0]
         setting = f"{detail['point']}:{detail['nth']}:{detail['how']}"
-        windows = set((await look(stage, before))[before.name])
+        windows = set((await inspect(stage, before))[before.name])
         async with replaced(place, before, {VARIABLE: setting}) as after:
             is_reached = after.pod is not None and await _reaches(after.pod, detail)
             if after.pod is not None and is_reached and detail["how"] == "stop":
@@ -103,13 +103,13 @@ class KillAtPoint:
         if is_reached:
             windows |= _windows_of(detail["point"])
         missed = {} if is_reached else {"missed": f"{setting} was not reached in time"}
-        return {**told(stage, detail, before), **missed, "windows": sorted(windows)}
+        return {**hit(stage, detail, before), **missed, "windows": sorted(windows)}
 
 
 async def _reaches(pod: Pod, detail: dict[str, Any]) -> bool:
-    """Whether it stops or dies of its own doing; one that others killed has not got there.
+    """Whether it stops or dies by itself; one that others killed has not got there.
 
-    One that is to do so while it leaves is told to leave as soon as it is ready.
+    A pod that is to do so while draining gets SIGTERM as soon as it is ready.
     """
 
     def has_begun() -> bool:
@@ -126,7 +126,7 @@ async def _reaches(pod: Pod, detail: dict[str, Any]) -> bool:
 
 
 def _windows_of(point: str) -> set[Window]:
-    """What it means to end there."""
+    """The windows in which a pod ends at this point."""
     window = Window.DRAIN if _is_of_a_drain(point) else WINDOWS.get(point)
     return set() if window is None else {window}
 
@@ -144,7 +144,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 async def _hold(stage: Stage, pod: Pod, detail: dict[str, Any]) -> None:
-    """Keep it stopped for as many leases as were drawn, or until others are at its jobs."""
+    """Keep it stopped for the drawn number of leases, or until others have taken its jobs."""
     pod.is_stopped = True
     try:
         if detail.get("until_taken"):
@@ -160,4 +160,4 @@ async def _until_taken(stage: Stage, pod: Pod) -> None:
     ids = [row["id"] for row in rows]
     async with asyncio.timeout(TAKEN_WITHIN_S):
         while await stage.postgres.sql(_NOT_TAKEN, ids, pod.record):  # noqa: ASYNC110 -- no event
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)

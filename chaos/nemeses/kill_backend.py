@@ -1,4 +1,4 @@
-"""F7: a process of the server is killed by SIGKILL, whereupon it ends all sessions and recovers."""
+"""F7: SIGKILL ends a process of the server, which then ends all sessions and recovers."""
 
 import random
 from signal import SIGKILL
@@ -25,7 +25,7 @@ class KillBackend:
 
         async def kill() -> None:
             nonlocal killed
-            # After a restart of the server pods take some time to come back.
+            # After a restart of the server, pods take some time to come back.
             await until(lambda: bool(sessions_of_pods(stage)), within_s=BACK_WITHIN_S)
             if sessions := sessions_of_pods(stage):
                 writing = [each for each in sessions if each.statements.is_writing] or sessions

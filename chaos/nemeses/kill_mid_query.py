@@ -1,4 +1,4 @@
-"""F5: a pod is killed while a statement of its own waits in the server, which has to notice."""
+"""F5: a pod is killed while one of its statements waits in the server, which has to notice."""
 
 import asyncio
 import random
@@ -10,8 +10,8 @@ from chaos.cluster.pods import Pod
 from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
-from chaos.windows import Window, look
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
+from chaos.windows import Window, inspect
 
 WAITS_WITHIN_S: Final = 3.0
 GONE_WITHIN_S: Final = 5.0
@@ -42,16 +42,16 @@ class KillMidQuery:
         pods = candidates(stage, fault.detail, fits=_can_query)
         pod = next((each for each in pods if each.record in busy), None)
         if pod is None:
-            return NOBODY
-        who = told(stage, fault.detail, pod)
+            return NO_TARGET
+        target = hit(stage, fault.detail, pod)
         try:
             holder = await asyncpg.connect(stage.postgres.dsn, timeout=CONNECT_WITHIN_S)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-            return {**who, "missed": "the server could not be asked", "windows": []}
+            return {**target, "missed": "the server did not answer", "windows": []}
         try:
-            return {**who, **await _kill_waiting(stage, pod, holder)}
+            return {**target, **await _kill_waiting(stage, pod, holder)}
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-            return {**who, "missed": f"the server went away: {error!r}", "windows": []}
+            return {**target, "missed": f"the server went away: {error!r}", "windows": []}
         finally:
             holder.terminate()
 
@@ -63,7 +63,7 @@ def _can_query(pod: Pod) -> bool:
 async def _kill_waiting(
     stage: Stage, pod: Pod, holder: "asyncpg.Connection[asyncpg.Record]"
 ) -> dict[str, Any]:
-    """Have statements of the pod wait for rows that we hold; kill it then, and hold on."""
+    """Hold row locks until statements of the pod wait for them, then kill it and keep holding."""
     await holder.execute("BEGIN")
     await holder.execute("SET LOCAL lock_timeout = '2s'")
     await holder.fetch(_LOCK, pod.record)
@@ -75,14 +75,14 @@ async def _kill_waiting(
         waiting = {row["pid"] for row in rows}
         await asyncio.sleep(0.01)
     if not waiting:
-        return {"missed": "no statement of it came to wait", "windows": []}
-    windows = (await look(stage, pod))[pod.name] | {Window.COMMIT}
+        return {"missed": "none of its statements came to wait", "windows": []}
+    windows = (await inspect(stage, pod))[pod.name] | {Window.COMMIT}
     pod.kill()
     await until(lambda: not pod.is_alive, within_s=GONE_WITHIN_S)
     began = asyncio.get_running_loop().time()
     while await stage.postgres.sql(_ALIVE, list(waiting)):
         if asyncio.get_running_loop().time() > began + GONE_WITHIN_S:
-            return {"missed": "its sessions live on", "windows": sorted(windows)}
+            return {"missed": "its sessions remain", "windows": sorted(windows)}
         await asyncio.sleep(0.02)
     gone_s = round(asyncio.get_running_loop().time() - began, 3)
     return {"gone_s": gone_s, "windows": sorted(windows)}

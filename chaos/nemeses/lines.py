@@ -1,4 +1,4 @@
-"""Which ways to Postgres a fault of the network breaks: one pod's, all pods' or the clients'.
+"""Which lines to Postgres a network fault breaks: one pod's, all pods' or the clients'.
 
 A line has one such fault at a time: healing one would heal the other.
 """
@@ -15,23 +15,23 @@ from chaos.nemeses.healing import to_its_end, until
 from chaos.nemeses.target import draw_place
 from chaos.windows import Window
 
-WHOM: Final = {"one": 6, "all": 2, "clients": 2}
+TARGETS: Final = {"one": 6, "all": 2, "clients": 2}
 """How often each is drawn."""
 WATCH_EVERY_S: Final = 0.002
 WRITES_WITHIN_S: Final = 1.0
 WRITES_SHARE: Final = 0.7
-"""Of the faults that wait for a write to hit."""
+"""Share of the faults that wait for a write to hit."""
 BUSY: Final[dict[str, Any]] = {"missed": "other faults had broken the network", "windows": []}
 
 
-def draw_whom(dice: random.Random) -> dict[str, Any]:
-    """Draw whose network it is, and whether a write of theirs is waited for."""
-    whom = dice.choices(list(WHOM), list(WHOM.values()))[0]
+def draw_target(dice: random.Random) -> dict[str, Any]:
+    """Draw the target, and whether to wait for one of its writes."""
+    whom = dice.choices(list(TARGETS), list(TARGETS.values()))[0]
     return {"whom": whom, "place": draw_place(dice), "writes": dice.random() < WRITES_SHARE}
 
 
 def free_lines(stage: Stage, detail: dict[str, Any]) -> list[ProxyLine]:
-    """The lines that were drawn, without those that are broken already; of one pod the next."""
+    """The drawn lines, without those that are broken already; for one pod, the next free one."""
     lines = [place.line for place in stage.pods_kept.places]
     match detail["whom"]:
         case "all":
@@ -46,7 +46,7 @@ def free_lines(stage: Stage, detail: dict[str, Any]) -> list[ProxyLine]:
 
 @asynccontextmanager
 async def taken(lines: Sequence[ProxyLine]) -> AsyncIterator[None]:
-    """Keep others away from lines until the block is left; then they are whole again."""
+    """Keep other faults away from lines until the block is left; then they are whole again."""
     for line in lines:
         line.is_taken = True
     try:
@@ -62,7 +62,7 @@ async def _heal(lines: Sequence[ProxyLine]) -> None:
 
 
 async def some_write(lines: Sequence[ProxyLine]) -> None:
-    """Wait a little until a write is under way on one of the lines."""
+    """Wait a little until a write is in flight on one of the lines."""
     await until(
         lambda: any(line.is_writing for line in lines), within_s=WRITES_WITHIN_S, every_s=0.001
     )
@@ -72,27 +72,28 @@ async def hits_commit(
     lines: Sequence[ProxyLine],
     *,
     for_s: float,
-    seen: Callable[[], bool] | None = None,
+    is_caught: Callable[[], bool] | None = None,
 ) -> list[Window]:
-    """Let so much time pass; tell whether commits were caught in it.
+    """Let this much time pass; return the windows if commits were caught in it.
 
-    By default: whether a write was under way at its beginning, or any connection ended in one.
+    By default a commit was caught if a write was in flight at the start, or a connection ended in
+    one.
     """
     torn = torn_count(lines)
     is_hit = any(line.is_writing for line in lines)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + for_s
     while (left_s := ends_at - loop.time()) > 0:
-        is_hit = is_hit or (seen is not None and seen())
-        await asyncio.sleep(min(left_s, WATCH_EVERY_S if seen and not is_hit else left_s))
+        is_hit = is_hit or (is_caught is not None and is_caught())
+        await asyncio.sleep(min(left_s, WATCH_EVERY_S if is_caught and not is_hit else left_s))
     return [Window.COMMIT] if is_hit or torn_count(lines) > torn else []
 
 
 def torn_count(lines: Sequence[ProxyLine]) -> int:
-    """How many writes lost their connection before the reply came."""
+    """How many writes lost their connection before the reply arrived."""
     return sum(line.torn_count for line in lines)
 
 
-def told(lines: Sequence[ProxyLine], windows: Sequence[Window]) -> dict[str, Any]:
-    """Whose lines were broken, and what that hit."""
+def hit(lines: Sequence[ProxyLine], windows: Sequence[Window]) -> dict[str, Any]:
+    """Which lines were broken, and which windows that hit."""
     return {"pods": [line.name for line in lines], "windows": list(windows)}

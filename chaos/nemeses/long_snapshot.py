@@ -1,4 +1,4 @@
-"""F16: somebody leaves a transaction open, so that nothing that has died can be cleaned away."""
+"""F16: a session leaves a transaction open, so that dead rows cannot be vacuumed."""
 
 import asyncio
 import random

@@ -5,7 +5,7 @@ from typing import Any
 
 from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
-from chaos.nemeses.lines import BUSY, draw_whom, free_lines, taken, told
+from chaos.nemeses.lines import BUSY, draw_target, free_lines, hit, taken
 from chaos.nemeses.nemesis import Fault
 from chaos.windows import Window
 
@@ -16,7 +16,7 @@ class LoseReply:
     weight = 5
 
     def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
-        return 2.0, {**draw_whom(dice), "count": dice.randint(1, 4)}
+        return 2.0, {**draw_target(dice), "count": dice.randint(1, 4)}
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         lines = free_lines(stage, fault.detail)
@@ -30,4 +30,4 @@ class LoseReply:
                 lambda: all(line.replies_to_lose <= 0 for line in lines), within_s=fault.for_s
             )
         lost = sum(line.lost_reply_count for line in lines) - before
-        return {**told(lines, [Window.COMMIT] if lost else []), "lost": lost}
+        return {**hit(lines, [Window.COMMIT] if lost else []), "lost": lost}

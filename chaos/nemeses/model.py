@@ -1,6 +1,6 @@
-"""F22 to F24: the model is overloaded, out of order, silent, cut short, or talks nonsense.
+"""F22 to F24: the model is overloaded, broken, silent, cut short, or returns nonsense.
 
-The scripted model knows the whole plan from its start, by the `rules` of all such faults.
+The scripted model gets the whole plan at its start, as the `rules` of all such faults.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.nemesis import Fault
 from chaos.windows import Window
 
-ASKED_WITHIN_S: Final = 5.0
+ANSWERED_WITHIN_S: Final = 5.0
 STALLED_S: Final = 20.0
-"""Whatever time-outs callers have: so long after the last fault the model is well."""
+"""Longer than any caller's timeout; this long after the last fault the model is well."""
 
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "rate_limit": {"status": 429, "retry_after": 1},
@@ -33,7 +33,7 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "drop": {"fault": "drop"},
     "hang": {"fault": "hang", "fault_s": STALLED_S},
 }
-"""What a rule of the model's fault file does; see `cortex.demo.fault_file`."""
+"""The effect of a rule in the model's fault file; see `cortex.demo.fault_file`."""
 
 
 class Model:
@@ -46,17 +46,17 @@ class Model:
         return round(dice.uniform(0.5, 4.0), 2), detail
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
-        """Wait until it is over: the model does it by itself."""
+        """Wait until it is over: the model causes it by itself."""
         await asyncio.sleep(fault.for_s)
         try:
             log = await asyncio.to_thread(_log, stage.model.url)
         except OSError as error:
-            return {"missed": f"the model cannot be asked: {error}", "windows": []}
+            return {"missed": f"the model did not answer: {error}", "windows": []}
         hit = [entry for entry in log["calls"] if entry["rule"] == _name(fault)]
         return {"calls": len(hit), "windows": [Window.MODEL_CALL] if hit else []}
 
     def rules(self, fault: Fault) -> list[dict[str, Any]]:
-        """What it is in the model's fault file, whose times count from the start of the load."""
+        """Its rules in the model's fault file, whose times count from the start of the load."""
         what = KINDS[fault.detail["kind"]]
         when = {"after_s": fault.at_s, "for_s": fault.for_s, "share": fault.detail["share"]}
         return [{"name": _name(fault), **when, **what}]
@@ -67,5 +67,5 @@ def _name(fault: Fault) -> str:
 
 
 def _log(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}/calls", timeout=ASKED_WITHIN_S) as answer:  # noqa: S310
+    with urllib.request.urlopen(f"{url}/calls", timeout=ANSWERED_WITHIN_S) as answer:  # noqa: S310
         return json.load(answer)

@@ -1,11 +1,11 @@
-"""F11: connections are cut, and no new ones are taken for a while."""
+"""F11: connections are cut, and no new ones are accepted for a while."""
 
 import asyncio
 import random
 from typing import Any
 
 from chaos.cluster.stage import Stage
-from chaos.nemeses.lines import BUSY, draw_whom, free_lines, some_write, taken, told, torn_count
+from chaos.nemeses.lines import BUSY, draw_target, free_lines, hit, some_write, taken, torn_count
 from chaos.nemeses.nemesis import Fault
 from chaos.windows import Window
 
@@ -16,7 +16,7 @@ class Refuse:
     weight = 3
 
     def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
-        return round(dice.uniform(0.2, 5.0), 2), draw_whom(dice)
+        return round(dice.uniform(0.2, 5.0), 2), draw_target(dice)
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         lines = free_lines(stage, fault.detail)
@@ -30,4 +30,4 @@ class Refuse:
                 line.refuse()
             torn = torn_count(lines) - before
             await asyncio.sleep(fault.for_s)
-        return told(lines, [Window.COMMIT] if torn else [])
+        return hit(lines, [Window.COMMIT] if torn else [])

@@ -1,4 +1,4 @@
-"""A pod is killed, and the one after it at its place gets an environment of its own for life."""
+"""A pod is killed, and the next one at its place gets an environment of its own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,9 +19,9 @@ class Replacement:
     """The pod that came after another one."""
 
     pod: Pod | None
-    """None: none came in time."""
+    """None if none came in time."""
     stays: bool = False
-    """Whether it lives on afterwards: its environment does no harm any more."""
+    """Whether it lives on afterwards, because its environment does no more harm."""
 
 
 def free_places(stage: Stage, detail: dict[str, Any]) -> list[tuple[Place, Pod]]:
@@ -35,7 +35,7 @@ def free_places(stage: Stage, detail: dict[str, Any]) -> list[tuple[Place, Pod]]
 async def replaced(
     place: Place, before: Pod, environment: dict[str, str]
 ) -> AsyncIterator[Replacement]:
-    """Kill a pod and wait for the next one; that is killed, too, when the block is left."""
+    """Kill a pod and wait for the next one; on leaving the block, that one is killed, too."""
     place.is_taken = True
     place.next_environment = environment
     replacement = Replacement(pod=None)

@@ -1,10 +1,10 @@
-"""F11: connections are reset; new ones pass at once. Waits for a write to cut, if it is to."""
+"""F11: connections are reset, new ones pass at once; waits for a write if that was drawn."""
 
 import random
 from typing import Any
 
 from chaos.cluster.stage import Stage
-from chaos.nemeses.lines import BUSY, draw_whom, free_lines, some_write, told, torn_count
+from chaos.nemeses.lines import BUSY, draw_target, free_lines, hit, some_write, torn_count
 from chaos.nemeses.nemesis import Fault
 from chaos.windows import Window
 
@@ -15,7 +15,7 @@ class Reset:
     weight = 4
 
     def draw(self, dice: random.Random) -> tuple[float, dict[str, Any]]:
-        return 0.0, draw_whom(dice)
+        return 0.0, draw_target(dice)
 
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         lines = free_lines(stage, fault.detail)
@@ -26,4 +26,4 @@ class Reset:
         before = torn_count(lines)
         for line in lines:
             line.reset()
-        return told(lines, [Window.COMMIT] if torn_count(lines) > before else [])
+        return hit(lines, [Window.COMMIT] if torn_count(lines) > before else [])

@@ -1,4 +1,4 @@
-"""F27: a pod that drains is told a second time, and is to hand back at once."""
+"""F27: a draining pod gets a second SIGTERM, and must hand back at once."""
 
 import asyncio
 import random
@@ -7,8 +7,8 @@ from typing import Any
 from chaos.cluster.stage import Stage
 from chaos.nemeses.drain import ends, term
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
-from chaos.windows import look
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
+from chaos.windows import inspect
 
 
 class SecondTerm:
@@ -24,14 +24,14 @@ class SecondTerm:
         detail = fault.detail
         pods = candidates(stage, detail, fits=lambda pod: not pod.is_draining)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         pod = pods[0]
         await term(stage, pod)
         await asyncio.sleep(detail["after_s"])
         if not pod.is_alive:
-            return {**told(stage, detail, pod), "missed": "it had ended by then", "windows": []}
-        windows = (await look(stage, pod))[pod.name]
+            return {**hit(stage, detail, pod), "missed": "it had ended by then", "windows": []}
+        windows = (await inspect(stage, pod))[pod.name]
         began_s = stage.history.now_s
         pod.term()
         took_s = round(stage.history.now_s - began_s, 3) if await ends(stage, pod) else None
-        return {**told(stage, detail, pod), "took_s": took_s, "windows": sorted(windows)}
+        return {**hit(stage, detail, pod), "took_s": took_s, "windows": sorted(windows)}

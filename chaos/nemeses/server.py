@@ -1,4 +1,4 @@
-"""What all faults of the server have in common: one at a time, and it comes back in any case."""
+"""What all faults of the server share: one at a time, and the server always comes back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,9 +19,9 @@ DOWN: Final[dict[str, Any]] = {"missed": "the server was down", "windows": []}
 async def break_server(
     stage: Stage, how: Callable[[], Awaitable[None]], *, down_s: float = 0.0
 ) -> dict[str, Any]:
-    """Break the server, leave it so for a while, have it back; tell what that hit.
+    """Break the server, leave it so for a while, restore it; return what that hit.
 
-    One fault of the server at a time: the next one waits its turn.
+    One fault of the server at a time: the next one waits for its turn.
     """
     async with asyncio.timeout(SWITCH_WITHIN_S) as bound, stage.postgres.switch:
         bound.reschedule(None)
@@ -45,7 +45,7 @@ async def break_server(
 
 
 async def back(stage: Stage) -> None:
-    """Have it back, as often as it takes: it does not recover while its disk is full."""
+    """Start the server, repeatedly if needed: it does not recover while its disk is full."""
     while True:
         try:
             await stage.postgres.start()
@@ -56,16 +56,16 @@ async def back(stage: Stage) -> None:
 
 
 def lines_of(stage: Stage) -> list[ProxyLine]:
-    """All ways to the server."""
+    """All lines to the server."""
     return [*stage.pod_lines, stage.client_line]
 
 
 def sessions_of_pods(stage: Stage) -> list[Relay]:
-    """The sessions that pods have, oldest first."""
+    """The sessions of pods, oldest first."""
     return sessions_in(relay for line in stage.pod_lines for relay in line.relays)
 
 
 def sessions_in(relays: Iterable[Relay]) -> list[Relay]:
-    """Those that have a process at the server, oldest first."""
-    known = [(relay.statements.backend_pid or 0, relay) for relay in relays]
-    return [relay for pid, relay in sorted(known, key=lambda each: each[0]) if pid]
+    """The relays that have a process at the server, oldest first."""
+    pids = [(relay.statements.backend_pid or 0, relay) for relay in relays]
+    return [relay for pid, relay in sorted(pids, key=lambda each: each[0]) if pid]

@@ -1,4 +1,4 @@
-"""F13: a pod gets next to no processor time, as on a machine that promised more than it has."""
+"""F13: a pod gets almost no processor time, as on an overcommitted machine."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from chaos.cluster.stage import Stage
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
 
 PERIOD_S: Final = 0.1
 
@@ -25,11 +25,11 @@ class Starve:
         detail = fault.detail
         pods = candidates(stage, detail, fits=lambda pod: not pod.is_stopped)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         pod = pods[0]
         runs_s = detail["share"] * PERIOD_S
         ends_at = asyncio.get_running_loop().time() + fault.for_s
-        pod.is_stopped = True  # nobody else is to let it go on
+        pod.is_stopped = True  # keeps other faults from continuing it
         try:
             while pod.is_alive and asyncio.get_running_loop().time() < ends_at:
                 pod.process.send_signal(SIGSTOP)
@@ -38,4 +38,4 @@ class Starve:
                 await asyncio.sleep(runs_s)
         finally:
             pod.cont()
-        return {**told(stage, detail, pod), "windows": []}
+        return {**hit(stage, detail, pod), "windows": []}

@@ -1,4 +1,4 @@
-"""F4: a pod is stopped while a transaction of its own holds row locks.
+"""F4: a pod is stopped while one of its transactions holds row locks.
 
 The network is slowed down until one is caught, so that transactions last long enough.
 """
@@ -13,11 +13,11 @@ from chaos.cluster.scale import SCALED
 from chaos.cluster.stage import Stage
 from chaos.nemeses.lines import taken
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
-from chaos.windows import Caught, Window, look
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
+from chaos.windows import Caught, Window, inspect
 
 SLOW_S: Final = 0.02
-LOOK_EVERY_S: Final = 0.002
+POLL_EVERY_S: Final = 0.002
 CAUGHT_WITHIN_S: Final = 6.0
 
 
@@ -34,32 +34,32 @@ class StopInTransaction:
         detail = fault.detail
         pods = candidates(stage, detail, fits=lambda pod: not pod.line.is_taken)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         lines = [pod.line for pod in pods]
         async with taken(lines):
             for line in lines:
                 line.slow(SLOW_S)
             caught = await _catch(stage, pods)
         if caught is None:
-            missed = f"nobody locked rows in a transaction within {CAUGHT_WITHIN_S:g} s"
+            missed = f"no pod locked rows in a transaction within {CAUGHT_WITHIN_S:g} s"
             return {"missed": missed, "windows": []}
         pod = caught.pod
         try:
             await asyncio.sleep(detail["leases"] * stage.settings.zombie_s)
         finally:
             pod.cont()
-        return {**told(stage, detail, pod), "windows": sorted(caught.windows)}
+        return {**hit(stage, detail, pod), "windows": sorted(caught.windows)}
 
 
 async def _catch(stage: Stage, pods: Sequence[Pod]) -> Caught | None:
-    """Stop the first pod that holds row locks; None when that did not come to pass in time."""
+    """Stop the first pod that holds row locks; None if that took too long."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + CAUGHT_WITHIN_S
     while loop.time() < give_up_at:
         for pod in filter(_is_in_transaction, pods):
             if (caught := await _stop(stage, pod)) is not None:
                 return caught
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
     return None
 
 
@@ -69,12 +69,12 @@ def _is_in_transaction(pod: Pod) -> bool:
 
 
 async def _stop(stage: Stage, pod: Pod) -> Caught | None:
-    """Stop a pod; when it turns out to have no rows locked it goes on."""
+    """Stop a pod; let it continue if it turns out to hold no row locks."""
     is_kept = False
     pod.stop()
     try:
         await asyncio.sleep(2 * SLOW_S)  # what it sent before arrives
-        windows = (await look(stage, pod))[pod.name]
+        windows = (await inspect(stage, pod))[pod.name]
         is_kept = Window.ROW_LOCK in windows
     finally:
         if not is_kept:

@@ -1,4 +1,4 @@
-"""Whom a fault hits: a drawn place, and when that is empty the next one after it."""
+"""The target of a fault: a drawn place, or the next one after it that has a pod."""
 
 import random
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from chaos.cluster.stage import Stage
 from chaos.windows import SOUGHT, Window
 
 PLACES: Final = 60
-"""A place is drawn from so many, and counted round those that there are."""
+"""A place is drawn from this many, and mapped to the existing ones."""
 AIMED_SHARE: Final = 0.7
-"""Of the faults that can be aimed; the others come as they come."""
-NOBODY: Final[dict[str, Any]] = {"missed": "no pod lives that this could be done to", "windows": []}
+"""Of the faults that can be aimed; the others hit at random."""
+NO_TARGET: Final[dict[str, Any]] = {"missed": "there is no living pod to hit", "windows": []}
 
 
 def draw_place(dice: random.Random) -> int:
@@ -26,7 +26,7 @@ def draw_aim(dice: random.Random) -> str | None:
 
 
 def aim_of(detail: dict[str, Any]) -> Window | None:
-    """The window that was drawn."""
+    """The drawn window."""
     return None if detail.get("aim") is None else Window(detail["aim"])
 
 
@@ -39,8 +39,8 @@ def candidates(
     return [pod for pod in ordered if pod is not None and fits(pod)]
 
 
-def told(stage: Stage, detail: dict[str, Any], pod: Pod) -> dict[str, Any]:
-    """Who was hit, and in whose stead."""
+def hit(stage: Stage, detail: dict[str, Any], pod: Pod) -> dict[str, Any]:
+    """Which pod was hit, and the drawn place if that was empty."""
     places = stage.pods_kept.places
     drawn = places[detail["place"] % len(places)].name
     instead = {} if pod.name == drawn else {"instead_of": drawn}

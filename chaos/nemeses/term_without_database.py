@@ -1,4 +1,4 @@
-"""F27: a pod is told to end while the server is away, or loses it while it ends."""
+"""F27: a pod gets SIGTERM while the server is away, or loses the server while it drains."""
 
 import asyncio
 import random
@@ -8,8 +8,8 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.drain import ends
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.server import break_server
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
-from chaos.windows import Window, look
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
+from chaos.windows import Window, inspect
 
 
 class TermWithoutDatabase:
@@ -26,14 +26,14 @@ class TermWithoutDatabase:
         detail = fault.detail
         pods = candidates(stage, detail, fits=lambda pod: not pod.is_draining)
         if not pods:
-            return NOBODY
+            return NO_TARGET
         pod = pods[0]
         windows: set[Window] = set()
         took_s: float | None = None
 
         async def term_and_stop() -> None:
             nonlocal took_s
-            windows.update((await look(stage, pod))[pod.name])
+            windows.update((await inspect(stage, pod))[pod.name])
             if detail["first"] == "term":
                 pod.term()
                 await asyncio.sleep(detail["apart_s"])
@@ -48,5 +48,5 @@ class TermWithoutDatabase:
                 took_s = round(stage.history.now_s - began_s, 3)
 
         answer = await break_server(stage, term_and_stop)
-        hit = sorted(windows.union(answer["windows"]))
-        return {**told(stage, detail, pod), **answer, "took_s": took_s, "windows": hit}
+        windows_hit = sorted(windows.union(answer["windows"]))
+        return {**hit(stage, detail, pod), **answer, "took_s": took_s, "windows": windows_hit}

@@ -1,4 +1,4 @@
-"""F19: the database takes no more connections than it has, while some are lost: SQLSTATE 53300."""
+"""F19: the database is out of connections while some are lost: SQLSTATE 53300."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from chaos.nemeses.healing import sql_when_up, to_its_end
 from chaos.nemeses.lines import torn_count
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.server import DOWN
-from chaos.nemeses.target import NOBODY, candidates, draw_place, told
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
 from chaos.windows import Window
 
 
@@ -26,10 +26,10 @@ class TooMany:
     async def inject(self, stage: Stage, fault: Fault) -> dict[str, Any]:
         pods = candidates(stage, fault.detail, fits=lambda pod: not pod.line.is_taken)
         if not pods or stage.postgres.is_full:
-            return NOBODY
+            return NO_TARGET
         line = pods[0].line
         limit = f'ALTER DATABASE "{stage.postgres.database}" CONNECTION LIMIT'
-        before, known = torn_count([line]), line.connection_count
+        before, connections_before = torn_count([line]), line.connection_count
         stage.postgres.is_full = True
         try:
             await stage.postgres.sql(f"{limit} 1")
@@ -41,7 +41,7 @@ class TooMany:
             await to_its_end(sql_when_up(stage, f"{limit} -1"))
             stage.postgres.is_full = False
         return {
-            **told(stage, fault.detail, pods[0]),
-            "refused": line.connection_count - known,
+            **hit(stage, fault.detail, pods[0]),
+            "refused": line.connection_count - connections_before,
             "windows": [Window.COMMIT] if torn_count([line]) > before else [],
         }

@@ -1,1 +1,1 @@
-"""Killed and stopped once at each named point of the code."""
+"""Kills and stops a pod once at each named point of the code."""

@@ -1,6 +1,6 @@
-"""The application of the pods that die at named points: the programs of a run, and what they lack.
+"""The application of the pods that die at named points: the programs of a run, and some more.
 
-`CHAOS_LEDGER` is where the world outside is. Runs inside pods, so this is trio.
+`CHAOS_LEDGER` is the address of the world outside. Runs inside pods, so this is trio.
 """
 
 from pathlib import Path
@@ -43,28 +43,28 @@ async def nothing(_: Context) -> str:
 
 @job("points_own", retry=QUICK)
 async def own(ctx: Context, account: str) -> str:
-    """An effect of the job's own, which can be asked for."""
+    """Call an effect of the job's own, whose outcome can be looked up."""
     await ctx.effect("own", _apply_own, account, reconcile=_ask_own)
     return DONE
 
 
 @job("points_approved", retry=QUICK)
 async def approved(ctx: Context, account: str) -> str:
-    """An effect that a person has to agree to."""
+    """Call an effect that a person has to approve."""
     await ctx.tool("approved", "points_approved_tool", {"account": account})
     return DONE
 
 
 @job("points_refused", retry=QUICK)
 async def refused(ctx: Context, account: str) -> str:
-    """An effect that the other side refuses: it is certainly not applied, and the job fails."""
+    """Call an effect that the other side refuses: it is never applied, and the job fails."""
     await ctx.tool("refused", "chaos_idempotent", {"account": account, "takes_ms": 0})
     return DONE
 
 
 @job("points_later", retry=QUICK)
 async def later(ctx: Context) -> str:
-    """Say in the first attempt that it is to be tried again later."""
+    """Ask in the first attempt to be retried later."""
     if ctx.attempt == 1:
         raise TransientError("not yet", retry_after_s=0.1)
     return DONE
@@ -72,7 +72,7 @@ async def later(ctx: Context) -> str:
 
 @job("points_failing", retry=QUICK)
 async def failing(ctx: Context) -> str:
-    """Fail in the first attempt for a reason outside, which counts."""
+    """Fail in the first attempt for an outside reason, which counts."""
     if ctx.attempt == 1:
         raise ConnectionResetError("the line was cut")
     return DONE
@@ -86,7 +86,7 @@ async def endless(ctx: Context) -> None:
 
 @job("points_waiting", retry=QUICK)
 async def waiting(_: Context, gate: str) -> str:
-    """Say that it runs, then wait for a file, for as long as the pod lets it."""
+    """Report that it runs, then wait for a file for as long as the pod permits."""
     running(Path(gate).parent).touch()
     path = trio.Path(gate)
     with trio.fail_after(WAITS_S):
@@ -109,7 +109,7 @@ async def _ask(invocation: Invocation) -> Applied | NotApplied:
 
 @tool(effect=True, reconcile=_ask, approve=True, local=True)
 async def points_approved_tool(context: ToolContext, account: str) -> int:
-    """Apply when a person has agreed."""
+    """Apply once a person has approved."""
     if context.invocation is None:
         raise AssertionError("an effect without an invocation")
     return await apply_to(context.invocation, account, takes_ms=0)

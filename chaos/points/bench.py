@@ -1,4 +1,4 @@
-"""What all trials share, and the trial itself: a database of its own and the pods on it."""
+"""What all trials share, and the trial itself: its own database and the pods on it."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ from cortex.durable.crash_points import VARIABLE
 from cortex.postgres.database import Database, Profile, open_database
 
 SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
-"""No server has just been started: nobody has to settle."""
+"""No server has just started, so no settling is needed."""
 PATIENT_S: Final = 30.0
-"""In place of `zombie_s` where no pod is stopped: none is to lose its job by a slow machine."""
-LOOK_S: Final = 0.03
+"""Instead of `zombie_s` where no pod is stopped: a slow machine must not cost a pod its job."""
+POLL_S: Final = 0.03
 WITHIN_S: Final = 90.0
-"""Ample: nobody waits for it unless something is wrong, and machines may be slow."""
+"""Ample: it is only used up if something is wrong, and machines may be slow."""
 UNPROCESSABLE: Final = 422
 _ENTER_TYPES: Final = """
     INSERT INTO cortex.job_type SELECT * FROM jsonb_populate_recordset(NULL::cortex.job_type, $1)
@@ -43,7 +43,7 @@ _ENTER_TYPES: Final = """
 
 
 class MissingError(Exception):
-    """What a trial waited for did not come."""
+    """What a trial waited for did not happen."""
 
 
 class AppError(Exception):
@@ -51,13 +51,11 @@ class AppError(Exception):
 
 
 TROUBLE: Final = (MissingError, CortexError, OSError, TimeoutError, asyncpg.PostgresError)
-"""What keeps a trial from coming to its end."""
+"""What keeps a trial from ending."""
 
 
 @frozen
 class TrialPod:
-    """One pod of a trial."""
-
     name: str
     process: Process
     log_path: Path
@@ -71,8 +69,8 @@ class TrialPod:
         """What it printed when it was ready; an app may print before it."""
         for line in self.log_path.with_suffix(".out").read_text("utf-8").splitlines():
             if line.startswith('{"schema_version"') and line.endswith("}"):
-                told: dict[str, Any] = json.loads(line)
-                return told
+                document: dict[str, Any] = json.loads(line)
+                return document
         return None
 
     @property
@@ -89,7 +87,7 @@ class TrialPod:
 
     @property
     def is_hit(self) -> bool:
-        """It came to the point at which it ends or stops itself."""
+        """It reached the point at which it ends or stops itself."""
         return self.is_dead or self.is_stopped
 
 
@@ -101,14 +99,14 @@ class Bench:
     app: str
     script: str = SCRIPT
     has_own_models: bool = False
-    """Each trial has a model of its own: nothing in what is asked tells trials apart."""
+    """Each trial has its own model: nothing in its requests distinguishes trials."""
     postgres: Postgres = field(init=False)
     forks: ForkServer = field(init=False)
     ledger: Ledger = field(init=False)
     model: Model = field(init=False)
     history: History = field(init=False)
     job_types: list[dict[str, Any]] = field(init=False, factory=list)
-    """Rows of all that the app's pods enter."""
+    """The rows of all job types that the app's pods register."""
     _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
     _count: int = field(init=False, default=0)
 
@@ -129,7 +127,7 @@ class Bench:
         await asyncio.shield(self._exits.aclose())
 
     def trial(self, *, has_stops: bool) -> "Trial":
-        """A new trial, to be entered; `has_stops`: a pod is stopped in it."""
+        """Make a trial, to be entered; `has_stops`: a pod is stopped in it."""
         self._count += 1
         return Trial(
             self, key=f"t{self._count}", zombie_s=SCALE.zombie_s if has_stops else PATIENT_S
@@ -154,7 +152,8 @@ class Bench:
         keep.push_async_callback(self.postgres.stop, "immediate")
         await self.postgres.start()
         await self.postgres.create()  # and with it the template of all others
-        # Hundreds of databases with a job each: there is nothing to clean, and each is looked at.
+        # Hundreds of databases with one job each: there is nothing to vacuum, but each would be
+        # visited.
         await self.postgres.configure("autovacuum", "off")
         self.ledger = keep.enter_context(Ledger(terms_of=_terms_of))
         self.model = Model(self.forks, folder=self.folder, history=self.history)
@@ -164,7 +163,7 @@ class Bench:
         await self._learn_types()
 
     async def _learn_types(self) -> None:
-        """Have a pod enter the app's job types, for jobs that are submitted before any pod runs."""
+        """Let a pod register the app's job types, for jobs submitted before any pod runs."""
         async with Trial(self, key="types") as trial:
             pod = trial.start("pod")
             await trial.until(lambda: pod.is_dead or pod.ready, "a pod is ready")
@@ -177,7 +176,7 @@ class Bench:
 
 
 def _why_of(log: str) -> str:
-    """What a pod said last, as people are told it."""
+    """The last error of a pod, as people see it."""
     line = log.strip().rpartition("\n")[2]
     try:
         return str(json.loads(line)["error"]["message"])
@@ -191,7 +190,7 @@ def _terms_of(account: str) -> Terms:
 
 @define(eq=False)
 class Trial:
-    """One job in a database of its own; all pods of it are gone when it is left."""
+    """One job in its own database; on leaving, all of its pods are gone."""
 
     bench: Bench
     key: str
@@ -199,7 +198,7 @@ class Trial:
     owned: str = field(init=False)
     """The address of its database, as superuser."""
     dsn: str = field(init=False)
-    """As its pods have it."""
+    """The same as its pods have it."""
     model: Model = field(init=False)
     db: Database = field(init=False)
     folder: Path = field(init=False)
@@ -265,7 +264,6 @@ class Trial:
         return pod
 
     async def sql(self, query: str, *args: object) -> list[Row]:
-        """Run one statement as superuser."""
         rows = await self.db.transact(lambda connection: connection.fetch(query, *args))
         return [dict(row) for row in rows]
 
@@ -279,13 +277,13 @@ class Trial:
     async def until(
         self, holds: Callable[[], object], what: str, *, within_s: float = WITHIN_S
     ) -> None:
-        """Wait until it is so. Raises `MissingError`."""
+        """Wait until the condition holds. Raises `MissingError`."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + within_s
         while not holds():
             if loop.time() > give_up_at:
                 raise MissingError(f"not within {within_s:g} s: {what}")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def until_row(
         self, query: str, *args: object, what: str, within_s: float = WITHIN_S
@@ -296,11 +294,11 @@ class Trial:
         while not (rows := await self.sql(query, *args)):
             if loop.time() > give_up_at:
                 raise MissingError(f"not within {within_s:g} s: {what}")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return rows[0]
 
     async def end(self, pod: TrialPod) -> int:
-        """Let a pod leave as it should; its exit code. Raises `MissingError`."""
+        """Let a pod drain; return its exit code. Raises `MissingError`."""
         await self.until(lambda: pod.is_dead or pod.ready, f"{pod.name} is ready")
         pod.process.send_signal(signal.SIGTERM)
         await self.until(lambda: pod.is_dead, f"{pod.name} leaves")

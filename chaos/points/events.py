@@ -1,4 +1,4 @@
-"""What happens around the job of a trial: before it, while its pod comes to the point, after."""
+"""The events around the job of a trial: before it, while its pod approaches the point, after."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
 CANCELLED_BY: Final = "points"
 CLAIMING: Final = "points"
-"""What the transaction of a claim is kept as."""
+"""The subject of a claim's request key."""
 CLAIM_FAILED: Final = '"claim failed"'
 ORPHANS_FOUND: Final = '"released what does not run here"'
 """In a pod's log."""
@@ -43,12 +43,12 @@ _CUT: Final = """
     WHERE NOT l.granted AND l.relation = 'cortex_worker.task'::regclass
       AND a.datname = current_database() AND a.usename = $1
 """
-"""Sessions of pods in the midst of a statement that needs the tasks. All trials' tables have the
-same numbers, their databases being copies of one."""
+"""Sessions of pods in a statement that needs the tasks. The tables of all trials have the same
+numbers, since their databases are copies of one."""
 
 
 async def begin(trial: Trial, program: Program) -> None:
-    """All that is there before the pod of which it is about. Raises `MissingError`."""
+    """Do everything that precedes the pod under test. Raises `MissingError`."""
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
     if program.event not in ("request", "lost claim"):
@@ -59,16 +59,16 @@ async def begin(trial: Trial, program: Program) -> None:
         await trial.until(lambda: first.is_stopped or first.is_dead, at)
     if program.event == "cancel":
         (job,) = await trial.sql("SELECT id FROM cortex.job")
-        await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="not wanted any more")
+        await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
     if program.event == "request":
         trial.token = await _make_token(trial)
 
 
 async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
-    """What happens while the pod runs; ends at once when it dies. Raises `MissingError`."""
+    """Cause the event while the pod runs; ends at once when the pod dies. Raises `MissingError`."""
     match program.event:
         case "leave":
-            # Claimed is not enough: the pod may not know of it yet, and leave without jobs.
+            # Claimed is not enough: the pod may not know of the job yet, and leave without it.
             await trial.until(lambda: running(trial.folder).exists() or pod.is_dead, "the job runs")
             pod.process.send_signal(signal.SIGTERM)
         case "request":
@@ -86,14 +86,14 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
 
 
 async def happen_again(trial: Trial, program: Program, heir: TrialPod) -> None:
-    """A request that nobody answered is made again, under its key."""
+    """Repeat a request that was not answered, under its key."""
     if program.event == "request":
         await trial.until(lambda: heir.ready or heir.is_dead, "the API is served")
         await _request(trial, program, heir)
 
 
 async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
-    """Give the pod a job without its hearing of it, as when the reply to its claim is lost."""
+    """Give the pod a job without its knowledge, as when the reply to its claim is lost."""
     submission = Submission(id=system_chance().new_id(), type=program.job_type)
 
     async def work(db: Database) -> str:
@@ -102,15 +102,15 @@ async def _claim_for(trial: Trial, program: Program, pod_id: UUID) -> None:
         await tasks.claim(db, pod_id=pod_id, types=types, limit=1)
         return str(submission.id)
 
-    # In one transaction: the pod must not see it before.
+    # In one transaction: the pod must not see it earlier.
     digest = request_digest(CLAIMING, {})
     await idempotency.guarded(trial.db, trial.key, operation=CLAIMING, digest=digest, work=work)
 
 
 async def _break_a_claim(trial: Trial, pod: TrialPod) -> None:
-    """Cut the pod off in the midst of one: it cannot know what that has given it.
+    """Cut the pod off during a claim, so that it does not know what the claim returned.
 
-    A pod that has just started looks for orphans unasked: it may find the job, and stop, before.
+    A pod that has just started scans for orphans by itself: it may find the job, and stop, earlier.
     """
     before = pod.log.count(CLAIM_FAILED)
     async with asyncio.timeout(WITHIN_S):
@@ -145,7 +145,7 @@ async def _make_token(trial: Trial) -> str:
 
 
 async def _request(trial: Trial, program: Program, pod: TrialPod) -> None:
-    """Submit the job by the API; what becomes of it nobody may ever know."""
+    """Submit the job through the API; the outcome may stay unknown."""
     ready = pod.ready or {}
     body = {"type": program.job_type, "payload": program.payload(trial.key, trial.folder)}
     request = urllib.request.Request(  # noqa: S310 -- loopback

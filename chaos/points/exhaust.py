@@ -1,6 +1,6 @@
-"""All of it: each program undisturbed, then once for each passing of each point, in each way.
+"""Every trial: each program undisturbed, then once for each passing of each point, in each way.
 
-Or a draw of it: each point in each way, but once; a seed chooses in which program, and when.
+With a seed, a sample: each point in each way once; the seed draws the program and the passing.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ WAYS: Final = ("kill", "stop")
 
 @frozen(kw_only=True)
 class Result:
-    """What came of one shot, or of an undisturbed trial."""
+    """The result of one shot, or of an undisturbed trial."""
 
     program: str
     point: str | None = None
@@ -36,7 +36,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """What was tried, in a word."""
+        """A short name of the trial."""
         if self.point is None:
             return f"{self.program}, undisturbed"
         return f"{self.program}, {self.how} at {self.point}:{self.nth}"
@@ -50,9 +50,9 @@ async def exhaust(
     seed: int | None = None,
     on_result: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Try all there is to try with these programs, or what `seed` draws of it.
+    """Try everything with these programs, or the sample that `seed` draws.
 
-    `on_result` is told each as it comes.
+    `on_result` is called with each result as it arrives.
     """
     turns = asyncio.Semaphore(at_once)
     recorded: dict[str, Recorded] = {}
@@ -63,10 +63,12 @@ async def exhaust(
         return result
 
     async def _record(program: Program) -> list[str]:
-        seen = recorded[program.name] = await record(bench, program)
-        strangers = sorted(set(seen.points) - points_of(program.kinds | program.also | EVERYONES))
+        observed = recorded[program.name] = await record(bench, program)
+        strangers = sorted(
+            set(observed.points) - points_of(program.kinds | program.also | EVERYONES)
+        )
         wrong = [f"it passes {point}, which its kind does not" for point in strangers]
-        return wrong + problems(program, seen.left, shot=None, baseline=seen.left)
+        return wrong + problems(program, observed.left, shot=None, baseline=observed.left)
 
     async def shot(one: Shot) -> Result:
         async def judged() -> list[str]:
@@ -85,7 +87,7 @@ async def exhaust(
         return result
 
     results = list(await asyncio.gather(*map(undisturbed, programs)))
-    passed = {name: seen.points for name, seen in recorded.items()}
+    passed = {name: observed.points for name, observed in recorded.items()}
     shots = [one for each in programs for one in shots_of(each, passed.get(each.name, ()))]
     if seed is not None:
         shots = drawn(shots, seed)
@@ -102,19 +104,19 @@ async def _timed(
     async with turns:
         began = loop.time()
         try:
-            found = await judged()
+            problems_found = await judged()
         except TROUBLE as error:
-            found = [f"{type(error).__name__}: {error}"]
-        return evolve(result, problems=found, took_s=round(loop.time() - began, 2))
+            problems_found = [f"{type(error).__name__}: {error}"]
+        return evolve(result, problems=problems_found, took_s=round(loop.time() - began, 2))
 
 
 def points_of(kinds: frozenset[Kind]) -> set[str]:
-    """What things of these kinds pass."""
+    """The points that things of these kinds pass."""
     return {name for name, point in POINTS.items() if kinds & set(point.kinds)}
 
 
 def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
-    """All that is to be tried with a program whose pod passed these points, in this order."""
+    """All shots at a program whose pod passed these points, in this order."""
     for point in sorted(points_of(program.kinds) & set(passed), key=list(POINTS).index):
         for nth in passings(point, passed):
             for how in WAYS:
@@ -123,7 +125,7 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
 
 
 def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
-    """One for each point and way, and one for each point that is a second of a pair."""
+    """One shot for each point and way, and one for each point that is the second of a pair."""
     alike: defaultdict[tuple[str, str, bool], list[Shot]] = defaultdict(list)
     for each in shots:
         alike[each.point, each.how, is_second(each.program, each.point)].append(each)
@@ -132,12 +134,12 @@ def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
 
 
 def is_second(program: Program, point: str) -> bool:
-    """Whether it is one of a pair of points, and not one that only doubt leads to."""
+    """Whether the point is one of a pair, and not one that only an unknown outcome leads to."""
     return program.is_pair and Kind.DOUBT not in POINTS[point].kinds
 
 
 def passings(point: str, passed: Sequence[str]) -> Sequence[int]:
-    """At which of its passings it is tried: of what is done again and again, where it matters."""
+    """Which passings of a point are tried: for repeated ones, those where it matters."""
     if not EVERYONES & set(POINTS[point].kinds):
         return range(1, passed.count(point) + 1)
     after = f"after_{point.removeprefix('before_')}"

@@ -1,4 +1,4 @@
-"""Whether a trial came out right: by the record, and by what the world outside has seen."""
+"""Whether a trial came out right: by the record, and by what the world outside received."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,23 +34,23 @@ CHECKERS: Final = (
 )
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})
-"""A pod that was stopped while it left may have had to cut something off."""
+"""A pod that was stopped while draining may have had to cut something off."""
 LINE_MAX: Final = 500
 FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 
 def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
-    """What is wrong with a trial, a line each; `baseline` is what an undisturbed one left."""
+    """What is wrong with a trial, one line each; `baseline` is what an undisturbed trial left."""
     if len(left.record["jobs"]) != 1:
         return [f"there are {len(left.record['jobs'])} jobs"]
-    found = [
+    wrong = [
         *_record(program, left),
         *_end(program, left, baseline),
         *_outside(program, left, shot),
     ]
     if shot is not None:
-        found += [*_kept(left), *_counts(left, baseline, shot)]
-    return [*found, *_pods(program, left)]
+        wrong += [*_kept(left), *_counts(left, baseline, shot)]
+    return [*wrong, *_pods(program, left)]
 
 
 def _record(program: Program, left: Left) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _record(program: Program, left: Left) -> Iterator[str]:
         events=tuple(_events(program, left)),
         applications=(),
         model_calls=(),
-        asks=(),
+        requests=(),
         canaries=(),
         logs=left.logs,
         **left.record,
@@ -71,7 +71,7 @@ def _record(program: Program, left: Left) -> Iterator[str]:
 
 
 def _events(program: Program, left: Left) -> Iterator[Event]:
-    """What clients did, of which checkers want to know."""
+    """The client operations that checkers need."""
     if program.event == "cancel":
         value = {"job": str(left.job["id"]), "by": CANCELLED_BY}
         yield Event(at_s=0, process="points", kind="cancel", type="invoke", value=value)
@@ -85,18 +85,18 @@ def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
         yield f"its result is {job['result']!r}, undisturbed it is {baseline.job['result']!r}"
     elif job["error_code"] != baseline.job["error_code"]:
         yield f"it failed by {job['error_code']}, undisturbed by {baseline.job['error_code']}"
-    asked, usual = len(left.record["approvals"]), len(baseline.record["approvals"])
-    if asked > usual:
-        yield f"people were asked {asked} times, not {usual}"
+    requested, usual = len(left.record["approvals"]), len(baseline.record["approvals"])
+    if requested > usual:
+        yield f"approval was requested {requested} times, not {usual}"
 
 
 def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
-    """Effects once; a model's answer is paid for again only if it was in no record."""
+    """Effects happen once; a model's answer is paid for again only if it was not recorded."""
     expected = Counter(program.applied_once(left.key))
-    seen = Counter(each.account for each in left.applied)
-    for account in expected | seen:
-        if seen[account] != expected[account]:
-            yield f"{account} was applied {seen[account]} times, not {expected[account]}"
+    applied = Counter(each.account for each in left.applied)
+    for account in expected | applied:
+        if applied[account] != expected[account]:
+            yield f"{account} was applied {applied[account]} times, not {expected[account]}"
     yield from _results(left)
     committed = {step["key"] for step in left.before.get("steps", ())}
     ends = 0 if shot is None else 1 + (program.first is not None)
@@ -105,20 +105,20 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
         most = 1 if is_kept else 1 + ends
         least = 1 if program.status == "COMPLETED" else 0
         if not least <= left.calls[conversation] <= most:
-            yield f"the model was asked {left.calls[conversation]} times, at most {most} is right"
+            yield f"the model was called {left.calls[conversation]} times, at most {most} expected"
 
 
 def _results(left: Left) -> Iterator[str]:
-    """The record knows what the other side has returned."""
+    """The record has the results that the other side returned."""
     returned = {each.key: each.result for each in left.applied}
     outputs = {step["key"]: step["output"] for step in left.record["steps"]}
     for effect in left.record["effects"]:
         if effect["status"] != "COMPLETED":
             continue
-        known = outputs.get(effect["key"]) if effect["result"] is None else effect["result"]
-        if known != returned.get(str(effect["id"])):
-            told = f"{known!r}, the ledger {returned.get(str(effect['id']))!r}"
-            yield f"the record has result {told} of effect {effect['key']}"
+        recorded = outputs.get(effect["key"]) if effect["result"] is None else effect["result"]
+        if recorded != returned.get(str(effect["id"])):
+            results = f"{recorded!r}, the ledger {returned.get(str(effect['id']))!r}"
+            yield f"the record has result {results} of effect {effect['key']}"
 
 
 def _kept(left: Left) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _kept(left: Left) -> Iterator[str]:
     after = {(step["job_id"], step["seq"]): step for step in left.record["steps"]}
     for step in left.before["steps"]:
         if after.get((step["job_id"], step["seq"])) != step:
-            yield f"step {step['key']!r} was committed and is gone"
+            yield f"step {step['key']!r} was committed but is gone"
 
 
 def _counts(left: Left, baseline: Left, shot: Shot) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _counts(left: Left, baseline: Left, shot: Shot) -> Iterator[str]:
     silent = (shot.how == "stop") + shot.program.has_stop
     retries, usual = left.job["retry_count"], baseline.job["retry_count"]
     if retries > usual + silent:
-        yield f"{retries} retries were counted, at most {usual + silent} is right"
+        yield f"{retries} retries were counted, at most {usual + silent} expected"
 
 
 def _pods(program: Program, left: Left) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """A user's own job, killed at every point that it passes, to see whether it survives that.
 
-First it runs undisturbed, twice: which points it passes, how it ends, and whether it always ends
-so. Its model is the scripted one. Whoever is asked agrees; an effect of which nobody knows whether
-it was applied stays a person's to judge, which is an answer, not a fault.
+First it runs undisturbed, twice: this shows which points it passes, how it ends, and whether it
+always ends so. Its model is the scripted one. Approvals are granted. An effect with an unknown
+outcome stays a person's to resolve, which is an answer, not a fault.
 """
 
 import asyncio
@@ -22,32 +22,30 @@ ENDS_WELL: Final = "COMPLETED"
 
 
 class UndisturbedError(Exception):
-    """The job does not come to a good end although nothing disturbs it."""
+    """The job does not end well although nothing disturbs it."""
 
 
 @frozen(kw_only=True)
 class Outcome:
-    """What one kill did to the job."""
+    """The effect of one kill on the job."""
 
     point: str
     nth: int
     wrong: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is as it must be, and yet good to know."""
+    """Correct, but worth knowing."""
     asks: bool = False
-    """It waits for a person to say whether an effect was applied."""
+    """It waits for a person to resolve an effect."""
     is_passed: bool = True
-    """Steps that run at once are committed together or not: it may pass a point less often."""
+    """Concurrent steps may be committed together, so it may pass a point less often."""
 
 
 @frozen(kw_only=True)
 class Survival:
-    """The whole of it."""
-
     job_type: str
     step_count: int
     is_steady: bool
-    """It ends with the same result each time that nothing disturbs it."""
+    """It ends with the same result each time it runs undisturbed."""
     outcomes: tuple[Outcome, ...] = field(factory=tuple)
 
     @property
@@ -72,20 +70,22 @@ async def survive(
 ) -> Survival:
     """Kill the job once at each passing of each point. Raises `UndisturbedError`.
 
-    `on_outcome` is told how many are done, of how many.
+    `on_outcome` is called with the number done and the total.
     """
-    known = [each["name"] for each in bench.job_types]
-    if program.job_type not in known:
-        told = f"the app has no job type {program.job_type!r}: it has {', '.join(sorted(known))}"
-        raise UndisturbedError(told)
+    job_types = [each["name"] for each in bench.job_types]
+    if program.job_type not in job_types:
+        message = (
+            f"the app has no job type {program.job_type!r}: it has {', '.join(sorted(job_types))}"
+        )
+        raise UndisturbedError(message)
     try:
         recorded, again = await asyncio.gather(record(bench, program), record(bench, program))
     except TROUBLE as error:
         raise UndisturbedError(f"undisturbed, {program.name} does not end: {error!r}") from error
     usual = recorded.left
     if usual.job["status"] != ENDS_WELL:
-        told = f"{usual.job['status']}: {usual.job['error_message']}"
-        raise UndisturbedError(f"undisturbed, {program.name} ends {told}")
+        end = f"{usual.job['status']}: {usual.job['error_message']}"
+        raise UndisturbedError(f"undisturbed, {program.name} ends {end}")
     is_steady = usual.job["result"] == again.left.job["result"]
     shots = [one for one in shots_of(program, recorded.points) if _matters(one, recorded.points)]
     turns = asyncio.Semaphore(at_once)
@@ -94,10 +94,10 @@ async def survive(
     async def outcome(shot: Shot) -> Outcome:
         nonlocal done
         async with turns:
-            found = await _outcome(bench, shot, usual, is_steady=is_steady)
+            outcome = await _outcome(bench, shot, usual, is_steady=is_steady)
         done += 1
         on_outcome(done, len(shots))
-        return found
+        return outcome
 
     outcomes = await asyncio.gather(*map(outcome, shots))
     return Survival(
@@ -109,7 +109,7 @@ async def survive(
 
 
 def _matters(shot: Shot, passed: Sequence[str]) -> bool:
-    """Killed only; and what each pod does again and again only where it did something."""
+    """Whether to try a shot: kills only; for repeated points, only where they did something."""
     is_everyones = Kind.POD in POINTS[shot.point].kinds
     return shot.how == "kill" and (
         not is_everyones or f"after_{shot.point.removeprefix('before_')}" in passed
@@ -136,7 +136,7 @@ async def _outcome(bench: Bench, shot: Shot, usual: Left, *, is_steady: bool) ->
 def _wrong(left: Left, usual: Left, *, is_steady: bool) -> Iterator[str]:
     job = left.job
     if job["error_code"] == "diverged":
-        yield f"its replay asked for something else than before: {job['error_message']}"
+        yield f"its replay diverged: {job['error_message']}"
     elif job["status"] == "WAITING_FOR_APPROVAL":
         return  # a note
     elif job["status"] != ENDS_WELL:
@@ -147,8 +147,9 @@ def _wrong(left: Left, usual: Left, *, is_steady: bool) -> Iterator[str]:
     if job["status"] == ENDS_WELL and keys != others:
         more, less = sorted(keys - others), sorted(others - keys)
         yield f"its steps differ: {', '.join([*(f'+{k}' for k in more), *(f'-{k}' for k in less)])}"
-    if (asked := len(left.record["approvals"])) > len(usual.record["approvals"]):
-        yield f"people were asked {asked} times, undisturbed {len(usual.record['approvals'])}"
+    requested, expected = len(left.record["approvals"]), len(usual.record["approvals"])
+    if requested > expected:
+        yield f"approval was requested {requested} times, undisturbed {expected}"
     paid, allowed = _model_calls(left, usual), _open_model_steps(left, usual)
     if paid > allowed:
         yield f"{paid} model calls were paid twice, {allowed} could not be avoided"
@@ -158,13 +159,13 @@ def _notes(left: Left, usual: Left) -> Iterator[str]:
     for effect in left.record["effects"]:
         if effect["status"] == "UNKNOWN":
             yield (
-                f"a person is asked whether {effect['tool']} was applied: declare it idempotent, "
-                "or give it a reconcile, and nobody needs to be"
+                f"a person has to say whether {effect['tool']} was applied: declare it idempotent, "
+                "or give it a reconcile, to avoid this"
             )
         elif effect["calls_count"] > 1:
             yield f"{effect['tool']} is called again, under the same invocation id"
     if 0 < _model_calls(left, usual) <= _open_model_steps(left, usual):
-        yield "a model call is paid again: its answer was in no record yet"
+        yield "a model call is paid again: its answer was not recorded yet"
 
 
 def _keys(left: Left) -> set[str]:
@@ -177,13 +178,13 @@ def _model_calls(left: Left, usual: Left) -> int:
 
 
 def _open_model_steps(left: Left, usual: Left) -> int:
-    """Steps of models that were not in the record yet when the pod was killed."""
+    """Model steps that were not recorded yet when the pod was killed."""
     kept = {step["key"] for step in left.before["steps"]}
     return sum(s["kind"] == "model" and s["key"] not in kept for s in usual.record["steps"])
 
 
-def told(survival: Survival) -> Iterator[str]:
-    """Lines that tell the author."""
+def lines(survival: Survival) -> Iterator[str]:
+    """The report for the author."""
     by_point: dict[str, list[Outcome]] = {}
     for outcome in survival.outcomes:
         if outcome.is_passed:
@@ -207,7 +208,7 @@ def told(survival: Survival) -> Iterator[str]:
         yield from ("", "undisturbed, its result differs from run to run: it was not compared")
     kills = sum(len(own) for own in by_point.values())
     asking = sum(each.asks for each in survival.outcomes)
-    verdict = "survives being killed anywhere" if survival.is_good else "does not survive that"
+    verdict = "survives being killed anywhere" if survival.is_good else "does not survive"
     if survival.is_good and asking:
         verdict += f", {asking} times with the help of a person"
     yield from (

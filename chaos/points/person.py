@@ -1,6 +1,6 @@
-"""Somebody who decides what the job of a trial asks for, and looks at the ledger when nobody knows.
+"""A person who decides the approvals of a trial's job, and resolves unknown effects by the ledger.
 
-Goes the way of the command line, through the store.
+Works through the store, as the command line does.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from cortex.store import approvals, effects
 from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 NAME: Final = "ann"
 _EXPIRE: Final = """
     UPDATE cortex.approval SET expires_at = greatest(cortex.now(), created_at)
@@ -26,14 +26,14 @@ _EXPIRE: Final = """
 
 
 async def attend(trial: Trial, program: Program) -> None:
-    """Look again and again, until cancelled."""
+    """Poll until cancelled."""
     while True:
-        with contextlib.suppress(CortexError):  # the next look will find what is left
-            await _look(trial, program)
-        await asyncio.sleep(LOOK_S)
+        with contextlib.suppress(CortexError):  # the next poll finds what is left
+            await _poll(trial, program)
+        await asyncio.sleep(POLL_S)
 
 
-async def _look(trial: Trial, program: Program) -> None:
+async def _poll(trial: Trial, program: Program) -> None:
     if program.person == "agrees":
         for request in await approvals.pending(trial.db):
             await _agree(trial, request)
@@ -41,11 +41,11 @@ async def _look(trial: Trial, program: Program) -> None:
         await trial.sql(_EXPIRE)
     if not program.may_wait_for_people:
         for effect in await effects.page(trial.db, statuses=[EffectStatus.UNKNOWN]):
-            await _tell(trial, effect)
+            await _resolve(trial, effect)
 
 
 async def _agree(trial: Trial, request: ApprovalRow) -> None:
-    verdict = Vote(
+    vote = Vote(
         approval_id=request.id,
         is_approved=True,
         by=NAME,
@@ -53,16 +53,16 @@ async def _agree(trial: Trial, request: ApprovalRow) -> None:
         seen=request.digest,
         channel="cli",
     )
-    await approvals.decide(trial.db, verdict)
+    await approvals.decide(trial.db, vote)
 
 
-async def _tell(trial: Trial, effect: EffectRow) -> None:
+async def _resolve(trial: Trial, effect: EffectRow) -> None:
     applied = [each for each in trial.bench.ledger.applied() if each.key == str(effect.id)]
     await effects.resolve(
         trial.db,
         effect.id,
         Resolution.APPLIED if applied else Resolution.NOT_APPLIED,
         by=NAME,
-        reason="the ledger says so",
+        reason="as recorded in the ledger",
         result=str(applied[0].result) if applied else None,
     )

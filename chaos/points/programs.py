@@ -1,7 +1,7 @@
-"""What the pods that die at named points are to do: a program for each kind of thing that passes.
+"""The jobs of pods that die at named points: a program for each kind of point.
 
-A program that is said to be of a kind passes the points of that kind, and no others but those that
-each pod and each job passes: a run begins by recording that, so the table in the code stays true.
+A program of a kind passes the points of that kind, and otherwise only those that every pod and
+every job passes. A run starts by checking this, so the table in the code stays true.
 """
 
 from pathlib import Path
@@ -15,16 +15,16 @@ from cortex.durable.crash_points import Kind
 
 APP: Final = "chaos.points.app"
 REFUSED: Final = "refused"
-"""Accounts that begin so take nothing."""
+"""Accounts with this prefix refuse everything."""
 EVERYONES: Final = frozenset({Kind.POD, Kind.JOB})
 
 
 @frozen(kw_only=True)
 class First:
-    """What happened to the job before: another pod had it, and came to its end at a point."""
+    """The job's history: another pod had it, and ended at a point."""
 
     at: str
-    """Such as `after_intent:1`, and how, as the variable takes it."""
+    """Such as `after_intent:1`, and how, in the variable's format."""
 
     @property
     def is_stopped(self) -> bool:
@@ -33,41 +33,41 @@ class First:
 
 @frozen(kw_only=True)
 class Program:
-    """One job, what is around it, and how it is to end."""
+    """One job, its surroundings, and its expected end."""
 
     name: str
     kinds: frozenset[Kind]
-    """What it is tried at the points of."""
+    """The kinds of points at which it is tried."""
     also: frozenset[Kind] = frozenset()
-    """What it passes the points of besides, at which others are tried."""
+    """Kinds whose points it passes as well, but at which other programs are tried."""
     job_type: str = "chaos_program"
     operations: tuple[Op, ...] = ()
     account_kind: str | None = None
     """Of a job that runs no operations and pays into an account."""
     has_gate: bool = False
-    """It waits for a file, which is there from the first pod's end on."""
+    """It waits for a file, which exists from the first pod's end on."""
     status: str = "COMPLETED"
     person: Literal["agrees", "lets it expire"] = "agrees"
     first: First | None = None
     event: Literal["none", "leave", "request", "budget", "lost claim", "cancel"] = "none"
-    """What else happens while the pod runs that is to pass the point."""
+    """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
-    """Points that its pod comes to only some time after the job has ended."""
+    """Points that its pod reaches only some time after the job has ended."""
     is_pair: bool = False
     """Killed a second time: only that is tried of it."""
     settings: dict[str, object] = field(factory=dict)
     own_payload: dict[str, Any] | None = None
     """Of a user's job."""
     may_wait_for_people: bool = False
-    """Nobody is there who knows what became of an effect: then its job rests."""
+    """No person resolves its unknown effects: then its job waits."""
 
     @property
     def has_stop(self) -> bool:
-        """A pod is stopped before that of which it is about comes."""
+        """Whether a pod before the one under test is stopped."""
         return self.first is not None and self.first.is_stopped
 
     def payload(self, key: str, folder: Path) -> dict[str, Any]:
-        """Of the job; `key` is unique in the run."""
+        """The job's payload; `key` is unique in the run."""
         if self.own_payload is not None:
             return self.own_payload
         if self.job_type == "chaos_program":
@@ -81,14 +81,14 @@ class Program:
         return named
 
     def applied_once(self, key: str) -> list[str]:
-        """The accounts of the ledger that are to be paid into, once each."""
+        """The ledger accounts that must be paid into, once each."""
         if self.account_kind is not None:
             return [] if self.account_kind == REFUSED else [f"{self.account_kind}:{key}:0"]
         paying = (Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE)
         return [account(op, key, n) for n, op in enumerate(self.operations) if op in paying]
 
     def conversations(self, key: str) -> list[str]:
-        """What its calls of the model begin with."""
+        """The prefixes of its model conversations."""
         return [f"{key}/{n}:{op}" for n, op in enumerate(self.operations) if op is Op.MODEL]
 
 
@@ -98,7 +98,7 @@ def gate(folder: Path) -> Path:
 
 
 def running(folder: Path) -> Path:
-    """The file by which the job of a trial with a gate says that it runs."""
+    """The file by which the job of a trial with a gate reports that it runs."""
     return gate(folder).with_suffix(".running")
 
 
@@ -127,7 +127,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "points_nothing",
         *EVERYONES,
         awaited=("after_retire", "after_triage", "after_dead_act"),
-        settings={"zombie_s": 3.0},  # nobody sweeps before it has been well for so long
+        settings={"zombie_s": 3.0},  # no pod sweeps before it has been healthy this long
     ),
     _of(Kind.STEP, Op.SLEEP),
     _of(Kind.MODEL, Op.MODEL),
@@ -154,7 +154,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.HAND_BACK,
         has_gate=True,
         event="leave",
-        # What ends the claims has a second; an abort before that would leave `drain_jobs` out.
+        # The claims' end has a second; an abort before that would skip `drain_jobs`.
         settings={"abort_s": 2.0, "closed_s": 8.0, "kill_s": 12.0},
     ),
     Program(
@@ -177,7 +177,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "points_nothing",
         Kind.ORPHAN,
         event="lost claim",
-        settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come before it
+        settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come earlier
     ),
     _job("death", "points_nothing", Kind.DEATH, first=First(at="after_claim:1")),
     Program(

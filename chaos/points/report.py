@@ -1,4 +1,4 @@
-"""What the shots came to: a table by points, what went wrong, and the same as JSON."""
+"""The results of the shots: a table by points, the failures, and the same as JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _HEAD = ("point", *WAYS, "pair", "with")
 
 
 def table(results: Sequence[Result]) -> str:
-    """One line a point, then what is wrong, then one sentence."""
+    """One line per point, then the failures, then a summary."""
     rows = [_HEAD, *_rows(results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
     lines = [
@@ -25,7 +25,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """The same for machines."""
+    """The same as JSON."""
     return {
         "schema_version": 1,
         "is_good": is_good(results),
@@ -34,16 +34,15 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def is_good(results: Iterable[Result]) -> bool:
-    """Nothing is wrong."""
     return not any(each.problems for each in results)
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """What came of it all."""
+    """A summary in one sentence."""
     shots = [each for each in results if each.how is not None]
     wrong = sum(bool(each.problems) for each in results)
     tried = f"{len(shots)} times at {len({each.point for each in shots})} points"
-    verdict = f"{wrong} did not come out right" if wrong else "nothing was lost, doubled or stuck"
+    verdict = f"{wrong} went wrong" if wrong else "nothing was lost, doubled or stuck"
     return f"ended or stopped {tried}: {verdict}"
 
 

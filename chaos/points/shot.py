@@ -1,4 +1,4 @@
-"""One shot: a pod ends or stops itself at a point, another one goes on with its job."""
+"""One shot: a pod ends or stops itself at a point, and another one takes over its job."""
 
 import asyncio
 import signal
@@ -29,12 +29,12 @@ HIT_AFTER_END_WITHIN_S: Final = 2.0
 
 
 class NotPassedError(MissingError):
-    """The job came to its end, and its pod not to the point."""
+    """The job ended, but its pod never reached the point."""
 
 
 @frozen(kw_only=True)
 class Shot:
-    """What is tried: with which program, at which passing of which point, how."""
+    """One trial: with which program, at which passing of which point, how."""
 
     program: Program
     point: str
@@ -54,25 +54,24 @@ class Left:
     key: str
     record: dict[str, tuple[Row, ...]]
     before: dict[str, tuple[Row, ...]]
-    """What the record held when the pod had come to its point; nothing if it was undisturbed."""
+    """The record when the pod had reached its point; empty if it was undisturbed."""
     applied: tuple[Application, ...]
     """In the ledger."""
     calls: Counter[str]
     """By conversation with the model."""
     exits: dict[str, int]
-    """Of the pods that were to leave as they should."""
+    """Of the pods that were to drain."""
     logs: dict[str, str]
 
     @property
     def job(self) -> Row:
-        """The only one."""
         (job,) = self.record["jobs"]
         return job
 
 
 @frozen(kw_only=True)
 class Recorded:
-    """An undisturbed trial: the points that its pod passed, in their order, and what it left."""
+    """An undisturbed trial: the points that its pod passed, in order, and what it left."""
 
     points: tuple[str, ...]
     left: Left
@@ -102,7 +101,7 @@ async def record(bench: Bench, program: Program) -> Recorded:
 
 
 async def fire(bench: Bench, shot: Shot) -> Left:
-    """Carry one out. Raises `MissingError`, also when its point is not passed."""
+    """Carry out a shot. Raises `MissingError`, also when its point is not passed."""
     program = shot.program
     has_stops = shot.how == "stop" or program.has_stop
     async with bench.trial(has_stops=has_stops) as trial, _attended(trial, program):
@@ -127,7 +126,7 @@ async def fire(bench: Bench, shot: Shot) -> Left:
 
 @asynccontextmanager
 async def _attended(trial: Trial, program: Program) -> AsyncIterator[None]:
-    """Somebody decides what is asked for meanwhile."""
+    """Meanwhile a person decides the approvals."""
     person = asyncio.create_task(attend(trial, program))
     try:
         yield
@@ -141,7 +140,7 @@ async def _until_at_rest(trial: Trial, program: Program) -> None:
 
 
 async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
-    """Wait for it. Raises `NotPassedError`."""
+    """Wait until the pod reaches the point. Raises `NotPassedError`."""
     hit = asyncio.create_task(trial.until(lambda: pod.is_hit, f"{shot.setting} is passed"))
     if shot.program.may_wait_for_people:
         rest = asyncio.create_task(_until_at_rest(trial, shot.program))
@@ -158,7 +157,7 @@ async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
 
 
 async def _inherit(trial: Trial, program: Program) -> TrialPod:
-    """Another pod is there, for which all goes well."""
+    """Start another pod, which runs undisturbed."""
     if program.has_gate:
         gate(trial.folder).touch()
     heir = trial.start("heir", **({"http": "127.0.0.1:0"} if program.event == "request" else {}))
@@ -167,7 +166,7 @@ async def _inherit(trial: Trial, program: Program) -> TrialPod:
 
 
 async def _go_on(trial: Trial, pod: TrialPod, program: Program) -> int:
-    """Let a stopped pod go on, which has lost its job meanwhile; its exit code."""
+    """Let a stopped pod continue, which has lost its job meanwhile; return its exit code."""
     pod.process.send_signal(signal.SIGCONT)
     if program.event == "leave":
         await trial.until(lambda: pod.is_dead, f"{pod.name} leaves")

@@ -1,1 +1,1 @@
-"""What a run says of itself."""
+"""What a run reports about itself."""

@@ -1,6 +1,6 @@
-"""The run as a drawing: a lane for each pod's place, faults and attempts in it, takeovers between.
+"""The run as a drawing: a lane per pod's place, with faults and attempts, and takeovers between.
 
-Only where things go is told here; how they look stands in the page's style.
+This module only positions shapes; the style of the page determines how they look.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ ROW: Final = 7.0
 GAP: Final = 22.0
 ROWS_MAX: Final = 40
 NEAR: Final = 60.0
-"""So far apart must marks be for each to have its name beside it."""
+"""Marks need this distance for each to have its name beside it."""
 BEFORE_LOAD_S: Final = 1.0
 TICKS_MAX: Final = 20
 TAKEN: Final = {
@@ -30,12 +30,12 @@ TAKEN: Final = {
     "lease_expired": "swept",
     "handed_back": "handed",
 }
-"""How attempts end that go on elsewhere."""
+"""Outcomes of attempts that continue elsewhere."""
 
 
 @frozen(kw_only=True)
 class Shape:
-    """A rectangle with a class of the style and a title."""
+    """A rectangle with a style class and a title."""
 
     x: float
     y: float
@@ -66,13 +66,13 @@ class Mark:
 
     @property
     def is_last(self) -> bool:
-        """Its name has room before it only."""
+        """Its name fits only before it."""
         return self.x > WIDTH - 2 * NEAR
 
 
 @frozen(kw_only=True)
 class Chart:
-    """All of it, in units of the drawing."""
+    """The whole drawing, in its own units."""
 
     width: float
     height: float
@@ -104,12 +104,12 @@ def chart_of(evidence: Evidence) -> Chart:
 
 
 class _Layout:
-    """Where everything goes."""
+    """Computes all positions."""
 
     def __init__(self, evidence: Evidence, last_s: float) -> None:
         self._timeline = Timeline.of(evidence)
         self._last_s = last_s
-        # What it took to build everything is nobody's matter.
+        # The time to build everything is of no interest.
         self._first_s = max(0.0, self._timeline.phases.get("load", 0.0) - BEFORE_LOAD_S)
         self._scale = (WIDTH - LEFT) / max(last_s - self._first_s, 1.0)
         self._places = sorted({life.place for life in self._timeline.lives})
@@ -124,7 +124,6 @@ class _Layout:
             self._height += self._tall(place) + GAP
 
     def chart(self) -> Chart:
-        """All of it."""
         packed = chain.from_iterable(self._rows.values())
         shapes = {(a.job["id"], a.number): self._attempt(a, row) for a, row in packed}
         whole = (self._first_s, self._last_s)
@@ -149,7 +148,7 @@ class _Layout:
         return round(LEFT + (within_s - self._first_s) * self._scale, 1)
 
     def _phases(self) -> Iterator[Mark]:
-        """Those that begin next to each other share a mark."""
+        """Phases that start close to each other share a mark."""
         marks: list[Mark] = []
         for name, at_s in self._timeline.phases.items():
             x = self._x(at_s)
@@ -168,7 +167,7 @@ class _Layout:
     def _bar(
         self, span_s: tuple[float, float], place: tuple[float, float], *, kind: str, title: str
     ) -> Shape:
-        """From when to when, and from where how far down."""
+        """Position a span of time in a lane."""
         x, y, height = self._x(span_s[0]), *place
         width = max(1.0, round(self._x(span_s[1]) - x, 1))
         return Shape(x=x, y=y, width=width, height=height, kind=kind, title=title)
@@ -182,8 +181,8 @@ class _Layout:
 
     def _attempt(self, attempt: _Attempt, row: int) -> Shape:
         place = (self._tops[attempt.life.place] + 8 + row * ROW, ROW - 1.5)
-        told = f"{key_of(attempt.job)} attempt {attempt.number}: {attempt.outcome}"
-        title = f"{told}, {attempt.from_s:.1f} to {attempt.to_s:.1f} s"
+        label = f"{key_of(attempt.job)} attempt {attempt.number}: {attempt.outcome}"
+        title = f"{label}, {attempt.from_s:.1f} to {attempt.to_s:.1f} s"
         kind = f"attempt {TAKEN.get(attempt.outcome, attempt.outcome.lower())}"
         return self._bar((attempt.from_s, attempt.to_s), place, kind=kind, title=title)
 
@@ -196,20 +195,20 @@ class _Layout:
                     yield self._bar(span_s, self._lane(place), kind="fault", title=title)
 
     def _links(self, shapes: dict[tuple[UUID, int], Shape]) -> Iterator[Link]:
-        """From attempts that were cut off to those that went on."""
+        """From attempts that were cut off to those that continued."""
         for attempt in self._attempts:
             before = shapes[attempt.job["id"], attempt.number]
             after = shapes.get((attempt.job["id"], attempt.number + 1))
             if attempt.outcome not in TAKEN or after is None:
                 continue
-            told = f"{key_of(attempt.job)}: attempt {attempt.number}, {attempt.outcome}"
+            label = f"{key_of(attempt.job)}: attempt {attempt.number}, {attempt.outcome}"
             yield Link(
                 x1=before.x + before.width,
                 y1=before.y + before.height / 2,
                 x2=after.x,
                 y2=after.y + after.height / 2,
                 kind=TAKEN[attempt.outcome],
-                title=f"{told}, goes on here",
+                title=f"{label}, continues here",
             )
 
 
@@ -226,7 +225,7 @@ def _attempts(evidence: Evidence, timeline: Timeline, last_s: float) -> Iterator
         at = job["finished_at"] if end is None else end["ended_at"]
         outcome = job["status"] if end is None else end["outcome"]
         to_s = last_s if at is None else timeline.at_s(at)
-        # What died with its pod did not run on until somebody noticed.
+        # An attempt ends with its pod, not when another pod notices.
         to_s = min(to_s, life.died_s) if outcome == "pod_died" else to_s
         yield _Attempt(
             job=job,

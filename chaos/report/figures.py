@@ -1,6 +1,6 @@
-"""The figures of a run: what was lost, doubled and overwritten, how long others took over.
+"""The figures of a run: what was lost, doubled and overwritten, how long takeovers took.
 
-They only count and measure; whether a figure is right is for the checkers to say.
+They only count and measure; the checkers decide whether a figure is right.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from chaos.checkers.verdict import Verdict
 from chaos.evidence import Evidence
 
 SAFE = frozenset({"idempotent", "reconcilable"})
-"""Kinds of effects that nothing may double."""
+"""Kinds of effects that must never be doubled."""
 
 
 @frozen(kw_only=True)
@@ -24,29 +24,29 @@ class Figures:
     jobs: Counter[str]
     """By state."""
     failed: Counter[str]
-    """By the code of the error."""
+    """By error code."""
     effects: Counter[str]
-    """By kind: accounts that something was applied to."""
+    """Accounts that something was applied to, by kind."""
     doubled: Counter[str]
-    """By kind: applications beyond the first."""
+    """Applications beyond the first, by kind."""
     lost: int
-    """Acknowledged jobs that are not there, or have not ended."""
+    """Acknowledged jobs that are missing or have not ended."""
     stale_writes: int | None
-    """None: nobody counted them."""
+    """None if they were not counted."""
     faults: Counter[str]
-    """By nemesis: those that hit somebody."""
+    """Faults that hit a target, by nemesis."""
     missed: Counter[str]
     windows: Counter[str]
-    """By window: faults that hit it. One may hit several."""
+    """Faults that hit each window. One may hit several."""
     in_windows: int
-    """Faults that hit any."""
+    """Faults that hit any window."""
     model_calls: int
     paid_twice: int
-    """Whole answers to a question that had been answered before."""
+    """Complete answers to a request that had been answered before."""
     takeovers_s: Sequence[float]
     """From a quiet kill to the next claim, for each job that the pod ran."""
     hindered_s: Sequence[float]
-    """The same for all other kills: the storm had broken more."""
+    """The same for all other kills, with other faults active."""
     drains_s: Sequence[float]
     """From SIGTERM to the exit, for each pod that left by itself."""
     rest_s: float | None
@@ -54,7 +54,6 @@ class Figures:
 
 
 def measure(evidence: Evidence, verdicts: Sequence[Verdict]) -> Figures:
-    """Measure a run."""
     timeline = Timeline.of(evidence)
     healed = [e.value for e in of_kind(evidence, "fault", "info")]
     missed = [value for value in healed if "missed" in value]
@@ -110,9 +109,9 @@ def _takeovers(evidence: Evidence, timeline: Timeline, *, quiet: bool) -> Iterat
 
 def _drains(timeline: Timeline) -> Iterator[float]:
     for life in timeline.lives:
-        asked_s = life.first("SIGTERM")
-        if asked_s is not None and life.code == 0 and not list(life.paused()):
-            yield life.ended_s - asked_s
+        term_s = life.first("SIGTERM")
+        if term_s is not None and life.code == 0 and not list(life.paused()):
+            yield life.ended_s - term_s
 
 
 def _rest(timeline: Timeline) -> float | None:

@@ -1,4 +1,4 @@
-"""What is kept of a run: its options, by which it can be repeated, history, logs and verdicts."""
+"""What is kept of a run: the options that repeat it, history, logs and verdicts."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ KEPT: Final = ("*.jsonl", "*.log", "model_faults.json", "postgres/server.log")
 
 
 def new_folder(seed: int) -> Path:
-    """Make a directory for what nobody named one for."""
+    """Make a directory for a run for which none was given."""
     return Path(tempfile.mkdtemp(prefix=f"chaos-seed-{seed}-"))
 
 
 def keep(outcome: Outcome, folder: Path, target: Path) -> None:
-    """Copy what a run left behind in its own directory, which goes away."""
+    """Copy what a run left in its temporary directory."""
     _copy(outcome.plan, folder, target)
     lines = (json.dumps(asdict(verdict), default=str) for verdict in outcome.verdicts)
     (target / VERDICTS).write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -34,12 +34,12 @@ def keep(outcome: Outcome, folder: Path, target: Path) -> None:
 
 
 def keep_broken(error: BaseException, plan: Plan, folder: Path, target: Path) -> str:
-    """Do so for a run that came to nothing; why, in a line."""
+    """Do so for a run that failed; return the reason in one line."""
     _copy(plan, folder, target)
     text = "".join(traceback.format_exception(error))
     (target / TRACEBACK).write_text(text, "utf-8")
     if isinstance(error, asyncio.CancelledError):
-        return "it took too long, or was told to end"
+        return "it took too long, or got SIGTERM"
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The page of a run: all in one file, to be kept and sent; it loads nothing from anywhere."""
+"""The page of a run: one self-contained file that loads nothing."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from chaos.report.stories import stories
 from chaos.run import Outcome
 
 STORIES_MAX: Final = 50
-"""More of the same tells a reader nothing more; the lines beside the page have them all."""
+"""Further stories add nothing; the JSON lines beside the page have them all."""
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -27,10 +27,10 @@ _TEMPLATES = jinja2.Environment(
 
 
 def again(options: Options) -> str:
-    """The command that carries out the same plan."""
+    """The command that repeats the plan."""
     usual = Options(seed=options.seed)
     words = ["python", "-m", "chaos", "run", "--seed", str(options.seed)]
-    asked = {
+    options_given = {
         "--pods": (options.pods, usual.pods),
         "--duration": (f"{options.duration_s:g}", f"{usual.duration_s:g}"),
         "--faults": (",".join(options.faults), ""),
@@ -40,14 +40,13 @@ def again(options: Options) -> str:
         "--job": (options.job_type, usual.job_type),
         "--payload": (json.dumps(options.payload), json.dumps(usual.payload)),
     }
-    for name, (value, default) in asked.items():
+    for name, (value, default) in options_given.items():
         if value != default:
             words += [name, str(value)]
     return shlex.join(words)
 
 
 def page(outcome: Outcome) -> str:
-    """The page as HTML."""
     broken = [v for v in outcome.verdicts if v.result is Result.INVALID]
     jobs = list(dict.fromkeys(job for verdict in broken for job in verdict.jobs))
     return _TEMPLATES.get_template("page.html").render(

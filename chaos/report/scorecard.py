@@ -14,17 +14,17 @@ _MARKS = {Result.VALID: "ok", Result.INVALID: "BROKEN", Result.UNKNOWN: "?"}
 
 
 def scorecard(outcome: Outcome) -> str:
-    """The whole of it, for a terminal."""
-    told = rows(outcome)
-    width = max(len(name) for name, _ in told)
-    lines = [line for name, value in told for line in _wrapped(f"{name:<{width}}", value)]
-    verdicts = [line for verdict in outcome.verdicts for line in _told(verdict)]
+    """The whole scorecard, for a terminal."""
+    figures = rows(outcome)
+    width = max(len(name) for name, _ in figures)
+    lines = [line for name, value in figures for line in _wrapped(f"{name:<{width}}", value)]
+    verdicts = [line for verdict in outcome.verdicts for line in _verdict_lines(verdict)]
     ending = [] if outcome.stuck is None else ["", f"  STUCK: {outcome.stuck}"]
     return "\n".join(["", *lines, "", *verdicts, *ending, "", sentence(outcome)]) + "\n"
 
 
 def _wrapped(name: str, value: str) -> list[str]:
-    """Lines of a figure, with its further ones below its value."""
+    """Lines of a figure; further ones are aligned with its value."""
     return textwrap.wrap(
         value,
         COLUMNS,
@@ -36,7 +36,7 @@ def _wrapped(name: str, value: str) -> list[str]:
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
-    """Its figures by their names; those that belong to the one before begin with blanks."""
+    """Its figures by name; those that belong to the one above begin with blanks."""
     figures = measure(outcome.evidence, outcome.verdicts)
     return [*_rows(figures), ("took", f"{outcome.took_s:.1f} s")]
 
@@ -76,7 +76,7 @@ def _spread(durations_s: Sequence[float]) -> str:
     return f"{count}  (p50 {p50:.2f} s, p99 {p99:.2f} s, worst {durations_s[-1]:.2f} s)"
 
 
-def _told(verdict: Verdict) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     mark = _MARKS[verdict.result]
     yield f"  {verdict.invariant:<4} {mark:<7} {verdict.seen:>7}  {verdict.claim}"
     for why in verdict.why:
@@ -84,7 +84,7 @@ def _told(verdict: Verdict) -> Iterator[str]:
 
 
 def sentence(outcome: Outcome) -> str:
-    """What came of it, in one."""
+    """A summary in one sentence."""
     broken = [v.invariant for v in outcome.verdicts if v.result is Result.INVALID]
     if outcome.stuck is not None:
         return "the cluster did not come to rest"

@@ -1,4 +1,4 @@
-"""What happened to one job, from everywhere that tells of it, in the order of time."""
+"""What happened to one job, from all sources, in the order of time."""
 
 from collections.abc import Iterable, Iterator
 from uuid import UUID
@@ -11,7 +11,7 @@ from chaos.evidence import Evidence, Row
 
 @frozen(kw_only=True, order=True)
 class Line:
-    """One thing that happened."""
+    """One event."""
 
     at_s: float
     who: str
@@ -20,7 +20,7 @@ class Line:
 
 @frozen(kw_only=True)
 class Story:
-    """All that happened to a job."""
+    """Everything that happened to a job."""
 
     job: Row
     key: str
@@ -28,20 +28,20 @@ class Story:
 
 
 def stories(evidence: Evidence, jobs: Iterable[UUID]) -> list[Story]:
-    """Those of these jobs; of some that are gone there is nothing to tell."""
+    """The stories of these jobs; jobs that are gone have none."""
     timeline = Timeline.of(evidence)
-    told = []
+    result = []
     for job_id in dict.fromkeys(jobs):
         job = evidence.job(job_id)
         if job is None:
             continue
         lines = sorted((*_outside(evidence, job), *_record(evidence, job, timeline)))
-        told.append(Story(job=job, key=key_of(job) or str(job_id), lines=tuple(lines)))
-    return told
+        result.append(Story(job=job, key=key_of(job) or str(job_id), lines=tuple(lines)))
+    return result
 
 
 def _outside(evidence: Evidence, job: Row) -> Iterator[Line]:
-    """What clients, people, the ledger and the model tell."""
+    """What clients, people, the ledger and the model did."""
     key = key_of(job)
     own = {str(row["id"]) for row in (*evidence.effects, *evidence.approvals) if _is_of(row, job)}
     for event in evidence.events:
@@ -49,22 +49,22 @@ def _outside(evidence: Evidence, job: Row) -> Iterator[Line]:
         subject = value.get("approval", value.get("effect"))
         if (key and value.get("key") == key) or subject in own:
             rest = {n: v for n, v in value.items() if n not in ("key", "approval", "effect")}
-            told = ", ".join(f"{name} {value}" for name, value in rest.items())
+            details = ", ".join(f"{name} {value}" for name, value in rest.items())
             yield Line(
-                at_s=event.at_s, who=event.process, what=f"{event.kind} {event.type}: {told}"
+                at_s=event.at_s, who=event.process, what=f"{event.kind} {event.type}: {details}"
             )
     for call in evidence.applications:
         if call.account.partition(":")[2].rpartition(":")[0] == key:
             what = f"applied {call.account} for attempt {call.attempt}, key {call.key}"
             yield Line(at_s=call.at_s, who="ledger", what=what)
-    for asked in evidence.model_calls:
-        if key and asked.conversation.partition("/")[0] == key:
-            what = f"call {asked.number} of {asked.conversation}: {asked.outcome}"
-            yield Line(at_s=asked.at_s, who="model", what=what)
+    for model_call in evidence.model_calls:
+        if key and model_call.conversation.partition("/")[0] == key:
+            what = f"call {model_call.number} of {model_call.conversation}: {model_call.outcome}"
+            yield Line(at_s=model_call.at_s, who="model", what=what)
 
 
 def _record(evidence: Evidence, job: Row, timeline: Timeline) -> Iterator[Line]:
-    """What the record tells, once its clock can be put beside the run's."""
+    """What the record contains; needs a clock that is comparable with the run's."""
     if not timeline.has_clock:
         return
     for row in _of(evidence.claims, job):
@@ -73,8 +73,8 @@ def _record(evidence: Evidence, job: Row, timeline: Timeline) -> Iterator[Line]:
         what = f"claimed it, attempt {row['attempt']}"
         yield Line(at_s=timeline.at_s(row["at"]), who=who, what=what)
     for row in _of(evidence.transitions, job):
-        told = ", ".join(f"{k} {v}" for k, v in row["metadata"].items() if v is not None)
-        what = f"{row['previous'] or 'nothing'} → {row['new']}, attempt {row['attempt']}. {told}"
+        details = ", ".join(f"{k} {v}" for k, v in row["metadata"].items() if v is not None)
+        what = f"{row['previous'] or 'nothing'} → {row['new']}, attempt {row['attempt']}. {details}"
         yield Line(at_s=timeline.at_s(row["at"]), who="history", what=what)
     for row in _of(evidence.attempts, job):
         life = timeline.life_of(row["pod_id"])

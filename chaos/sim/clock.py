@@ -1,6 +1,6 @@
-"""Time that passes only while everybody waits, and the order in which trio's tasks get their turns.
+"""Time that passes only while every task waits, and the order in which trio's tasks run.
 
-A thread that waits for Postgres does not wait for trio: time stands still meanwhile.
+A thread that waits for Postgres does not wait for trio: no virtual time passes meanwhile.
 """
 
 import random
@@ -13,7 +13,7 @@ import trio
 from trio.lowlevel import Task
 
 EPOCH_S: Final = 1_900_000_000
-"""Unix time of the beginning of every simulation."""
+"""Unix time at the start of every simulation."""
 
 SILENCE_S: Final = 0.01
 SILENCES_MAX: Final = 200
@@ -21,24 +21,24 @@ SILENCES_MAX: Final = 200
 
 
 class Stoppable(Protocol):
-    """Whose tasks may get no turn."""
+    """A machine whose tasks may be suspended."""
 
     is_stopped: bool
 
 
 HOST: ContextVar[Stoppable | None] = ContextVar("HOST", default=None)
-"""Where a trio task runs; none: outside all machines."""
+"""The machine that a trio task runs on; None outside all machines."""
 
 
 class Clock(trio.abc.Clock):
-    """Jumps to the next deadline as soon as no task can go on."""
+    """Jumps to the next deadline as soon as no task can run."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.strides: Callable[[float], float] = lambda deadline: deadline
-        """Where to jump in place of the next deadline: not before it."""
+        """Where to jump instead of the next deadline: not before it."""
         self.on_silence: Callable[[], None] = _raise
-        """Called when no task can go on and none waits for an instant: that is a deadlock."""
+        """Called when no task can run and none waits for a time: a deadlock."""
         self._silences = 0
 
     @property
@@ -54,7 +54,7 @@ class Clock(trio.abc.Clock):
         return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Jump: trio asks for this only when no task can go on."""
+        """Jump: trio calls this only when no task can run."""
         if deadline == float("inf"):
             self._silences += 1
             if self._silences == SILENCES_MAX:
@@ -67,11 +67,11 @@ class Clock(trio.abc.Clock):
 
 
 def _raise() -> None:
-    raise RuntimeError("everybody waits, and for no instant")
+    raise RuntimeError("every task waits, and none for a time")
 
 
 class Turns(deque[Task]):
-    """Trio's queue of tasks that can go on, without those of machines that are stopped."""
+    """Trio's queue of runnable tasks, without those of stopped machines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class Turns(deque[Task]):
             super().append(task)
 
     def let_go(self) -> None:
-        """Give turns to tasks whose machines are not stopped any more."""
+        """Queue tasks again whose machines are not stopped any more."""
         held, self._held = self._held, []
         for task in held:
             self.append(task)
 
 
 def seed_trio(seed: int) -> Turns:
-    """Let the seed alone decide who goes first; to be called in the run, before anything else."""
+    """Let the seed alone decide which task runs first; call it in the run, before anything else."""
     run: Any = trio._core._run  # noqa: SLF001 -- trio has no other way to decide it
     run._ALLOW_DETERMINISTIC_SCHEDULING = True  # noqa: SLF001
     run._r = random.Random(f"trio {seed}")  # noqa: SLF001

@@ -1,8 +1,8 @@
-"""Connections of simulated machines: real sessions of Postgres behind a way that the seed decides.
+"""Connections of simulated machines: real Postgres sessions over a network that the seed controls.
 
-Each statement travels there, is run alone on the wire, and its reply travels back. A connection
-that is dropped is gone on the server at once; one that is dropped while its way is cut stays
-behind there, with its locks, until the server finds out.
+Each statement travels to the server, runs alone on the wire, and its reply travels back. A dropped
+connection is gone on the server at once. If its network is cut, it stays there with its locks until
+the server finds out.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ Talk = Callable[[Session], Awaitable[Any]]
 
 
 class Connection:
-    """A connection of one machine: as much of asyncpg's as the store and its transactions use."""
+    """A connection of one machine: as much of asyncpg's interface as the store uses."""
 
     is_pooled = False
 
-    # What asyncpg's own transactions look at.
+    # What asyncpg's own transactions read.
     _pool_release_ctr = 0
     _top_xact: Transaction | None = None
 
@@ -38,14 +38,14 @@ class Connection:
         self._loop = machine.island.loop
         self._protocol = SimpleNamespace(is_in_transaction=self.is_in_transaction)
         self._session: Session | None = None
-        """While it has one of its own."""
+        """While it has its own session."""
         self._holds_lock = False
         self._is_gone = False
         self._savepoints = 0
         self._hanging: asyncio.Future[None] | None = None
         self._ended: list[Callable[..., Any]] = []
 
-    # --- what the store uses
+    # --- used by the store
 
     async def fetch(self, query: str, *args: Any) -> Any:
         return await self._carry(query, args, lambda session: session.fetch(query, *args))
@@ -96,16 +96,16 @@ class Connection:
         self._savepoints += 1
         return f"{prefix}_{self._savepoints}"
 
-    # --- what the simulation uses
+    # --- used by the simulation
 
     def sever(self) -> None:
-        """The server has ended the session; its client sees that."""
+        """The server has ended the session; its client notices."""
         if not self._is_gone:
             self._see_gone()
             self.drop()
 
     def drop(self) -> None:
-        """End the session, whatever its client knows of that."""
+        """End the session, whether or not its client notices."""
         self._is_gone = True
         session, self._session = self._session, None
         if session is not None:
@@ -120,8 +120,8 @@ class Connection:
                 self._loop.call_soon(callback, self)
         self.machine.island.poke()
 
-    def tell(self, callback: Callable[..., Any], channel: str, payload: str) -> None:
-        """A notification sets out for this client."""
+    def deliver(self, callback: Callable[..., Any], channel: str, payload: str) -> None:
+        """Send a notification to this client."""
         network = self.machine.network
         delay_s = network.hint_s()
         if delay_s is None:
@@ -138,7 +138,7 @@ class Connection:
         self.machine.island.poke()
 
     async def _carry(self, query: str, args: tuple[object, ...], talk: Talk) -> Any:
-        """Send a statement, run it, bring the answer back, as far as its fate lets that happen."""
+        """Send a statement, run it, bring the answer back, as far as its fate permits."""
         self._refuse_gone()
         network = self.machine.network
         fate = network.fate()
@@ -169,7 +169,7 @@ class Connection:
         return result
 
     def _talk(self, query: str, talk: Talk) -> Any:
-        """Talk in the session that is ours, or in any that is free."""
+        """Talk in the connection's own session, or in any free one."""
         server = self.machine.world.server
         session = self._session or server.lending.lend(self._settings)
 
@@ -194,7 +194,7 @@ class Connection:
         self._refuse_gone()
 
     async def _hang(self) -> None:
-        """Wait for what will never come, until somebody gives the connection up."""
+        """Wait for a reply that never comes, until the connection is closed."""
         self._hanging = self._loop.create_future()
         await self._hanging
         self._refuse_gone()

@@ -1,4 +1,4 @@
-"""Worker processes over many seeds, each with a server of its own: none waits for another one."""
+"""Worker processes for many seeds, each with its own server, so none waits for another."""
 
 import json
 import os
@@ -24,14 +24,14 @@ WHOLE: Final = "whole"
 
 
 class WorkerDiedError(Exception):
-    """A worker process ended in the midst of a seed."""
+    """A worker process ended during a seed."""
 
 
 class Worker:
     """One process; it ends with the block."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        # The order in which sets are walked must not depend on the process.
+        # The iteration order of sets must not depend on the process.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "chaos.sim.worker", str(folder)]
         self._process = subprocess.Popen(
@@ -43,7 +43,7 @@ class Worker:
         """Simulate one seed. Raises `WorkerDiedError`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
-            raise AssertionError("a worker is talked to by pipes")
+            raise AssertionError("a worker has pipes")
         answer = ""
         with suppress(BrokenPipeError):
             stdin.write(f"{mode} {seed} {BRIEF if is_brief else WHOLE}\n")
@@ -73,9 +73,9 @@ class Worker:
 
 
 def _settle(pid: int, number: int) -> None:
-    """Give a worker one processor, and with it the server that it starts: they take turns.
+    """Pin a worker and its server to one processor: they take turns.
 
-    Each statement then wakes nobody elsewhere, which saves a tenth of a simulation.
+    No statement then wakes another processor, which saves a tenth of a simulation.
     """
     if sys.platform == "linux":
         processors = sorted(os.sched_getaffinity(0))
@@ -85,9 +85,9 @@ def _settle(pid: int, number: int) -> None:
 def simulate(
     seeds: Sequence[int], *, folder: Path, workers: int, mode: Mode, is_brief: bool = False
 ) -> Iterator[Outcome]:
-    """Simulate each seed; yields outcomes as they come. Raises `WorkerDiedError`.
+    """Simulate each seed; yield outcomes as they arrive. Raises `WorkerDiedError`.
 
-    `folder` is empty, open to the system user of root's Postgres, and the caller's to remove.
+    `folder` is empty, accessible to the system user of root's Postgres, and removed by the caller.
     """
     idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
 
@@ -96,7 +96,7 @@ def simulate(
         try:
             return worker.simulate(seed, mode, is_brief=is_brief)
         finally:
-            idle.put(worker)  # a dead one, too: the next seed fails at once and does not wait
+            idle.put(worker)  # a dead one, too: the next seed fails at once instead of waiting
 
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(workers))

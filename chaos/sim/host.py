@@ -1,6 +1,6 @@
-"""What the parts of a simulation use of the whole, and connections of their machine: protocols.
+"""Protocols for what the parts of a simulation use of the whole, and connections of their machine.
 
-They are below what implements them, `World` and `Machine`, so that no file imports its user.
+`World` and `Machine` implement them above, so that no file imports its user.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Scene(Protocol):
-    """The simulation that something happens in."""
+    """The simulation in which something happens."""
 
     plan: Plan
     seed: int
@@ -47,7 +47,7 @@ class Scene(Protocol):
 
 
 class Host(Protocol):
-    """The machine that a connection is of."""
+    """The machine of a connection."""
 
     name: str
     island: Island

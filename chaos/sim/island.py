@@ -1,7 +1,7 @@
-"""Asyncio on the simulated clock: what trio-asyncio is to a real pod, this is to a simulated one.
+"""Asyncio on the simulated clock: replaces trio-asyncio in a simulated pod.
 
-One island a machine, turned by one trio task of that machine. Timers are of the simulated clock.
-It has no sockets: whatever really talks to Postgres does so on the `Wire`.
+There is one island per machine, driven by one trio task of that machine. Its timers use the
+simulated clock. It has no sockets: whatever really talks to Postgres does so on the `Wire`.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The machine is dead: nothing that runs there reaches anything any more."""
+    """The machine is dead: code that runs there has no effect any more."""
 
 
 class NoSockets(selectors.DefaultSelector):
-    """Never has anything to tell, and waits for nothing."""
+    """Never has events, and never waits."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:  # noqa: ARG002
         return []
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An asyncio loop that is turned by hand."""
+    """An asyncio loop that is driven manually."""
 
-    # What asyncio's own class has.
+    # Attributes of asyncio's own class.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _timer_cancelled_count: int
@@ -50,7 +50,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     def turn(self) -> None:
         """Run everything that can run at this instant."""
-        asyncio.events._set_running_loop(self)  # noqa: SLF001 -- its only name
+        asyncio.events._set_running_loop(self)  # noqa: SLF001 -- no public name
         try:
             while self._ready or self.next_due_s <= self.time():
                 self._run_once()
@@ -68,7 +68,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Island:
-    """A loop and the trio task that turns it; an `Island` of `cortex.postgres.bridge`."""
+    """A loop and the trio task that drives it; an `Island` of `cortex.postgres.bridge`."""
 
     def __init__(self, clock: trio.abc.Clock) -> None:
         self.loop = Loop(clock)
@@ -77,7 +77,7 @@ class Island:
         self._poked = trio.Event()
 
     def poke(self) -> None:
-        """There may be something to do, or a nearer timer."""
+        """There may be something to do, or an earlier timer."""
         self._poked.set()
 
     async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
@@ -99,7 +99,7 @@ class Island:
             trio.lowlevel.reschedule(caller, outcome.capture(task.result))
 
     def end(self) -> None:
-        """Let nothing run here any more; all who wait are told by `Killed`."""
+        """Let nothing run here any more; raise `Killed` in all waiting tasks."""
         self._is_over = True
         callers, self._callers = self._callers, {}
         for caller in callers:
@@ -107,7 +107,7 @@ class Island:
         self.poke()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Turn the loop until `end` or `die`; cancelling ends others first, who still need it."""
+        """Drive the loop until `end` or `die`; cancelling first ends the tasks that need it."""
         trio_asyncio.current_loop.set(self.loop)
         task_status.started()
         with trio.CancelScope(shield=True):

@@ -1,4 +1,4 @@
-"""Judges a seed by the checkers that judge the runs with real processes."""
+"""Judges a seed with the checkers that judge the runs with real processes."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from cortex import config
 
 
 def judge(world: World) -> list[str]:
-    """Say what the seed has broken, a line each."""
+    """Return what the seed has broken, one line each."""
     evidence = _evidence(world)
     problems = list(world.problems)
     for check in ALL:
@@ -23,7 +23,7 @@ def judge(world: World) -> list[str]:
 
 
 def _is_by_plan(invariant: str, world: World) -> bool:
-    """Whether the rule does not hold because of what happens in simulations only."""
+    """Whether the rule fails because of something that only simulations do."""
     kinds = {fault.kind for fault in world.plan.faults}
     match invariant:
         case "I4":  # a clock that was set back puts steps after their job's end
@@ -51,11 +51,11 @@ def _evidence(world: World) -> Evidence:
             settle_s=settings.settle_s,
             clock_step_s=IDLE_MAX_S,
         ),
-        # Without samples nobody compares the record's times with those of what happened.
+        # Without samples, no checker compares the record's times with those of the history.
         events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),
         applications=tuple(world.ledger.applied),
         model_calls=tuple(world.model.calls),
-        asks=tuple(world.ledger.asks),
+        requests=tuple(world.ledger.requests),
         logs={name: "\n".join(lines) for name, lines in world.logs.items()},
         **record,
     )

@@ -1,4 +1,4 @@
-"""A machine of the simulation: one pod, its way to Postgres, and what happens to both."""
+"""A machine of the simulation: one pod, its network to Postgres, and what happens to both."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ from cortex.postgres.database import Profile, open_database
 
 
 class Machine:
-    """Where a pod or a client runs; dead ones stay dead, another one takes their place."""
+    """Where a pod or a client runs; a dead machine stays dead, another one takes its place."""
 
     def __init__(self, world: Scene, name: str) -> None:
         self.world = world
@@ -35,14 +35,14 @@ class Machine:
         self.scope = trio.CancelScope()
 
     def inhabit(self) -> None:
-        """Let the trio task that calls this, and all that it starts, run here."""
+        """Run the calling trio task, and everything that it starts, on this machine."""
         HOST.set(self)
 
     @asynccontextmanager
     async def open_port(
         self, profile: Profile, *, rng: random.Random
     ) -> AsyncGenerator[Port, None]:
-        """Open a port as `cortex.postgres.bridge.open_port` does, by the way of this machine."""
+        """Open a port as `cortex.postgres.bridge.open_port` does, over this machine's network."""
         given = attrs.asdict(profile, recurse=False)
         simulated = SimulatedProfile(**{**given, "is_pooled": False}, machine=self)
         async with trio.open_nursery() as nursery:
@@ -58,7 +58,7 @@ class Machine:
                 self.island.end()
 
     def kill(self) -> None:
-        """SIGKILL, or the plug: nothing runs here any more, the server sees the sessions end."""
+        """SIGKILL, or a power cut: nothing runs here any more, the server sees the sessions end."""
         self.is_dead = True
         for connection in self.connections:
             if not self.network.weather.is_cut:
@@ -70,10 +70,9 @@ class Machine:
         self.cont()
 
     def stop(self) -> None:
-        """SIGSTOP: its tasks get no turn."""
+        """SIGSTOP: its tasks are suspended."""
         self.is_stopped = True
 
     def cont(self) -> None:
-        """SIGCONT."""
         self.is_stopped = False
         self.world.turns.let_go()

@@ -1,4 +1,4 @@
-"""The way of one machine to Postgres, and what the seed does to what travels on it."""
+"""The network of one machine to Postgres, and what the seed does to its traffic."""
 
 import asyncio
 import random
@@ -8,22 +8,25 @@ from attrs import define, field, frozen
 
 
 class Fate(Enum):
-    """What becomes of one statement."""
+    """The fate of one statement."""
 
     ARRIVES = "arrives"
     LOST = "lost"
-    """Swallowed on the way there: nothing is run, nobody is told."""
+    """Swallowed before it arrives: nothing runs, no error is raised."""
     UNANSWERED = "unanswered"
-    """Run, a COMMIT is a commit; its reply is swallowed."""
+    """It runs and a COMMIT commits; its reply is swallowed."""
     RESET = "reset"
-    """The connection breaks before it is run."""
+    """The connection breaks before it runs."""
     RESET_AFTER = "reset after"
-    """The connection breaks after it was run, before the reply came."""
+    """The connection breaks after it ran, before the reply arrived."""
 
 
 @frozen(kw_only=True)
 class Weather:
-    """How the way is, until it changes. Times are in seconds, the rest are chances."""
+    """The state of the network until it changes.
+
+    Times are in seconds, the rest are probabilities.
+    """
 
     request_s: tuple[float, float] = (0.0002, 0.002)
     reply_s: tuple[float, float] = (0.0, 0.0)
@@ -34,9 +37,9 @@ class Weather:
     unheard: float = 0.0
     """A notification is lost."""
     is_cut: bool = False
-    """Nothing passes either way, and nobody is told."""
+    """Nothing passes either way, and no error is raised."""
     is_refused: bool = False
-    """No new connection is let in."""
+    """New connections are refused."""
 
 
 FAIR = Weather()
@@ -44,15 +47,15 @@ FAIR = Weather()
 
 @define
 class Network:
-    """Dice and weather of one machine."""
+    """Random generator and weather of one machine."""
 
     dice: random.Random
     weather: Weather = field(default=FAIR)
     travelling: int = 0
-    """How much is on its way and will arrive."""
+    """How many messages are in flight and will arrive."""
 
     async def travel(self, seconds: float) -> None:
-        """Be on the way for so long."""
+        """Be in flight for this long."""
         self.travelling += 1
         try:
             await asyncio.sleep(seconds)
@@ -60,7 +63,7 @@ class Network:
             self.travelling -= 1
 
     def fate(self) -> Fate:
-        """Draw what becomes of a statement that is sent now."""
+        """Draw the fate of a statement that is sent now."""
         weather = self.weather
         if weather.is_cut:
             return Fate.LOST
@@ -79,15 +82,15 @@ class Network:
         return Fate.ARRIVES
 
     def request_s(self) -> float:
-        """Draw how long it travels there."""
+        """Draw the time of its request."""
         return self.dice.uniform(*self.weather.request_s)
 
     def reply_s(self) -> float:
-        """Draw how long its reply travels."""
+        """Draw the time of its reply."""
         return self.dice.uniform(*self.weather.reply_s)
 
     def hint_s(self) -> float | None:
-        """Draw how long a notification travels; None: it is lost."""
+        """Draw the time of a notification; None: it is lost."""
         if self.weather.is_cut or self.dice.random() < self.weather.unheard:
             return None
         return self.dice.uniform(0.0005, 0.003)

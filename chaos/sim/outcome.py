@@ -1,4 +1,4 @@
-"""What came of a seed."""
+"""The result of a seed."""
 
 from typing import Any, Self
 
@@ -7,18 +7,18 @@ from attrs import asdict, frozen
 
 @frozen(kw_only=True)
 class Outcome:
-    """One seed that was simulated; it is good if there were no problems."""
+    """One simulated seed; it is good if there were no problems."""
 
     seed: int
     problems: tuple[str, ...]
     digest: str
-    """Of all that happened, in its order."""
+    """Of everything that happened, in order."""
     line_count: int
     virtual_s: float
     """Of one pod; there are three."""
     took_s: float
     lines: tuple[str, ...] = ()
-    """The transcript, if it was asked for."""
+    """The transcript, if it was requested."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,7 +10,7 @@ import httpx2
 from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
-from chaos.evidence import Application, Ask, ModelCall
+from chaos.evidence import Application, LedgerRequest, ModelCall
 from chaos.sim.host import Scene
 from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
@@ -20,7 +20,7 @@ from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 
 REFUSED: Final = 0.02
-"""Chance that nobody answers a call of the ledger, which certainly changes nothing."""
+"""Probability that a ledger call is refused, which certainly changes nothing."""
 LOST_THERE: Final = 0.02
 LOST_BACK: Final = 0.04
 BUSY_TIMES: Final = 2
@@ -36,22 +36,22 @@ class _Account:
 
 
 class Ledger(httpx2.AsyncBaseTransport):
-    """Applies what it is asked to, by the terms of each account; see `chaos.cluster.ledger`."""
+    """Applies requests by the terms of each account; see `chaos.cluster.ledger`."""
 
     def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"ledger {world.seed}")
         self._accounts: dict[str, _Account] = {}
         self.applied: list[Application] = []
-        self.asks: list[Ask] = []
+        self.requests: list[LedgerRequest] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Take one request; what travels may be lost on its way there or back."""
+        """Handle one request; it or its reply may be lost."""
         if self._drawn(REFUSED):
             raise httpx2.ConnectError("connection refused") from ConnectionRefusedError(111)
         if self._drawn(LOST_THERE):
             raise httpx2.ReadError("connection reset")
-        # What is on its way arrives, whatever becomes of who sent it.
+        # A request in flight arrives, whatever happens to its sender.
         status, answer = await self._world.elsewhere(lambda: self._serve(request))
         if self._drawn(LOST_BACK):
             raise httpx2.ReadError("connection reset")
@@ -76,11 +76,11 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _take(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
-        self.asks.append(Ask(key=key, attempt=attempt))
+        self.requests.append(LedgerRequest(key=key, attempt=attempt))
         highest = book.highest.get(key, 0)
         book.highest[key] = max(highest, attempt)
         if terms.is_fenced and attempt < highest:
-            return 412, {"error": f"attempt {highest} has been here"}
+            return 412, {"error": f"superseded by attempt {highest}"}
         result = book.results.get(key)
         if result is None or not terms.honours_key:
             result = len(self.applied) + 1
@@ -93,9 +93,9 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _look_up(self, name: str, key: str, attempt: int) -> tuple[int, dict[str, Any]]:
         terms, book = self._book(name)
-        self.asks.append(Ask(key=key, attempt=attempt))
-        if not terms.can_be_asked:
-            return 404, {"error": "there is no such question"}
+        self.requests.append(LedgerRequest(key=key, attempt=attempt))
+        if not terms.is_queryable:
+            return 404, {"error": "lookups are not supported"}
         book.highest[key] = max(book.highest.get(key, 0), attempt)
         result = book.results.get(key)
         return 200, {"applied": result is not None, "result": result}
@@ -110,7 +110,7 @@ class Model:
     def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"model {world.seed}")
-        self._asked: dict[str, int] = {}
+        self._call_counts: dict[str, int] = {}
         self.calls: list[ModelCall] = []
 
     async def respond(
@@ -122,10 +122,10 @@ class Model:
         on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,  # noqa: ARG002 -- none of its answers takes so long
     ) -> ModelResponse:
-        """Answer after as long as the first message says."""
-        told = str(request.messages[0]["content"])
-        conversation, _, asked = told.partition(" takes ")
-        takes_s = int(asked.split()[0]) / 1000
+        """Answer after the time that the first message names."""
+        message = str(request.messages[0]["content"])
+        conversation, _, duration = message.partition(" takes ")
+        takes_s = int(duration.split()[0]) / 1000
         async with self._noted(conversation) as number:
             await self._world.sleep(takes_s / 4)
             if request.model.startswith(BUSY_MODEL) and number <= BUSY_TIMES:
@@ -134,7 +134,7 @@ class Model:
             if on_open is not None:
                 on_open()
             if on_usage is not None:
-                on_usage(Usage(input_tokens=len(told)))
+                on_usage(Usage(input_tokens=len(message)))
             text = f"answer to {conversation}: all is well"
             for piece in text.split(" "):
                 await self._world.sleep(takes_s / 16)
@@ -145,13 +145,13 @@ class Model:
             model=request.model,
             content=({"type": "text", "text": text},),
             stop_reason="end_turn",
-            usage=Usage(input_tokens=len(told), output_tokens=len(text)),
+            usage=Usage(input_tokens=len(message), output_tokens=len(text)),
             message_id=f"msg_{len(self.calls)}",
         )
 
     @asynccontextmanager
     async def _noted(self, conversation: str) -> AsyncGenerator[int, None]:
-        number = self._asked[conversation] = self._asked.get(conversation, 0) + 1
+        number = self._call_counts[conversation] = self._call_counts.get(conversation, 0) + 1
         at_s, outcome = self._world.clock.now, "cancelled"
         self._world.transcript.add("model", "asked", conversation, number)
         try:
@@ -188,4 +188,4 @@ def _failed(
     failure = CallFailure(
         model=request.model, host="sim", type=type_, status=status, retry_after_s=retry_after_s
     )
-    return ModelUnavailableError(failure, "as the seed wants it")
+    return ModelUnavailableError(failure, "drawn by the seed")

@@ -1,8 +1,8 @@
-"""How fast time passes: exactly while anything goes on, in strides while nothing does.
+"""How fast time passes: exactly while anything happens, in strides while nothing does.
 
-A stride is what a machine does that was asleep for a moment: every timer of that moment fires at
-its end, once. Idle pods look at the database several times a second, and mostly find nothing; in
-strides they do so several times a minute, and an hour of theirs costs a second.
+A stride resembles a machine that was asleep for a moment: every timer of that moment fires once, at
+its end. Idle pods poll the database several times a second and mostly find nothing. In strides they
+do so several times a minute, and an hour of theirs costs a second.
 """
 
 import heapq
@@ -14,14 +14,14 @@ from chaos.sim.clock import Clock
 EXACT_S: Final = 0.5
 """After something has happened."""
 SHARE: Final = 2.0
-"""A stride is this much of the time in which nothing has happened."""
+"""A stride is this multiple of the time in which nothing has happened."""
 BUSY_MAX_S: Final = 15.0
 """While a job runs: half a heartbeat."""
 LEAVING_MAX_S: Final = 0.5
-"""While a pod leaves, which it has to do by the clock."""
+"""While a pod drains, which it has to do in time."""
 IDLE_MAX_S: Final = 115.0
-"""A heartbeat that was due a moment after a stride began comes at its end: that and its own 30 s
-are to stay below half the threshold of silent pods, which is what I11 allows healthy ones."""
+"""A heartbeat due just after a stride began comes at its end. The stride plus its own 30 s must
+stay below half the threshold of silent pods, which is what I11 allows healthy ones."""
 
 ROUTINE: Final = frozenset(
     {
@@ -34,9 +34,9 @@ ROUTINE: Final = frozenset(
         "pods.probe",
     }
 )
-"""Statements by which nothing happens, whatever they answer."""
+"""Statements by which nothing happens, whatever they return."""
 
-STANDING: Final = """
+STATE: Final = """
     SELECT extract(epoch FROM min(due) - cortex.now())::float8 AS due_s,
            EXISTS (SELECT FROM cortex.job WHERE status = 'RUNNING') AS is_busy
     FROM (
@@ -54,17 +54,17 @@ class Pace:
         self,
         clock: Clock,
         *,
-        look: Callable[[str], list[dict[str, Any]]],
+        query: Callable[[str], list[dict[str, Any]]],
         is_under_way: Callable[[], bool],
         is_leaving: Callable[[], bool],
     ) -> None:
-        """`look` asks the database, for which no time passes.
+        """`query` reads the database, while no virtual time passes.
 
-        `is_under_way`: something travels between machines, and is not to be late. `is_leaving`: a
-        pod was told to end and has not ended.
+        `is_under_way`: a message is in flight between machines and must not be late. `is_leaving`:
+        a pod got SIGTERM and has not ended.
         """
         self._clock = clock
-        self._look = look
+        self._query = query
         self._is_under_way = is_under_way
         self._is_leaving = is_leaving
         self.asleep_until_s = 0.0
@@ -74,11 +74,11 @@ class Pace:
         clock.strides = self.jump
 
     def moved(self) -> None:
-        """Something happened just now."""
+        """Something just happened."""
         self._moved_s = self._clock.now
 
     def ran(self, query: str, result: Any) -> bool:
-        """A statement had this result; whether anything happened by it."""
+        """Record a statement's result; return whether it changed anything."""
         has_moved = query not in ROUTINE and not _is_nothing(result)
         if has_moved:
             self.moved()
@@ -89,7 +89,7 @@ class Pace:
         heapq.heappush(self._appointments, at_s)
 
     def jump(self, deadline: float) -> float:
-        """Where to jump in place of the next deadline."""
+        """Where to jump instead of the next deadline."""
         now = self._clock.now
         if self.asleep_until_s > now:
             return self.asleep_until_s
@@ -103,11 +103,11 @@ class Pace:
             longest_s = min(longest_s, self._appointments[0] - now)
         if now + longest_s <= deadline:
             return deadline
-        standing = self._look(STANDING)[0]
-        if standing["is_busy"]:
+        state = self._query(STATE)[0]
+        if state["is_busy"]:
             longest_s = min(longest_s, BUSY_MAX_S)
-        if standing["due_s"] is not None:
-            longest_s = min(longest_s, max(0.0, standing["due_s"]))
+        if state["due_s"] is not None:
+            longest_s = min(longest_s, max(0.0, state["due_s"]))
         return now + longest_s
 
 

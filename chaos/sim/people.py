@@ -1,4 +1,4 @@
-"""Who uses the pods: clients that submit the plan's jobs, and a person who decides."""
+"""The users of the pods: clients that submit the plan's jobs, and a person who decides."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -28,14 +28,14 @@ from cortex.store.effects import EffectRow
 
 PAUSE_S: Final = (0.2, 2.0)
 AGAIN_SHARE: Final = 0.2
-"""Of the acknowledged submissions, so many are repeated under their key."""
-LOOK_S: Final = (10.0, 200.0)
+"""This share of acknowledged submissions is repeated under their key."""
+POLL_S: Final = (10.0, 200.0)
 THINKS_S: Final = (0.0, 300.0)
 PAGE_MAX: Final = 20
 
 
 class People:
-    """All of them work at one machine, which nothing happens to but what happens to Postgres."""
+    """They share one machine; only faults of Postgres affect it."""
 
     def __init__(self, world: Scene, machine: Machine, *, ledger: Ledger) -> None:
         self._world = world
@@ -57,7 +57,7 @@ class People:
                     await self._submit_all()
 
     def leave(self) -> None:
-        """They have nothing to do any more."""
+        """They have nothing more to do."""
         self._hours.cancel()
 
     async def _submit_all(self) -> None:
@@ -103,14 +103,14 @@ class People:
         handled: set[UUID] = set()
         async with trio.open_nursery() as nursery:
             while True:
-                await self._world.sleep(self._dice.uniform(*LOOK_S))
+                await self._world.sleep(self._dice.uniform(*POLL_S))
                 try:
                     waiting = await self._port(approvals.pending, limit=PAGE_MAX)
                     unknown = await self._port(
                         effects.page, statuses=[EffectStatus.UNKNOWN], limit=PAGE_MAX
                     )
                 except CortexError:
-                    continue  # the next look will find it
+                    continue  # the next poll finds it
                 for approval in waiting:
                     if approval.id not in handled:
                         handled.add(approval.id)
@@ -120,11 +120,11 @@ class People:
 
     async def _decide(self, approval: ApprovalRow) -> None:
         dice = random.Random(f"decision {approval.arguments_text} {self._world.seed}")
-        said = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        decision = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         await self._world.sleep(dice.uniform(*THINKS_S))
-        match said:
+        match decision:
             case Decision.APPROVE | Decision.DENY:
-                await self._say(approval, "ann", is_approved=said is Decision.APPROVE)
+                await self._vote(approval, "ann", is_approved=decision is Decision.APPROVE)
             case Decision.RACE:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._approve, approval, "ann")
@@ -133,13 +133,13 @@ class People:
                 pass  # its hour passes
 
     async def _approve(self, approval: ApprovalRow, by: str) -> None:
-        await self._say(approval, by, is_approved=True)
+        await self._vote(approval, by, is_approved=True)
 
     async def _deny(self, approval: ApprovalRow, by: str) -> None:
-        await self._say(approval, by, is_approved=False)
+        await self._vote(approval, by, is_approved=False)
 
-    async def _say(self, approval: ApprovalRow, by: str, *, is_approved: bool) -> None:
-        verdict = Vote(
+    async def _vote(self, approval: ApprovalRow, by: str, *, is_approved: bool) -> None:
+        vote = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
             by=by,
@@ -149,51 +149,51 @@ class People:
         )
 
         async def decide() -> dict[str, Any]:
-            ruling = await self._port(approvals.decide, verdict)
+            ruling = await self._port(approvals.decide, vote)
             if not ruling.is_taken:
                 raise approvals.refusal(await self._port(approvals.show, approval.id), ruling)
             return {"outcome": ruling.outcome}
 
-        told = {"approval": str(approval.id), "by": by, "approve": is_approved}
+        labels = {"approval": str(approval.id), "by": by, "approve": is_approved}
         who = f"approver-{by}"
-        while isinstance(await self._operation(who, "decide", told, decide), UnavailableError):
+        while isinstance(await self._operation(who, "decide", labels, decide), UnavailableError):
             await self._world.sleep(self._dice.uniform(*PAUSE_S))
 
     async def _resolve(self, effect: EffectRow) -> None:
-        """Look at the ledger, and say what is there."""
+        """Resolve an effect by what the ledger holds."""
         applied = [a for a in self._ledger.applied if a.key == str(effect.id)]
-        said = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
+        resolution = Resolution.APPLIED if applied else Resolution.NOT_APPLIED
 
         async def resolve() -> dict[str, Any]:
             await self._port(
                 effects.resolve,
                 effect.id,
-                said,
+                resolution,
                 by="ann",
-                reason="the ledger says so",
+                reason="as recorded in the ledger",
                 result="1" if applied else None,
             )
-            return {"outcome": said.value}
+            return {"outcome": resolution.value}
 
-        told = {"effect": str(effect.id), "by": "ann", "said": said.value}
-        await self._operation("approver-ann", "resolve", told, resolve)
+        labels = {"effect": str(effect.id), "by": "ann", "said": resolution.value}
+        await self._operation("approver-ann", "resolve", labels, resolve)
 
     async def _operation(
         self,
         process: str,
         kind: str,
-        told: dict[str, Any],
+        labels: dict[str, Any],
         work: Callable[[], Awaitable[dict[str, Any]]],
-        **asked: Any,
+        **request: Any,
     ) -> CortexError | None:
-        """Do it as one operation of the history; why it cannot be told to have succeeded."""
+        """Carry it out as one operation of the history; return why its success is uncertain."""
         note = self._world.note
-        note(process, kind, "invoke", **told, **asked)
+        note(process, kind, "invoke", **labels, **request)
         try:
             answer = await work()
         except CortexError as error:
             is_unknown = isinstance(error, OutcomeUnknownError)
-            note(process, kind, "info" if is_unknown else "fail", **told, why=error.message)
+            note(process, kind, "info" if is_unknown else "fail", **labels, why=error.message)
             return error
-        note(process, kind, "ok", **told, **answer)
+        note(process, kind, "ok", **labels, **answer)
         return None

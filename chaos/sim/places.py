@@ -16,22 +16,22 @@ from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready, run_pod
 
 EMPTY_S = 2.0
-"""Until somebody starts a pod again that has ended by itself."""
+"""Pause before a pod that has ended by itself is restarted."""
 THREAD_S = 0.5
-"""So often somebody looks whether a stopped machine goes on."""
+"""How often the thread checks whether a stopped machine continues."""
 ENDS_WITHIN_S = 75.0
-"""From SIGTERM on: in that time a pod has ended, or it is a fault of the pod."""
+"""A pod that has not ended this long after SIGTERM is at fault."""
 
 
 class Place:
-    """There is a pod here, or there will be one soon."""
+    """A place has a pod, or will have one soon."""
 
     def __init__(self, world: Scene, name: str) -> None:
         self._world = world
         self.name = name
         self.life = 0
         self.machine: Machine | None = None
-        """Where the present pod runs; None: the place is empty."""
+        """Where the present pod runs; None if the place is empty."""
         self.empty_s = EMPTY_S
         self._weather = FAIR
         self._ambush: Callable[[], None] | None = None
@@ -51,59 +51,56 @@ class Place:
 
     @property
     def is_leaving(self) -> bool:
-        """The present pod was asked to end, and gets turns to do so."""
+        """The present pod got SIGTERM, and runs."""
         return (
             self.machine is not None
             and not self.machine.is_stopped
             and self._shutdown.stop.is_set()
         )
 
-    def lie_in_wait(self, act: Callable[[], None]) -> None:
-        """Act when the next statement of this place has changed something, before its reply."""
-        self._ambush = act
+    def lie_in_wait(self, action: Callable[[], None]) -> None:
+        """Call the action once a statement from here has changed something, before its reply."""
+        self._ambush = action
 
     def spring(self) -> None:
-        """Act now, if anybody lies in wait."""
-        act, self._ambush = self._ambush, None
-        if act is not None:
-            act()
+        """Call the waiting action now, if there is one."""
+        action, self._ambush = self._ambush, None
+        if action is not None:
+            action()
 
     def kill(self) -> None:
-        """Kill the present pod."""
         if self.machine is not None:
             self.note("signal", signal="SIGKILL")
             self.machine.kill()
 
     def stop(self) -> None:
-        """Stop the present pod."""
         if self.machine is not None:
             self.note("signal", signal="SIGSTOP")
             self.machine.stop()
 
     def cont(self) -> None:
-        """Let it go on."""
         if self.machine is not None and self.machine.is_stopped:
             self.note("signal", signal="SIGCONT")
             self.machine.cont()
 
     def term(self) -> None:
-        """Ask it to end."""
+        """Send it SIGTERM."""
         if self.machine is not None:
             self.note("signal", signal="SIGTERM")
             self._shutdown.request()
             self._world.start_soon(self._end_anyway, self.machine)
 
     async def close(self) -> None:
-        """Ask it to end, start none again, and wait until it is gone."""
+        """Send it SIGTERM, start none again, and wait until it is gone."""
         self._is_closed = True
         self.term()
         with trio.move_on_after(ENDS_WITHIN_S) as patience:
             await self._is_empty.wait()
         if patience.cancelled_caught:
-            self._world.problems.append(f"{self.name}.{self.life} did not end when it was told to")
+            self._world.problems.append(f"{self.name}.{self.life} did not end after SIGTERM")
 
     async def _end_anyway(self, machine: Machine) -> None:
-        """What the thread of a real pod does that has not ended: see `cortex.cli.run.serve`."""
+        """Force the end, as the thread of a real pod does: see `cortex.cli.run.serve`."""
         settings = Settings()
         await self._world.sleep(settings.drain_s + settings.close_s + settings.hard_exit_s)
         while self.machine is machine and machine.is_stopped:
@@ -113,15 +110,15 @@ class Place:
             machine.kill()
 
     def let_weather(self, weather: Weather) -> None:
-        """Let this be the way from here to Postgres, whoever lives here."""
+        """Make this the network from here to Postgres, for any pod."""
         self._weather = weather
         if self.machine is not None:
             self.machine.network.weather = weather
 
-    def note(self, kind: str, **told: Any) -> None:
-        """Note something of the present pod."""
+    def note(self, kind: str, **labels: Any) -> None:
+        """Note an event of the present pod."""
         record = f"{self.name}.{self.life}"
-        self._world.note(self.name, kind, life=self.life, pid=self.life, record=record, **told)
+        self._world.note(self.name, kind, life=self.life, pid=self.life, record=record, **labels)
 
     async def _live(self) -> None:
         self.life += 1
@@ -131,7 +128,7 @@ class Place:
         machine = self.machine = Machine(self._world, f"{self.name}.{self.life}")
         machine.network.weather = self._weather
         self.note("start")
-        # A task of its own: the machine's tasks are known by the one that they come from.
+        # A separate task: the machine's tasks are recognized by the one that started them.
         async with trio.open_nursery() as nursery:  # noqa: ASYNC112
             nursery.start_soon(self._pod, machine)
 
@@ -163,7 +160,7 @@ class Place:
         self.note("ready")
 
     def _judge(self, machine: Machine, error: BaseException) -> None:
-        """A dead machine's pod may end by anything; a living one's only for want of Postgres."""
+        """A dead machine's pod may end by anything; a living one's only for lack of Postgres."""
         leaves = list(_leaves(error))
         if any(isinstance(leaf, trio.Cancelled) for leaf in leaves):
             raise error
@@ -172,8 +169,8 @@ class Place:
         if any(isinstance(leaf, Killed | SupervisorEscalated) for leaf in leaves) or not all(
             isinstance(leaf, CortexError) for leaf in leaves
         ):
-            told = "; ".join(repr(leaf) for leaf in leaves)
-            self._world.problems.append(f"pod {machine.name} ended by itself: {told}")
+            errors = "; ".join(repr(leaf) for leaf in leaves)
+            self._world.problems.append(f"pod {machine.name} ended by itself: {errors}")
 
 
 def _leaves(error: BaseException) -> "list[BaseException]":

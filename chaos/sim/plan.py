@@ -12,30 +12,30 @@ from chaos.workloads.program import Operation, Program
 PODS: Final = ("p1", "p2", "p3")
 JOBS: Final = (3, 8)
 SLOWER: Final = (1, 5, 20, 60)
-"""Calls of a job last so many times longer than in the runs with real processes."""
+"""Calls of a job last this many times longer than in the runs with real processes."""
 STORM_S: Final = (8.0, 30.0)
 FAULTS: Final = (1, 5)
 CALM_S: Final = (3600.0, 10800.0)
-"""After all is done: pods that idle go on, and must do no harm."""
+"""After all is done: idle pods continue, and must do no harm."""
 BRIEF_CALM_S: Final = (30.0, 60.0)
-"""Half of a simulation's cost is the calm; what breaks a rule is mostly the storm."""
+"""The calm is half of a simulation's cost; most rules break during the faults."""
 
 
 class Kind(StrEnum):
-    """What may happen."""
+    """The kinds of faults."""
 
     KILL = "kill"
     """A pod is killed; another one takes its place."""
     TERM = "term"
-    """A pod is asked to end; another one takes its place."""
+    """A pod gets SIGTERM; another one takes its place."""
     STOP = "stop"
-    """A pod gets no turn for a while, perhaps longer than others wait for it."""
+    """A pod is suspended for a while, perhaps longer than others wait for it."""
     CUT = "cut"
-    """Nothing passes between a pod and Postgres, and nobody is told."""
+    """Nothing passes between a pod and Postgres, and no error is raised."""
     LOSS = "loss"
     """Requests and replies of a pod are lost, connections break, before or after a commit."""
     SLOW = "slow"
-    """Everything between a pod and Postgres takes long."""
+    """Everything between a pod and Postgres is slow."""
     DEAF = "deaf"
     """Notifications do not arrive."""
     OUTAGE = "outage"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     SKEW = "skew"
     """The database's clock is set."""
     PAUSE = "pause"
-    """All machines are asleep for a while, such as a laptop is."""
+    """All machines are asleep for a while, as a laptop is."""
 
 
 WEIGHTS: Final = {
@@ -75,7 +75,7 @@ AMBUSH_SHARE: Final = 0.6
 
 @frozen(kw_only=True)
 class Fault:
-    """One thing that happens; `place`: to whom, of three."""
+    """One fault; `place` is its target, one of three."""
 
     number: int
     kind: Kind
@@ -94,14 +94,14 @@ class Plan:
     seed: int
     programs: tuple[Program, ...]
     submitted_s: tuple[float, ...]
-    """When each of them is."""
+    """When each of them is submitted."""
     faults: tuple[Fault, ...]
     storm_s: float
     calm_s: float
 
 
 def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
-    """Draw everything; a brief plan differs in nothing but the calm."""
+    """Draw everything; a brief plan differs only in the calm."""
     dice = random.Random(f"plan {seed}")
     storm_s = dice.uniform(*STORM_S)
     programs = tuple(_slowed(each, dice) for each in draw_programs(seed, dice.randint(*JOBS)))

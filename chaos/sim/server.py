@@ -1,4 +1,4 @@
-"""The real Postgres of a worker, as the simulation needs it: its clock, and who is gone from it."""
+"""The real Postgres of a worker, as the simulation needs it: its clock, and its lost clients."""
 
 import os
 from collections.abc import Iterator
@@ -34,14 +34,14 @@ class Client(Protocol):
 TEMPLATE = "sim_template"
 DATABASE = "sim"
 UNNOTICED_S = 12.0
-"""After so long the server gives up clients that do not acknowledge anything (keepalives)."""
+"""After this long the server gives up clients that acknowledge nothing (keepalives)."""
 
 QUICK = {
     # Nothing here has to survive a power cut.
     "fsync": "off",
     "full_page_writes": "off",
     "synchronous_commit": "off",
-    # What it does depends on when it does it.
+    # Its effects depend on when it runs.
     "autovacuum": "off",
     # The same few statements again and again.
     "plan_cache_mode": "force_generic_plan",
@@ -75,12 +75,12 @@ CREATE OR REPLACE FUNCTION cortex.uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS 
     SELECT sim.gen_random_uuid()
 $$;
 """
-"""Time and chance inside the server; its clock and its start are files beside its data."""
+"""Time and randomness inside the server; its clock and its start are files beside its data."""
 
 
 @contextmanager
 def running_server(folder: Path) -> Iterator[str]:
-    """Run a server of its own in a folder; its DSN leads to a template with the current schema."""
+    """Run a server in a folder; its DSN leads to a template with the current schema."""
     with embedded.acquire(folder / "postgres") as server, closing(Wire()) as wire:
         dsn = _in(server.dsn, TEMPLATE)
         wire(lambda: _make_template(server.dsn, dsn))
@@ -100,7 +100,7 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
     template = await asyncpg.connect(template_dsn)
     try:
         await template.execute(SIMULATED)
-        # What the observer notes is to stand between what the record notes.
+        # The observer's notes must be ordered with those of the record.
         await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))
     finally:
         await template.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
@@ -112,7 +112,7 @@ def _in(dsn: str, database: str) -> str:
 
 
 class Server:
-    """One database of one seed, and the sessions in it."""
+    """One database of one seed, and its sessions."""
 
     def __init__(self, template_dsn: str, *, clock: Clock, wire: Wire) -> None:
         self._template_dsn = template_dsn
@@ -123,18 +123,18 @@ class Server:
         self._session: asyncpg.Connection[asyncpg.Record]
         self._folder = ""
         self._clock_file = -1
-        self._told_s = -1.0
+        self._written_s = -1.0
         self.started_s = 0.0
         """When it was started, on the simulated clock."""
         self.ahead_s = 0.0
-        """How much its clock is ahead of all others."""
+        """How far its clock is ahead of all others."""
         self.is_down = False
         self.connections: list[Client] = []
-        """All that were opened, in that order; some are closed since."""
+        """All that were opened, in order; some are closed by now."""
         self._left: list[tuple[float, Client]] = []
 
     def open(self) -> None:
-        """Make the database anew."""
+        """Create the database again."""
 
         async def make() -> str:
             root = await asyncpg.connect(_in(self._template_dsn, "postgres"))
@@ -165,7 +165,7 @@ class Server:
         self.wire(self._session.close)
 
     def sql(self, query: str, *args: object) -> list[Row]:
-        """Look from outside, at this very instant."""
+        """Query from outside, at this very instant."""
 
         async def look() -> list[Row]:
             return [dict(row) for row in await self._session.fetch(query, *args)]
@@ -173,15 +173,15 @@ class Server:
         return self.wire.talk(self._session, look)
 
     def record(self) -> dict[str, tuple[Row, ...]]:
-        """All that the database holds, as evidence."""
+        """Everything that the database holds, as evidence."""
         return self.wire(lambda: read_record(self.dsn))
 
     def set_clock(self) -> None:
-        """Let the server's clock tell what the simulated one does."""
+        """Set the server's clock to the simulated one."""
         unix_s = self._clock.unix_s + self.ahead_s
-        if unix_s != self._told_s:
+        if unix_s != self._written_s:
             os.pwrite(self._clock_file, f"{unix_s:.6f}".encode(), 0)
-            self._told_s = unix_s
+            self._written_s = unix_s
 
     def _set_start(self, at_s: float) -> None:
         self.started_s = at_s
@@ -189,7 +189,7 @@ class Server:
         Path(self._folder, "sim.start").write_text(f"{unix_s:.6f}")
 
     def go_down(self) -> None:
-        """End all sessions, and let no new ones in."""
+        """End all sessions, and accept no new ones."""
         self.is_down = True
         self.notice(all_=True)
         for connection in self.connections:
@@ -197,14 +197,14 @@ class Server:
         self.connections.clear()
 
     def come_back(self) -> None:
-        """Let them in again."""
+        """Accept sessions again."""
         self.is_down = False
         self._set_start(self._clock.now)
 
     # --- sessions that end
 
     def leave(self, connection: Client) -> None:
-        """A session's client has given it up, and cannot tell."""
+        """A session's client has given it up, and cannot report that."""
         self._left.append((self._clock.now + UNNOTICED_S, connection))
 
     def notice(self, *, all_: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Real sessions of Postgres, lent to simulated connections for as long as those need one.
+"""Real Postgres sessions, lent to simulated connections for as long as those need one.
 
-A connection needs a session of its own only within a transaction, or while it holds a lock of
-its session. All others of the same settings share one: it has prepared their statements already.
-What a real client finds in a new session it finds in a shared one, too; the product's tests with
-a pooler see to it that nothing else is left behind in sessions.
+A connection needs its own session only within a transaction, or while it holds a session lock. All
+others with the same settings share one, which has prepared their statements already. A real client
+gets the same from a new session as from a shared one; the product's tests with a pooler ensure that
+nothing else remains in sessions.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from chaos.sim.wire import Wire
 from cortex.postgres import connections
 
 SERVER_SETTINGS: Final = {
-    # Names that queries do not qualify are looked for where time and chance are simulated, first.
+    # Unqualified names are first looked up in the schema that simulates time and randomness.
     "search_path": "sim, pg_catalog, public",
-    # Nobody can let go while the whole process waits for a lock.
+    # No lock can be released while the whole process waits for one.
     "lock_timeout": "20ms",
     # Bounds in real time would make a slow computer part of the seed.
     "statement_timeout": "120s",
@@ -32,12 +32,12 @@ SESSION_LOCK: Final = re.compile(r"pg_(try_)?advisory_lock(_shared)?\(")
 
 
 class Session(connections.Connection):
-    """One real session; `heard`: so many of the channels that anybody listens to."""
+    """One real session; `heard` is how many channels it listens to."""
 
     heard = 0
 
     async def hear(self, notices: Notices) -> None:
-        """Hear every channel that somebody listens to; not in a transaction, which may undo it."""
+        """Listen to every channel in use; not in a transaction, which may undo it."""
         if self.heard == len(notices.channels) or self.is_in_transaction():
             return
 
@@ -60,7 +60,7 @@ class Sessions:
         self._free: dict[tuple[tuple[str, str], ...], list[Session]] = {}
 
     def lend(self, settings: Mapping[str, str]) -> Session:
-        """A session in which nothing is open."""
+        """Return a session without a transaction."""
         free = self._free.setdefault(tuple(settings.items()), [])
         if free:
             return free.pop()
@@ -79,18 +79,16 @@ class Sessions:
         return session
 
     def give_back(self, session: Session, settings: Mapping[str, str]) -> None:
-        """Nothing is open in it any more."""
+        """Take back a session without a transaction."""
         self._free[tuple(settings.items())].append(session)
 
     def end(self, session: Session, settings: Mapping[str, str]) -> None:
-        """Its client is gone: the server rolls back, and lets go of what the session holds."""
+        """Its client is gone: the server rolls back, and releases what the session holds."""
         query = "SELECT pg_catalog.pg_advisory_unlock_all()"
         self._wire.talk(session, lambda: session.execute(f"ROLLBACK; {query}"))
         self.give_back(session, settings)
 
     def close(self) -> None:
-        """End them all."""
-
         async def close() -> None:
             await asyncio.gather(*(session.close() for session in self._all))
 
@@ -99,5 +97,5 @@ class Sessions:
 
 @cache
 def locks_session(query: str) -> bool:
-    """Whether what this statement locks stays locked when its transaction is over."""
+    """Whether the locks of this statement outlive its transaction."""
     return SESSION_LOCK.search(query) is not None

@@ -1,4 +1,4 @@
-"""One seed from its plan to its verdict, in a process of its own kind: see `prepare`."""
+"""One seed from its plan to its verdict, in a specially prepared process: see `prepare`."""
 
 import gc
 import time
@@ -22,7 +22,7 @@ from chaos.workloads import app
 
 
 class Simulator:
-    """Runs seeds one after another in a process whose threads, logs and garbage it takes over."""
+    """Runs seeds one after another in a process whose threads, logs and garbage it controls."""
 
     def __init__(self, template_dsn: str, *, workspaces: Path) -> None:
         self._template_dsn = template_dsn
@@ -36,7 +36,7 @@ class Simulator:
         clock = Clock()
         server = Server(self._template_dsn, clock=clock, wire=self._wire)
         began = time.perf_counter()
-        gc.disable()  # what ends by being collected would end at another instant each time
+        gc.disable()  # objects that end on collection would end at a different time in each run
         server.open()
         try:
             world = self._world = World(
@@ -64,14 +64,14 @@ class Simulator:
         )
 
     def _prepare(self) -> None:
-        # Threads end when they like: here they are no threads.
+        # The end of a thread is unpredictable, so threads are replaced.
         vars(trio.to_thread)["run_sync"] = _run_sync
         vars(app)["_ledger"] = self._ledger
         structlog.configure(processors=[self._log])
 
     def _ledger(self) -> httpx2.AsyncClient:
         if self._world is None:
-            raise AssertionError("a call from outside of all worlds")
+            raise AssertionError("a call from outside all worlds")
         return httpx2.AsyncClient(
             transport=self._world.ledger, base_url="http://ledger", trust_env=False
         )

@@ -1,4 +1,4 @@
-"""What happens to the pods and to Postgres, as the plan has it."""
+"""Causes the plan's faults of the pods and of Postgres."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from chaos.sim.places import Place
 from chaos.sim.plan import Fault, Kind
 
 PATIENCE_S: Final = 20.0
-"""An ambush waits no longer: then it happens whatever the pod does."""
+"""An ambush waits no longer: then the fault happens whatever the pod does."""
 
 
 class Storm:
@@ -23,7 +23,7 @@ class Storm:
         self._places = places
 
     async def blow(self) -> None:
-        """Let each fault happen at its time; return when all are over and healed."""
+        """Cause each fault at its time; return when all are over and healed."""
         async with trio.open_nursery() as nursery:
             for fault in self._world.plan.faults:
                 nursery.start_soon(self._happen, fault)
@@ -33,11 +33,11 @@ class Storm:
     async def _happen(self, fault: Fault) -> None:
         world = self._world
         await world.sleep(fault.at_s)
-        told = {"number": fault.number, "nemesis": fault.kind.value}
+        labels = {"number": fault.number, "nemesis": fault.kind.value}
         if fault.kind not in (Kind.OUTAGE, Kind.SKEW, Kind.PAUSE):
-            told["pod"] = fault.place
+            labels["pod"] = fault.place
         detail = {**fault.detail, "for_s": fault.for_s}
-        world.note("nemesis", "fault", "invoke", **told, detail=detail)
+        world.note("nemesis", "fault", "invoke", **labels, detail=detail)
         place = self._places[fault.place]
         if fault.is_ambush:
             await self._ambush(fault, place)
@@ -45,17 +45,17 @@ class Storm:
             self._begin(fault, place)
         await world.sleep(fault.for_s)
         self._end(fault, place)
-        world.note("nemesis", "fault", **told, windows=[])
+        world.note("nemesis", "fault", **labels, windows=[])
 
     async def _ambush(self, fault: Fault, place: Place) -> None:
         """Begin when the pod has just changed something and does not know it yet."""
         has_begun = trio.Event()
 
-        def act() -> None:
+        def begin() -> None:
             self._begin(fault, place)
             has_begun.set()
 
-        place.lie_in_wait(act)
+        place.lie_in_wait(begin)
         with trio.move_on_after(PATIENCE_S):
             await has_begun.wait()
         if not has_begun.is_set():

@@ -1,4 +1,4 @@
-"""All that a seed did, line by line: what two runs of it are compared by."""
+"""Everything that a seed did, line by line, to compare two runs of it."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from cortex.postgres.queries import SQL_DIR, sql
 
 SHOWN_MAX: Final = 300
 MEASURED: Final = frozenset({"pods.beat"})
-"""Statements that carry figures of the real process, such as its memory."""
+"""Statements that contain figures of the real process, such as its memory."""
 
 
 class Transcript:
-    """Lines in their order, and their digest."""
+    """The lines in order, and their digest."""
 
     def __init__(self, clock: Clock, *, is_kept: bool = False) -> None:
-        """`is_kept`: the lines themselves, too."""
+        """`is_kept`: also keep the lines."""
         self._clock = clock
         self._digest = hashlib.sha256()
         self._is_kept = is_kept
@@ -29,16 +29,16 @@ class Transcript:
     def digest(self) -> str:
         return self._digest.hexdigest()
 
-    def add(self, who: str, what: str, *told: object) -> None:
-        """Somebody did something at this instant."""
-        line = f"{self._clock.now:.6f} {who} {what} {' '.join(map(str, told))}"
+    def add(self, who: str, what: str, *details: object) -> None:
+        """Record what an actor did at this instant."""
+        line = f"{self._clock.now:.6f} {who} {what} {' '.join(map(str, details))}"
         self.count += 1
         self._digest.update(line.encode())
         if self._is_kept:
             self.lines.append(line)
 
     def ran(self, who: str, name: str, args: Iterable[object], result: Any) -> None:
-        """A statement was run for a machine."""
+        """A statement ran for a machine."""
         sent = "" if name in MEASURED else repr(args)
         self.add(who, name, _shown(sent), "->", _shown(repr(result)))
 
@@ -51,7 +51,7 @@ def _shown(text: str) -> str:
 
 @cache
 def query_names() -> dict[str, str]:
-    """The names of the product's queries by their texts."""
+    """The names of the product's queries, by their texts."""
     names = {}
     for path in sorted(Path(SQL_DIR, "queries").glob("*.sql")):
         for line in path.read_text("utf-8").splitlines():

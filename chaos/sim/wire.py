@@ -1,4 +1,4 @@
-"""Talking to the server, from wherever the simulation is: no time passes meanwhile."""
+"""Talks to the server from anywhere in the simulation, while no virtual time passes."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An asyncio loop of which a call can run what is ready, without looking at sockets."""
+    """An asyncio loop that can run ready callbacks without polling sockets."""
 
     _ready: deque[asyncio.Handle]
 
@@ -28,14 +28,14 @@ class Loop(asyncio.SelectorEventLoop):
 class Wire:
     """An asyncio loop with real sockets; the whole thread waits for the end of each call.
 
-    So one call is under way at a time, and no order of events depends on the kernel.
+    So one call is in flight at a time, and no order of events depends on the kernel.
     """
 
     def __init__(self) -> None:
         self._loop = Loop()
 
     def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run asyncio code to its end, also in the midst of an island's turn."""
+        """Run asyncio code to its end, even during an island's turn."""
 
         async def main() -> T:
             return await work()
@@ -48,9 +48,9 @@ class Wire:
         session: "asyncpg.Connection[asyncpg.Record]",
         work: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
-        """Run what waits for one session and for nothing else, without turns of the loop.
+        """Run code that waits only for one session, without turns of the loop.
 
-        Its socket is read where it waits. Most of a simulation's time goes by in such calls, and
+        Its socket is read where it waits. Most of a simulation's time is spent in such calls, and
         turns cost a third more.
         """
         transport = cast("Any", session)._transport  # noqa: SLF001
@@ -75,16 +75,16 @@ class Wire:
                 self._loop.run_ready()
 
     def close(self) -> None:
-        """Nobody talks any more."""
+        """No more calls follow."""
         self._loop.close()
 
 
 @contextmanager
 def _outside_of_trio(loop: asyncio.AbstractEventLoop | None = None) -> Iterator[None]:
-    """Let asyncio know of no loop that runs, or of this: trio-asyncio takes it from trio's task."""
+    """Make asyncio see no running loop, or this one: trio-asyncio takes it from trio's task."""
     context: Any = trio._core._run.GLOBAL_RUN_CONTEXT  # noqa: SLF001 -- as trio-asyncio does
     task = vars(context).pop("task", None)
-    before = asyncio.events._get_running_loop()  # noqa: SLF001 -- its only name
+    before = asyncio.events._get_running_loop()  # noqa: SLF001 -- no public name
     asyncio.events._set_running_loop(loop)  # noqa: SLF001
     try:
         yield

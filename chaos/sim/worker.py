@@ -2,9 +2,9 @@
 
     PYTHONHASHSEED=0 python -m chaos.sim.worker FOLDER
 
-On its stdin comes a line a seed, such as `run 17 whole`; it answers each with a line of JSON, and
-ends when stdin does. The modes are `run`, `repeat` (twice, and the first difference is told) and
-`keep` (with all lines of the transcript); `brief` in place of `whole` shortens the calm.
+It reads one line per seed from stdin, such as `run 17 whole`, answers each with a line of JSON, and
+ends when stdin does. The modes are `run`, `repeat` (twice, reporting the first difference) and
+`keep` (with all lines of the transcript); `brief` instead of `whole` shortens the calm.
 """
 
 import itertools
@@ -24,14 +24,14 @@ from chaos.sim.simulate import Simulator
 
 def main() -> None:
     """Serve until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the command
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     folder = Path(sys.argv[1])
     with running_server(folder) as template_dsn:
         simulator = Simulator(template_dsn, workspaces=folder / "workspaces")
         for line in sys.stdin:
             mode, seed, length = line.split()
-            told = _simulated(simulator, mode, int(seed), is_brief=length == BRIEF).to_json()
-            sys.stdout.write(json.dumps(told) + "\n")
+            document = _simulated(simulator, mode, int(seed), is_brief=length == BRIEF).to_json()
+            sys.stdout.write(json.dumps(document) + "\n")
             sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""All of one seed: its machines, the world outside of them, and what happens, to the end."""
+"""Everything of one seed: its machines, the world outside, and the events, to the end."""
 
 import json
 import traceback
@@ -28,10 +28,10 @@ from cortex.runtime.pod_parts import PodParts, standard_parts
 
 T = TypeVar("T")
 
-LOOK_S: Final = 10.0
+SAMPLE_EVERY_S: Final = 10.0
 SAMPLE_S: Final = 5.0
 REST_WITHIN_S: Final = 6 * 3600.0
-"""After healing: an approval alone may take an hour, and come to an effect of unknown outcome."""
+"""After healing: an approval alone may take an hour, and an unknown effect may follow it."""
 OPEN: Final = """
     SELECT (SELECT count(*) FROM cortex.job
             WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS jobs,
@@ -47,7 +47,7 @@ SAMPLE: Final = """
                FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at IS NOT NULL
                ORDER BY heartbeat_at LIMIT 5) s) AS silent
 """
-"""What `chaos.probe` would see, as far as it has to do with simulated time."""
+"""What `chaos.probe` would record, as far as it concerns simulated time."""
 UNSEEN: Final[dict[str, Any]] = {
     "idle_in_transaction": 0,
     "slow": [],
@@ -75,14 +75,14 @@ class World:
         self.notices = Notices()
         self.pace = Pace(
             clock,
-            look=server.sql,
+            query=server.sql,
             is_under_way=self._is_under_way,
             is_leaving=lambda: any(place.is_leaving for place in self.places.values()),
         )
         self.events: list[Event] = []
         self.logs: dict[str, list[str]] = {}
         self.problems: list[str] = []
-        """What no checker would see: pods that ended by themselves, no rest."""
+        """What no checker would notice: pods that ended by themselves, no rest."""
         self.is_stormy = False
         self.ledger = Ledger(self)
         self.model = Model(self)
@@ -90,27 +90,27 @@ class World:
             standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
         )
         self.places = {name: Place(self, name) for name in PODS}
-        self._desk = Machine(self, "people")
+        self._people_machine = Machine(self, "people")
         self.turns: Turns
         self._nursery: trio.Nursery
 
     def run(self) -> None:
-        """Play the plan; returns when all has ended."""
+        """Play the plan; return when everything has ended."""
         trio.run(self._play, clock=self.clock)
 
-    # --- for what happens in it
+    # --- used by its parts
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, and be awake exactly at its end."""
+        """Sleep, and wake exactly at the end."""
         self.pace.appoint(self.clock.now + seconds)
         await trio.sleep(seconds)
 
     def start_soon(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Let something go on beside the rest, until the end."""
+        """Run something in the background, until the end."""
         self._nursery.start_soon(work, *args)
 
     async def elsewhere(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something outside of all machines: cancelling this only leaves it alone."""
+        """Do something outside of all machines: cancelling this only abandons it."""
         done: list[outcome.Outcome[T]] = []
         is_done = trio.Event()
 
@@ -124,32 +124,31 @@ class World:
         return done[0].unwrap()
 
     def note(self, process: str, kind: str, type_: Type = "info", /, **value: Any) -> None:
-        """Add an event to the history."""
         self.pace.moved()
         at_s = round(self.clock.now, 6)
         self.events.append(Event(at_s=at_s, process=process, kind=kind, type=type_, value=value))
         self.transcript.add(process, kind, type_, value)
 
     def ran(self, machine: Host, query: str, args: tuple[object, ...], result: Any) -> None:
-        """A statement was run for a machine."""
+        """A statement ran for a machine."""
         name = query_names().get(query, query)
         self.transcript.ran(machine.name, name, args, result)
         if self.pace.ran(name, result) and (place := self.place_of(machine)) is not None:
             place.spring()
 
     def place_of(self, machine: Host) -> Place | None:
-        """Where this machine stands, unless it is that of the people or dead."""
+        """The place of this machine, unless it is the people's or dead."""
         return next((each for each in self.places.values() if each.machine is machine), None)
 
     def log(self, machine: Machine, level: str, event: MutableMapping[str, Any]) -> None:
         """A pod has logged a line."""
         error = event.pop("exc_info", None)
-        told = " ".join(f"{name}={value}" for name, value in event.items())
-        self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {told}")
-        self.transcript.add(machine.name, level, told)
+        line = " ".join(f"{name}={value}" for name, value in event.items())
+        self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {line}")
+        self.transcript.add(machine.name, level, line)
         if error is not None and level in ("error", "critical"):
             trace = "".join(traceback.format_exception(error)) if error else ""
-            self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {told}\n{trace}")
+            self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {line}\n{trace}")
 
     # --- its course
 
@@ -158,7 +157,7 @@ class World:
         with trio.CancelScope() as scope:
             self.clock.on_silence = lambda: self._deadlocked(scope)
             async with trio.open_nursery() as self._nursery:
-                people = People(self, self._desk, ledger=self.ledger)
+                people = People(self, self._people_machine, ledger=self.ledger)
                 self._nursery.start_soon(people.live)
                 self._nursery.start_soon(self._watch)
                 for place in self.places.values():
@@ -183,7 +182,7 @@ class World:
                 self.problems.append(f"no rest {REST_WITHIN_S:g} s after the last fault")
                 self.note("run", "phase", name="stuck")
                 return
-            await trio.sleep(LOOK_S)
+            await trio.sleep(SAMPLE_EVERY_S)
         self.note("run", "phase", name="quiet")
 
     async def _close(self) -> None:
@@ -192,22 +191,22 @@ class World:
                 nursery.start_soon(place.close)
 
     def _is_under_way(self) -> bool:
-        machines = (self._desk, *(place.machine for place in self.places.values()))
+        machines = (self._people_machine, *(place.machine for place in self.places.values()))
         return any(m is not None and not m.is_stopped and m.network.travelling for m in machines)
 
     async def _watch(self) -> None:
-        """Look at the database from outside, again and again."""
+        """Sample the database from outside, repeatedly."""
         while True:
-            seen = self.server.sql(SAMPLE)[0]
-            seen["silent"] = json.loads(seen["silent"])
+            sample = self.server.sql(SAMPLE)[0]
+            sample["silent"] = json.loads(sample["silent"])
             up_s = self.clock.now - self.server.started_s
             at_s = round(self.clock.now, 6)
-            value = {"up": True, "started_s": up_s, "sessions": 0, **UNSEEN, **seen}
+            value = {"up": True, "started_s": up_s, "sessions": 0, **UNSEEN, **sample}
             self.events.append(
                 Event(at_s=at_s, process="probe", kind="activity", type="info", value=value)
             )
             await trio.sleep(SAMPLE_S)
 
     def _deadlocked(self, scope: trio.CancelScope) -> None:
-        self.problems.append(f"everybody waits for ever at {self.clock.now:.3f} s")
+        self.problems.append(f"every task waits for ever at {self.clock.now:.3f} s")
         scope.cancel()

@@ -1,1 +1,1 @@
-"""What the pods of a run are to do."""
+"""What the pods of a run do."""

@@ -2,7 +2,7 @@
 
     cortex up --app chaos.workloads.app
 
-`CHAOS_LEDGER` is where the world outside is. Runs inside pods, so this is trio.
+`CHAOS_LEDGER` is the address of the world outside. Runs inside pods, so this is trio.
 """
 
 import functools
@@ -35,17 +35,17 @@ from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0
 MODEL_CALL_S: Final = 8.0
-"""Many times what an answer takes: one that stalls ends while the run still looks on."""
+"""Many times an answer's duration: a stalled one ends while the run is still judged."""
 APPROVAL_EXPIRES_S: Final = 3600
 RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
-"""Patient: a job that is hit by many faults in turn is to come to its end all the same."""
+"""Patient: a job that is hit by many faults in turn must still end."""
 WORKER_PAUSES: Final = 2
-"""They grow to hours with each attempt: after so many attempts a failure is the application's."""
+"""Pauses grow to hours with each attempt: after this many, a failure counts for the application."""
 
 
 @job("chaos_program", retry=RETRY, timeout=900)
 async def chaos_program(ctx: Context, key: str, operations: list[dict[str, Any]]) -> int:
-    """Do the operations one after another; return how many there were."""
+    """Do the operations one after another; return their number."""
     for place, operation in enumerate(operations):
         op = Op(operation["op"])
         try:
@@ -115,21 +115,21 @@ async def _ask(invocation: Invocation) -> Applied | NotApplied:
 
 
 async def ask_about(invocation: Invocation, account: str) -> Applied | NotApplied:
-    """Ask the ledger what became of an invocation."""
+    """Look up the outcome of an invocation in the ledger."""
     path = f"/{account}/{invocation.id}"
-    found = (await _ledger().get(path, headers=_headers(invocation))).raise_for_status().json()
-    return Applied(found["result"]) if found["applied"] else NotApplied()
+    outcome = (await _ledger().get(path, headers=_headers(invocation))).raise_for_status().json()
+    return Applied(outcome["result"]) if outcome["applied"] else NotApplied()
 
 
 @tool(effect=True, reconcile=_ask, local=True)
 async def chaos_reconcilable(context: ToolContext, account: str, takes_ms: int) -> int:
-    """Apply where one can ask what became of it."""
+    """Apply where the outcome can be looked up."""
     return await _apply(context, account, takes_ms)
 
 
 @tool(effect=True, local=True)
 async def chaos_unsafe(context: ToolContext, account: str, takes_ms: int) -> int:
-    """Apply where nothing helps."""
+    """Apply where neither helps."""
     return await _apply(context, account, takes_ms)
 
 
@@ -140,7 +140,7 @@ async def _apply(context: ToolContext, account: str, takes_ms: int) -> int:
 
 
 async def apply_to(invocation: Invocation, account: str, *, takes_ms: int) -> int:
-    """Apply in the ledger; passes `during_call` before anything was sent, and when it was."""
+    """Apply in the ledger; passes `during_call` before anything is sent, and after it was sent."""
     crash_point("during_call")
     answer = await _ledger().post(
         f"/{account}", json={"takes_ms": takes_ms}, headers=_headers(invocation)
@@ -156,7 +156,7 @@ def _headers(invocation: Invocation) -> Mapping[str, str]:
 
 @functools.cache
 def _ledger() -> httpx2.AsyncClient:
-    """One for all calls: to make one costs more than a call."""
+    """One client for all calls: making one costs more than a call."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     url = os.environ["CHAOS_LEDGER"]
     return httpx2.AsyncClient(base_url=url, timeout=CALL_S, trust_env=False, limits=limits)

@@ -1,7 +1,7 @@
-"""Clients that submit jobs under idempotency keys, cancel some, and note what they were told.
+"""Clients that submit jobs under idempotency keys, cancel some, and record the answers.
 
-Each try is an operation of the history: `ok` with the job's id, `fail` when it certainly did not
-take place, `info` when its reply was lost; then it is asked for again under the same key.
+Each try is an operation of the history: `ok` with the job's id, `fail` if it certainly did not take
+place, `info` if its reply was lost; then the client sends it again under the same key.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Client:
         """The jobs by their keys."""
 
     async def submit_all(self, orders: Sequence[Order], *, dice: random.Random) -> None:
-        """Submit each order when it is due, until each is acknowledged, and do all that it asks."""
+        """Submit each order when it is due until it is acknowledged; then repeat and cancel it."""
         waiting = iter(sorted(orders, key=lambda order: order.at_s))
         began_s = self._history.now_s
         seeds = [dice.getrandbits(32) for _ in range(CLIENT_COUNT)]
@@ -85,11 +85,11 @@ class Client:
             await self._submit(process, evolve(order, payload=other), dice)
 
     async def _submit(self, process: str, order: Order, dice: random.Random) -> UUID | None:
-        """Submit until that is answered; None when it was refused for good."""
+        """Submit until there is an answer; None if it was refused permanently."""
         payload = orjson.dumps(order.payload).decode()
 
         async def submit(db: Database) -> dict[str, Any]:
-            # A new id each time: that it is the same job is for the key alone to tell.
+            # A new id each time: only the key shows that it is the same job.
             submission = Submission(
                 id=system_chance().new_id(), type=order.job_type, payload=payload
             )
@@ -110,8 +110,8 @@ class Client:
         operation = _Operation(
             process=process,
             kind="submit",
-            told={"key": order.key},
-            asked={"body": sha256(payload.encode()).hexdigest()[:16]},
+            labels={"key": order.key},
+            request={"body": sha256(payload.encode()).hexdigest()[:16]},
             work=submit,
             final=KeyReusedError,
         )
@@ -122,14 +122,14 @@ class Client:
         await asyncio.sleep(cancel.after_s)
 
         async def work(db: Database) -> dict[str, Any]:
-            done = await jobs.cancel(db, job_id, by=cancel.by, reason="not wanted any more")
+            done = await jobs.cancel(db, job_id, by=cancel.by, reason="no longer needed")
             return {"after": done.after.value}
 
         operation = _Operation(
             process=cancel.by,
             kind="cancel",
-            told={"job": str(job_id)},
-            asked={"by": cancel.by},
+            labels={"job": str(job_id)},
+            request={"by": cancel.by},
             work=work,
             final=ConflictError,
         )
@@ -138,21 +138,21 @@ class Client:
     async def _until_answered(
         self, operation: "_Operation", dice: random.Random
     ) -> dict[str, Any] | None:
-        """Try until it is done, and return the answer; None when it was refused for good."""
+        """Try until it is done, and return the answer; None if it was refused permanently."""
         while True:
             note = partial(self._history.add, operation.process, operation.kind)
-            told = operation.told
-            note("invoke", **told, **operation.asked)
+            labels = operation.labels
+            note("invoke", **labels, **operation.request)
             try:
                 answer = await operation.work(await self._database())
             except OutcomeUnknownError as error:
-                note("info", **told, error=error.message)
+                note("info", **labels, error=error.message)
             except CortexError as error:
-                note("fail", **told, code=error.code, error=error.message)
+                note("fail", **labels, code=error.code, error=error.message)
                 if isinstance(error, operation.final):
                     return None
             else:
-                note("ok", **told, **answer)
+                note("ok", **labels, **answer)
                 return answer
             await asyncio.sleep(dice.uniform(*PAUSE_S))
 
@@ -165,14 +165,14 @@ class Client:
 
 @frozen(kw_only=True)
 class _Operation:
-    """Something that is asked for as often as it takes."""
+    """An operation that is repeated until it is answered."""
 
     process: str
     kind: str
-    told: dict[str, Any]
-    """What each of its events tells."""
-    asked: dict[str, Any]
-    """What tells besides that it was asked for."""
+    labels: dict[str, Any]
+    """In each of its events."""
+    request: dict[str, Any]
+    """In addition, in the event of the request."""
     work: Callable[[Database], Awaitable[dict[str, Any]]]
     final: type[CortexError]
-    """The refusal that is an answer, too."""
+    """The refusal that counts as an answer."""

@@ -1,4 +1,4 @@
-"""Programs by the seed: what the jobs of a run are to do, and when each is submitted."""
+"""Programs by the seed: what the jobs of a run do, and when each is submitted."""
 
 import random
 from typing import Final
@@ -32,11 +32,11 @@ TAKES_MS: Final = {
 """Long enough to be hit, short enough for hundreds of jobs a minute."""
 JOBS_PER_POISON: Final = 240
 FIRST_POISON: Final = 20
-"""Each poison job kills several pods, and what else they run goes on elsewhere."""
+"""Each poison job kills several pods; the other jobs on them continue elsewhere."""
 
 
 def draw_programs(seed: int, count: int) -> tuple[Program, ...]:
-    """Draw so many programs; the n-th one is the same however many there are."""
+    """Draw `count` programs; the n-th one is the same whatever the count."""
     return tuple(_program(random.Random(f"program {n} of {seed}"), seed, n) for n in range(count))
 
 

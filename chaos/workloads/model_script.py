@@ -1,4 +1,4 @@
-"""How the scripted model answers programs: with their own step, after as long as they ask for."""
+"""How the scripted model answers programs: with their own step, after the time that they name."""
 
 from cortex.demo.script import Call, Refusal, Reply
 
@@ -6,14 +6,14 @@ CHUNK_COUNT = 4
 
 
 def first_message(key: str, step: str, takes_ms: int) -> str:
-    """What a program's conversation begins with: `<job's key>/<step's key> takes <n> ms`."""
+    """The start of a program's conversation: `<job's key>/<step's key> takes <n> ms`."""
     return f"{key}/{step} takes {takes_ms} ms"
 
 
 def script(call: Call) -> Reply | Refusal:
-    """Answer in a few pieces, which take as long as the first message says."""
-    conversation, _, asked = call.user_text(0).partition(" takes ")
-    words = asked.split()
+    """Answer in a few pieces, over the time that the first message names."""
+    conversation, _, duration = call.user_text(0).partition(" takes ")
+    words = duration.split()
     takes_s = int(words[0]) / 1000 if words else 0.0
     pause_s = takes_s / CHUNK_COUNT
     text = f"answer to {conversation}: all is well"

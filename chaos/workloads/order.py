@@ -1,4 +1,4 @@
-"""What clients ask for: jobs, some of them twice under their key, and some to be cancelled."""
+"""What clients request: jobs, some of them twice under their key, some to be cancelled."""
 
 import random
 from enum import StrEnum
@@ -14,17 +14,17 @@ PEOPLE: Final = ("ann", "bob")
 
 
 class Repeat(StrEnum):
-    """What is asked for again under the key of a job, once that was acknowledged."""
+    """What is requested again under the key of an acknowledged job."""
 
     SAME = "same"
-    """The same: the answer is the same job."""
+    """The same request: the answer is the same job."""
     OTHER = "other"
-    """Something else: it is refused."""
+    """A different request: it is refused."""
 
 
 @frozen(kw_only=True)
 class Cancel:
-    """Somebody who does not want a job any more."""
+    """The cancellation of a job by a person."""
 
     by: str
     after_s: float
@@ -44,12 +44,12 @@ class Order:
 
 
 def draw_repeat(dice: random.Random) -> Repeat | None:
-    """Draw what is asked for again, mostly nothing."""
+    """Draw what is requested again, usually nothing."""
     return dice.choice(list(Repeat)) if dice.random() < REPEATED_SHARE else None
 
 
 def draw_cancel(dice: random.Random) -> Cancel | None:
-    """Draw who cancels a job and when, mostly nobody."""
+    """Draw who cancels a job and when, usually nobody."""
     if dice.random() >= CANCELLED_SHARE:
         return None
     return Cancel(by=dice.choice(PEOPLE), after_s=round(dice.uniform(0, CANCELLED_AFTER_S), 3))

@@ -1,4 +1,4 @@
-"""What a job of a run is to do, as data: a list of operations, drawn from the seed."""
+"""What a job of a run does, as data: a list of operations, drawn from the seed."""
 
 from enum import StrEnum
 from typing import Any, Final
@@ -7,7 +7,7 @@ from attrs import asdict, frozen
 
 MODEL: Final = "chaos-model"
 BUSY_MODEL: Final = "chaos-busy-"
-"""Before the job's key: what such a call is refused opens a breaker of its own."""
+"""Before the job's key: refusals of such a call open their own breaker."""
 
 
 class Op(StrEnum):
@@ -16,25 +16,25 @@ class Op(StrEnum):
     MODEL = "model"
     """One call of the scripted model."""
     PURE = "pure"
-    """A tool without effect: may run as often as it likes."""
+    """A tool without effect: may run any number of times."""
     IDEMPOTENT = "idempotent"
     """An effect outside that honours its key."""
     RECONCILABLE = "reconcilable"
-    """An effect outside that does not, but can be asked what became of it."""
+    """An effect outside that does not, but whose outcome can be looked up."""
     UNSAFE = "unsafe"
-    """An effect outside that neither honours keys nor answers: doubled ones are counted."""
+    """An effect outside with neither keys nor lookups: doubled ones are counted."""
     APPROVAL = "approval"
     """A gate that a person opens, denies or lets expire."""
     RETRY = "retry"
-    """A model call that is told 429 the first times."""
+    """A model call that gets 429 the first times."""
     SLEEP = "sleep"
-    """Some time passes inside a step."""
+    """Time passes inside a step."""
     POISON = "poison"
-    """Kills its own process each time it is begun."""
+    """Kills its own process each time it starts."""
     CRASH = "crash"
     """Makes a step, then kills its own process, once."""
     RENAMED = "renamed"
-    """An unsafe effect that all attempts but the first ask for under another name: a release."""
+    """An unsafe effect with another name in all attempts but the first, as after a release."""
 
 
 EFFECTS = frozenset({Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE})
@@ -46,7 +46,7 @@ class Operation:
 
     op: Op
     takes_ms: int = 0
-    """How long the other side lets it wait."""
+    """How long the other side delays its answer."""
 
 
 @frozen(kw_only=True)
@@ -57,15 +57,15 @@ class Program:
     operations: tuple[Operation, ...]
 
     def payload(self) -> dict[str, Any]:
-        """What is submitted, as the payload of job type `chaos_program`."""
+        """The payload of job type `chaos_program`."""
         return {"key": self.key, "operations": [asdict(op) for op in self.operations]}
 
 
 def model_of(op: Op, key: str) -> str:
-    """The model that an operation of a job asks."""
+    """The model that an operation of a job calls."""
     return f"{BUSY_MODEL}{key}" if op is Op.RETRY else MODEL
 
 
 def account(op: Op, key: str, place: int) -> str:
-    """The account in the ledger of one operation: each is applied at most once, if all is well."""
+    """The ledger account of one operation: each is applied at most once if all is well."""
     return f"{op}:{key}:{place}"

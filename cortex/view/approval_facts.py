@@ -22,6 +22,7 @@ from cortex.view.approvals import (
     what,
 )
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
+from cortex.view.steps import step_label
 
 LAST_DIGITS: Final = 4
 """Characters of the id that a person types to approve something dangerous."""
@@ -168,7 +169,7 @@ def facts_of(approval: Approval) -> Facts:
         job_id=approval.job_id,
         job_type=_safe(approval.job_type),
         job_status=approval.job_status or "",
-        step=safe(approval.key),
+        step=safe(step_label(approval.key)),
         submitted_by=_safe(approval.requested_by),
         so_far=_so_far(approval),
         policy=_shown(approval.policy),

@@ -15,6 +15,7 @@ from cortex.domain.dead_letter import (
 from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell, Row
+from cortex.view.steps import last_step
 
 _STATES: Final = {
     DeadLetterState.OPEN: ("✗ open", "fail"),
@@ -33,7 +34,7 @@ def state_cell(state: DeadLetterState) -> Cell:
 def on_retry(row: DeadLetterHead) -> str:
     """Describe the effect of a retry, or how the dead letter was resolved."""
     if not isinstance(row, DeadLetter) or row.state.is_unresolved:
-        return prospect(FailureCause.of(row), step=row.step)
+        return prospect(FailureCause.of(row), step=row.step and last_step(row.step))
     heir = f" as {short_id(row.retried_as)}" if row.retried_as else ""
     return f"was {row.state.value.lower()}{heir} by {row.resolved_by}"
 

@@ -13,6 +13,7 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import OUTCOMES, ended_sign
+from cortex.view.steps import step_label
 
 DECIDER_MAX: Final = 20
 WAITS: Final = "waits for people"
@@ -24,13 +25,14 @@ _TICKS_S: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
 )
-_STYLES: Final = {
-    "model": "run",
-    "tool": "retry",
-    "step": "done",
-    "effect": "retry",
-    "approval": "appr",
+STYLES: Final = {
+    StepKind.MODEL: "run",
+    StepKind.TOOL: "accent",
+    StepKind.STEP: "done",
+    StepKind.EFFECT: "accent",
+    StepKind.APPROVAL: "appr",
 }
+"""The colour of a bar, here and in the terminal UI."""
 
 
 @attrs.frozen
@@ -107,9 +109,9 @@ class StepLines:
     def names(self) -> list[str]:
         """Return the texts left of the bars."""
         return [
-            *(safe(step.key) for step in self._steps),
+            *(safe(step_label(step.key)) for step in self._steps),
             *(f"attempt {each.attempt} ended" for each in self._attempts),
-            *(safe(each.key) for each in self._open),
+            *(safe(step_label(each.key)) for each in self._open),
         ]
 
     @property
@@ -136,14 +138,15 @@ class StepLines:
             now = self._job.now
             bar = axis.bar(request.created_at, now).replace("█", "░")
             took = span((now - request.created_at).total_seconds())
-            yield StepLine("", safe(request.key), bar, "appr", (took, WAITS, ""))
+            yield StepLine("", safe(step_label(request.key)), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: StepRow, axis: Axis) -> StepLine:
         bar = axis.bar(step.started_at, step.finished_at)
-        style = _STYLES.get(step.kind, "")
+        style = STYLES[StepKind(step.kind)]
         if decided := self._decided(step):
             bar = axis.bar(decided[0].created_at, decided[1]).replace("█", "░")
-        return StepLine(str(step.seq), safe(step.key), bar, style, self._figures(step))
+        name = safe(step_label(step.key))
+        return StepLine(str(step.seq), name, bar, style, self._figures(step))
 
     def _decided(self, step: StepRow) -> tuple[ApprovalRow, datetime] | None:
         """Return the decision that a step is, and when it was made."""

@@ -27,6 +27,7 @@ from cortex.domain.waiting import (
 )
 from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
 from cortex.view.pods import queue_shown
+from cortex.view.steps import last_step
 
 TAKEN_OVER_LOOKS: Final = 4
 """The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
@@ -150,7 +151,7 @@ def _cancelling(f: WhyFacts) -> _Found | None:
 def _running(f: WhyFacts) -> _Found | None:
     if not _is_taken(f) or f.owner is None:
         return None
-    after = f", after step {f.step}" if f.step else ", before its first step"
+    after = f", after step {last_step(f.step)}" if f.step else ", before its first step"
     return _Found(
         f"it is running on {f.owner.name}, attempt {f.attempt}{after}",
         since=f.started_at,

@@ -38,12 +38,12 @@ def an_unsafe_effect_is_silently_done_again(run: Run) -> None:
     run.facts = [fact for fact in run.facts if fact["subtype"] != "effect_resolved"]
 
 
-@sick(i03_effects_once.check, "without a word of a person")
+@sick(i03_effects_once.check, "without a person's decision")
 def one_word_does_not_cover_two_more_calls(run: Run) -> None:
     run.apply("judged", "0:unsafe", 12.35)
 
 
-@sick(i03_effects_once.check, "is COMPLETED, the ledger never saw it")
+@sick(i03_effects_once.check, "is COMPLETED, the ledger never applied it")
 def what_never_happened_is_recorded_as_done(run: Run) -> None:
     run.applications = [a for a in run.applications if a.account != "idempotent:plain:1"]
 
@@ -59,12 +59,12 @@ def a_reconciled_effect_returns_what_nobody_answered(run: Run) -> None:
     step["output"] = 0
 
 
-@sick(i04_one_owner.check, "recorded '1:reconcilable', the ledger was asked by 1")
+@sick(i04_one_owner.check, "recorded '1:reconcilable', the ledger got requests of 1")
 def each_owner_calls_itself_the_first(run: Run) -> None:
-    run.asks = [evolve(ask, attempt=1) for ask in run.asks]
+    run.requests = [evolve(ask, attempt=1) for ask in run.requests]
 
 
-@sick(i07_intents.check, "which no intent has")
+@sick(i07_intents.check, "which belongs to no intent")
 def a_call_has_no_intent(run: Run) -> None:
     del run.effects["plain/1:idempotent"]
 
@@ -74,7 +74,7 @@ def a_step_has_no_intent(run: Run) -> None:
     del run.effects["plain/1:idempotent"]
 
 
-@sick(i07_intents.check, "was applied before its intent stood in the record")
+@sick(i07_intents.check, "was applied before its intent was recorded")
 def the_intent_comes_after_the_call(run: Run) -> None:
     run.effects["plain/1:idempotent"]["created_at"] = at(3.0)
 
@@ -99,7 +99,7 @@ def nobody_is_asked_about_an_unknown_effect(run: Run) -> None:
     run.effects["plain/1:idempotent"].update(status="UNKNOWN", why="cut off")
 
 
-@sick(i07_intents.check, "is FAILED and nobody said why")
+@sick(i07_intents.check, "is FAILED without a reason")
 def a_failure_has_no_reason(run: Run) -> None:
     run.effects["plain/1:idempotent"]["status"] = "FAILED"
 
@@ -130,7 +130,7 @@ def a_web_page_is_kept_as_an_answer(run: Run) -> None:
     next(s for s in run.steps if s["kind"] == "model")["output"] = "<html>"
 
 
-@sick(i15_whole_answers.check, "nobody knows what it cost")
+@sick(i15_whole_answers.check, "its cost is unknown")
 def an_answer_has_no_usage(run: Run) -> None:
     next(s for s in run.steps if s["kind"] == "model")["usage"] = None
 
@@ -143,7 +143,7 @@ def a_request_is_decided_twice(run: Run) -> None:
     run.fact("approval_denied", APPROVAL, 4.01, by="bob")
 
 
-@sick(i18_decided_once.check, "2 people had to agree, 1 credentials did")
+@sick(i18_decided_once.check, "2 people had to agree, but only 1 credentials did")
 def two_names_of_one_credential_decide(run: Run) -> None:
     approval = run.approvals["decided"]
     approval["people"] = 2
@@ -158,7 +158,7 @@ def two_names_of_one_credential_decide(run: Run) -> None:
         )
 
 
-@sick(i18_decided_once.check, "2 people were told that theirs is the decision")
+@sick(i18_decided_once.check, "2 people were answered that they decided")
 def two_people_win_the_race(run: Run) -> None:
     for number, event in enumerate(run.events):
         if event.process == "approver-bob" and event.type == "fail":
@@ -166,17 +166,17 @@ def two_people_win_the_race(run: Run) -> None:
             run.events[number] = evolve(event, type="ok", value=told)
 
 
-@sick(i18_decided_once.check, "ann was told approved, it is DENIED")
+@sick(i18_decided_once.check, "ann was answered approved, but it is DENIED")
 def the_record_says_otherwise_than_people_were_told(run: Run) -> None:
     run.approvals["decided"].update(status="DENIED", decided_by="bob")
 
 
-@sick(i18_decided_once.check, "eve stands there")
+@sick(i18_decided_once.check, "eve is recorded")
 def somebody_else_stands_in_the_record(run: Run) -> None:
     run.approvals["decided"]["decided_by"] = "eve"
 
 
-@sick(i18_decided_once.check, "eve decided it, who never asked to")
+@sick(i18_decided_once.check, "eve decided it without a request")
 def somebody_decides_who_never_asked_to(run: Run) -> None:
     run.approvals["decided"]["decided_by"] = "eve"
 
@@ -191,7 +191,7 @@ def a_request_expires_too_early(run: Run) -> None:
     run.approvals["decided"].update(status="EXPIRED", decided_by=None)
 
 
-@sick(i18_decided_once.check, "it is PENDING, its job is COMPLETED")
+@sick(i18_decided_once.check, "it is PENDING, but its job is COMPLETED")
 def a_request_is_left_open(run: Run) -> None:
     run.approvals["decided"].update(status="PENDING", decided_at=None, decided_by=None)
 
@@ -201,7 +201,7 @@ def what_was_denied_is_executed(run: Run) -> None:
     run.approvals["decided"]["status"] = "DENIED"
 
 
-@sick(i18_decided_once.check, "ran with other arguments")
+@sick(i18_decided_once.check, "ran with arguments that were not approved")
 def other_arguments_are_executed(run: Run) -> None:
     run.effects["decided/1:idempotent"]["digest"] = b"other"
 
@@ -211,7 +211,7 @@ def it_is_executed_before_anybody_decides(run: Run) -> None:
     run.effects["decided/1:idempotent"]["created_at"] = at(3.5)
 
 
-@sick(i18_decided_once.check, "went on beyond gate 0")
+@sick(i18_decided_once.check, "passed gate 0")
 def a_job_passes_a_closed_gate(run: Run) -> None:
     run.approvals["decided"].update(status="EXPIRED", decided_by=None, decided_at=at(3700))
 

@@ -23,12 +23,12 @@ from tests.support.sick import Sicknesses, Spoil, assert_seen
 sick = Sicknesses()
 
 
-@sick(i01_acknowledged.check, "is lost")
+@sick(i01_acknowledged.check, "now missing")
 def an_acknowledged_job_is_gone(run: Run) -> None:
     del run.jobs["plain"]
 
 
-@sick(i01_acknowledged.check, "stands in WAITING_FOR_APPROVAL")
+@sick(i01_acknowledged.check, "is still WAITING_FOR_APPROVAL")
 def a_job_waits_for_ever(run: Run) -> None:
     run.jobs["decided"].update(status="WAITING_FOR_APPROVAL", waiting_on="approval:1")
 
@@ -38,24 +38,24 @@ def a_job_ends_twice(run: Run) -> None:
     run.move("plain", "FAILED", 5.0)
 
 
-@sick(i02_one_end.check, "its history tells no end")
+@sick(i02_one_end.check, "its history has no end")
 def an_end_is_not_in_the_history(run: Run) -> None:
     run.transitions = [row for row in run.transitions if row["job_id"] != uuid("plain")]
 
 
-@sick(i04_one_owner.check, "attempt 1 was given out after 1")
+@sick(i04_one_owner.check, "attempt 1 was claimed after 1")
 def two_pods_claim_the_same_attempt(run: Run) -> None:
     claim = next(c for c in run.claims if c["job_id"] == uuid("plain"))
     run.claims.append({**claim, "at": at(1.2), "previous": 1, "pod_id": uuid("p2.1")})
 
 
-@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' when 2 had begun")
+@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' after 2 had begun")
 def a_paused_owner_writes_after_its_successor(run: Run) -> None:
     claim = next(c for c in run.claims if c["job_id"] == uuid("plain"))
     run.claims.append({**claim, "at": at(1.65), "previous": 1, "attempt": 2})
 
 
-@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' when 2 had begun")
+@sick(i04_one_owner.check, "attempt 1 wrote step '2:pure' after 2 had begun")
 def an_older_attempt_writes_later(run: Run) -> None:
     for step in run.steps:
         if step["job_id"] == uuid("plain") and step["seq"] < 3:
@@ -97,12 +97,12 @@ def a_step_is_missing(run: Run) -> None:
     run.steps.remove(step)
 
 
-@sick(i05_checkpoints.check, "stand there twice")
+@sick(i05_checkpoints.check, "are recorded twice")
 def a_step_is_there_twice(run: Run) -> None:
     run.step("plain", "2:pure", 1.75)
 
 
-@sick(i05_checkpoints.check, "its head says 2 steps, there are 3")
+@sick(i05_checkpoints.check, "its head says 2 steps, but there are 3")
 def the_head_lags_behind(run: Run) -> None:
     run.jobs["plain"]["checkpoint"] = {"seq": 2}
 
@@ -122,12 +122,12 @@ def steps_are_out_of_order(run: Run) -> None:
             )
 
 
-@sick(i05_checkpoints.check, "asked for something else")
+@sick(i05_checkpoints.check, "diverged")
 def a_replay_diverges(run: Run) -> None:
     run.jobs["poison"].update(error_code="diverged", error_message="step 0:poison")
 
 
-@sick(i06_retries.check, "it counts 0 retries, its history tells 1")
+@sick(i06_retries.check, "it counts 0 retries, its history shows 1")
 def a_retry_is_not_counted(run: Run) -> None:
     run.jobs["retried0"]["retry_count"] = 0
 
@@ -138,7 +138,7 @@ def a_drain_costs_a_retry(run: Run) -> None:
     row["outcome"] = "handed_back"
 
 
-@sick(i06_retries.check, "1 retries, 0 are allowed")
+@sick(i06_retries.check, "1 retries, the limit is 0")
 def there_are_too_many_retries(run: Run) -> None:
     run.jobs["retried0"]["max_retries"] = 0
 
@@ -201,7 +201,7 @@ def the_last_transition_is_not_in_the_history(run: Run) -> None:
     ]
 
 
-@sick(i10_whole_commits.check, "its history tells PENDING → RUNNING → COMPLETED")
+@sick(i10_whole_commits.check, "its history says PENDING → RUNNING → COMPLETED")
 def the_history_hides_a_detour(run: Run) -> None:
     run.transitions = [
         r for r in run.transitions if r["job_id"] != uuid("drained") or r["new"] != "RETRY"
@@ -211,7 +211,7 @@ def the_history_hides_a_detour(run: Run) -> None:
     run.moves.append({**move, "previous": "RETRY", "new": "RUNNING", "at": at(30.9)})
 
 
-@sick(i10_whole_commits.check, "nothing tells how [1] ended")
+@sick(i10_whole_commits.check, "no record shows how [1] ended")
 def an_attempt_has_no_end(run: Run) -> None:
     run.attempts = [a for a in run.attempts if a["job_id"] != uuid("killed")]
 
@@ -236,7 +236,7 @@ def an_attempt_belongs_to_nobody(run: Run) -> None:
     run.attempts.append({**run.attempts[0], "job_id": uuid("nobody")})
 
 
-@sick(i10_whole_commits.check, "failed for certain, and job")
+@sick(i10_whole_commits.check, "certainly failed, but job")
 def what_certainly_failed_is_there(run: Run) -> None:
     for number, event in enumerate(run.events):
         if event.kind == "submit" and event.type == "ok" and event.value["key"] == "calm":
@@ -245,7 +245,7 @@ def what_certainly_failed_is_there(run: Run) -> None:
     run.tell(45.0, "client-1", "submit", "fail", key="calm", error="refused")
 
 
-@sick(i10_whole_commits.check, "failed for certain, and job")
+@sick(i10_whole_commits.check, "certainly failed, but job")
 def what_was_told_to_have_failed_is_found_by_asking_again(run: Run) -> None:
     for number, event in enumerate(run.events):
         if event.kind == "submit" and event.type == "ok" and event.value["key"] == "calm":
@@ -254,7 +254,7 @@ def what_was_told_to_have_failed_is_found_by_asking_again(run: Run) -> None:
     run.tell(45.4, "client-1", "submit", "ok", key="calm", job=str(uuid("calm")))
 
 
-@sick(i14_poison.check, "begun again after 6 pod deaths in a row, 3 make a suspect")
+@sick(i14_poison.check, "started again after 6 pod deaths in a row, 3 make a suspect")
 def a_poison_job_is_begun_again_and_again(run: Run) -> None:
     run.jobs["poison"].update(status="RUNNING", attempt=2)
     for _ in range(4):
@@ -262,20 +262,20 @@ def a_poison_job_is_begun_again_and_again(run: Run) -> None:
         run.end_attempt("poison", "pod_died", 30.5)
 
 
-@sick(i14_poison.check, "begun again after 3 deaths of its own process")
+@sick(i14_poison.check, "started again after 3 deaths of its own process")
 def a_job_whose_process_died_too_often_is_begun_again(run: Run) -> None:
     run.end_attempt("poison", "process_died", 23.8)
     run.claim("poison", "p3.1", 30.0)
 
 
-@sick(i14_poison.check, "called poison after 1 deaths of its own process")
+@sick(i14_poison.check, "stopped as poison after 1 deaths of its own process")
 def an_innocent_job_is_condemned_for_the_deaths_of_its_pods(run: Run) -> None:
     for row in run.attempts:
         if row["job_id"] == uuid("poison"):
             row["outcome"] = "pod_died"
 
 
-@sick(i14_poison.check, "was called poison: it was ended with its pod")
+@sick(i14_poison.check, "was stopped as poison: it was ended with its pod")
 def an_innocent_job_is_condemned_for_deaths_that_were_put_on_its_record(run: Run) -> None:
     run.end_attempt("plain", "process_died", 1.6)
     run.claim("plain", "p2.1", 1.7)
@@ -286,17 +286,17 @@ def an_innocent_job_is_condemned_for_deaths_that_were_put_on_its_record(run: Run
     )
 
 
-@sick(i14_poison.check, "called poison after 1 deaths of its own process")
+@sick(i14_poison.check, "stopped as poison after 1 deaths of its own process")
 def a_step_does_not_end_a_row_of_deaths(run: Run) -> None:
     run.step("poison", "0:pure", 23.5)
 
 
-@sick(i14_poison.check, "kills its pods and is RUNNING")
+@sick(i14_poison.check, "kills its pods, but is RUNNING")
 def a_poison_job_never_ends(run: Run) -> None:
     run.jobs["poison"]["status"] = "RUNNING"
 
 
-@sick(i14_poison.check, "called poison after 1 deaths of its own process")
+@sick(i14_poison.check, "stopped as poison after 1 deaths of its own process")
 def a_job_is_condemned_too_early(run: Run) -> None:
     run.jobs["plain"].update(status="FAILED", error_code="poison")
 
@@ -325,25 +325,25 @@ def a_repeat_makes_a_second_job(run: Run) -> None:
     run.jobs["plain again"] = {**run.jobs["plain"], "id": uuid("plain again")}
 
 
-@sick(i21_idempotency_keys.check, "taken for 2 different requests")
+@sick(i21_idempotency_keys.check, "accepted for 2 different requests")
 def another_request_under_the_same_key_is_taken(run: Run) -> None:
     run.tell(3.0, "client-3", "submit", "invoke", key="plain", body="another")
     run.tell(3.1, "client-3", "submit", "ok", key="plain", job=str(uuid("plain")))
 
 
-@sick(i21_idempotency_keys.check, "refused for the request that it stands for")
+@sick(i21_idempotency_keys.check, "refused for its own request")
 def the_same_request_is_refused(run: Run) -> None:
     run.tell(3.0, "client-3", "submit", "invoke", key="plain")
     run.tell(3.1, "client-3", "submit", "fail", key="plain", code="key_reused")
 
 
-@sick(i10_whole_commits.check, "was cancelled, as somebody was told, and is COMPLETED")
+@sick(i10_whole_commits.check, "was confirmed as cancelled, but is COMPLETED")
 def a_cancelled_job_goes_on(run: Run) -> None:
     run.tell(1.2, "ann", "cancel", "invoke", job=str(uuid("plain")), by="ann")
     run.tell(1.3, "ann", "cancel", "ok", job=str(uuid("plain")), after="CANCELLED")
 
 
-@sick(i10_whole_commits.check, "was cancelled by bob, who never asked to")
+@sick(i10_whole_commits.check, "was cancelled by bob, who never requested it")
 def a_job_is_cancelled_that_nobody_cancelled(run: Run) -> None:
     run.jobs["cancelled"]["cancelled_by"] = "bob"
 
@@ -374,7 +374,9 @@ def a_pod_loses_what_it_claimed_after_the_faults(run: Run) -> None:
     )
 
 
-@sick(i24_liveness.check, "failed for no reason that the run gave it: rejected: no such column")
+@sick(
+    i24_liveness.check, "failed for a reason that the run did not cause: rejected: no such column"
+)
 def a_job_fails_by_an_error_of_ours(run: Run) -> None:
     told = {"error_code": "rejected", "error_class": "PERMANENT"}
     run.jobs["plain"].update(status="FAILED", error_message="no such column", **told)

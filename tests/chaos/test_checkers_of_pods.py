@@ -60,7 +60,7 @@ def locks_are_taken_in_different_orders(run: Run) -> None:
         run.sample(second, deadlocks=deadlocks)
 
 
-@sick(i11_healthy_pods.check, "0.300 s after its heartbeat: nobody looked twice")
+@sick(i11_healthy_pods.check, "0.300 s after its heartbeat: there were no two polls")
 def a_job_is_taken_after_one_look(run: Run) -> None:
     row = next(a for a in run.attempts if a["job_id"] == uuid("killed"))
     last = max(b["at"] for b in run.beats if b["pod_id"] == uuid("p1.1"))
@@ -73,14 +73,14 @@ def a_job_is_swept_before_its_time(run: Run) -> None:
     row["at"] = at(21.9)
 
 
-@sick(i11_healthy_pods.check, "after the server's start, 2.5 s are to pass")
+@sick(i11_healthy_pods.check, "after the server's start, but 2.5 s must pass")
 def a_job_is_swept_as_soon_as_the_server_is_back(run: Run) -> None:
     swept = next(a["ended_at"] for a in run.attempts if a["outcome"] == "lease_expired")
     second = swept.timestamp() - at(0).timestamp()
     run.sample(second + 1, started_s=2.0)
 
 
-@sick(i11_healthy_pods.check, "was taken from p3.1, which was well")
+@sick(i11_healthy_pods.check, "was taken from p3.1, which was healthy")
 def a_job_is_taken_from_a_healthy_pod(run: Run) -> None:
     run.submit("taken", "sleep", 44.0)
     run.claim("taken", "p3.1", 44.1)
@@ -150,7 +150,7 @@ def a_breaker_closes_that_was_never_open(run: Run) -> None:
     run.fact("breaker_closed", "llm:x", 8)
 
 
-@sick(i16_no_herd.check, "closed at 9.0 s, and no probe was answered whole")
+@sick(i16_no_herd.check, "closed at 9.0 s, but no probe had a complete answer")
 def a_breaker_closes_on_a_probe_that_fails(run: Run) -> None:
     run.model_calls = [
         evolve(call, outcome="broken") if 8 < call.at_s < 9 else call for call in run.model_calls
@@ -163,7 +163,7 @@ def all_call_at_once_when_it_is_healed(run: Run) -> None:
         run.model(f"herd{number}", "0:model", 25.0 + number / 1000)
 
 
-@sick(i17_drain.check, "which it claimed as it left")
+@sick(i17_drain.check, "claimed while draining")
 def a_claim_on_its_way_is_forgotten_until_the_end(run: Run) -> None:
     run.pods["p2.1"]["id"] = uuid("p2.1")
     for event in run.events:
@@ -174,7 +174,7 @@ def a_claim_on_its_way_is_forgotten_until_the_end(run: Run) -> None:
     run.end_attempt("forgotten", "handed_back", 33.5)
 
 
-@sick(i17_drain.check, "it took 14.0 s, 11.0 s are the limit")
+@sick(i17_drain.check, "it took 14.0 s, the limit is 11.0 s")
 def a_pod_does_not_leave(run: Run) -> None:
     end = next(e for e in run.events if (e.process, e.kind) == ("p2", "exit"))
     run.events.remove(end)
@@ -201,13 +201,13 @@ def a_pod_leaves_a_job_behind(run: Run) -> None:
     row.update(outcome="pod_died", ended_at=at(32.5))
 
 
-@sick(i17_drain.check, "and is paid for again")
+@sick(i17_drain.check, "but is paid for again")
 def an_answer_that_came_in_time_is_thrown_away(run: Run) -> None:
     step = next(s for s in run.steps if s["job_id"] == uuid("drained") and s["seq"] == 1)
     step.update(attempt=2, finished_at=at(31.2))
 
 
-@sick(i22_no_leaks.check, "at rest, 2 pods held 60 connections, 22 at most are theirs")
+@sick(i22_no_leaks.check, "at rest, 2 pods held 60 connections, the limit is 22")
 def connections_are_leaked(run: Run) -> None:
     run.sample(53.0, sessions=60)
 
@@ -217,12 +217,12 @@ def transactions_are_left_open(run: Run) -> None:
     run.sample(53.0, idle_in_transaction=1, slow=[slow("idle in transaction", 3.0)])
 
 
-@sick(i23_no_secrets.check, "a secret stands in steps, column output")
+@sick(i23_no_secrets.check, "a secret appears in steps, column output")
 def a_secret_is_in_the_record(run: Run) -> None:
     run.steps[0]["output"] = {"told": f"bad key {CANARY}"}
 
 
-@sick(i23_no_secrets.check, "a secret stands in the log of p1.1, line 2")
+@sick(i23_no_secrets.check, "a secret appears in the log of p1.1, line 2")
 def a_secret_is_in_a_log(run: Run) -> None:
     run.logs["p1.1"] = f"ready\nusing {CANARY}\n"
 

@@ -84,7 +84,7 @@ def test_a_scene_is_the_same_again_by_its_seed(name: str) -> None:
     scene = SCENES[name]
     assert scene.plan(3) == scene.plan(3)
     assert scene.plan(3).orders != scene.plan(4).orders
-    assert len(scene.plan(3).orders) == len(scene.jobs) + scene.asked_twice
+    assert len(scene.plan(3).orders) == len(scene.jobs) + scene.submitted_twice
     assert {fault.nemesis for fault in scene.faults} <= set(chosen(()))
 
 
@@ -136,7 +136,7 @@ def _mutants(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_a_name_that_nobody_has_is_wrong_usage() -> None:
     told = _mutants("--only", "no-such")
     assert told.returncode == 2
-    assert told.stderr.startswith("error: no mutant is called 'no-such'; known: no-fence, ")
+    assert told.stderr.startswith("error: there is no mutant 'no-such'; known: no-fence, ")
 
 
 @pytest.mark.timeout(WITHIN_S + 20)

@@ -100,5 +100,5 @@ def test_a_report_tells_the_plan_of_its_run(tmp_path: Path) -> None:
     options = Options(seed=9, pods=3, faults=("kill", "stop"), payload={"n": [1]})
     (tmp_path / OPTIONS).write_text(json.dumps(asdict(options)))
     assert make_plan(options_of(tmp_path)) == make_plan(options)
-    with pytest.raises(click.UsageError, match="holds no report"):
+    with pytest.raises(click.UsageError, match="is not the report"):
         options_of(tmp_path / "nosuch")

@@ -141,7 +141,7 @@ def test_what_is_wrong_is_told(paid: tuple[Recorded, Shot, Left]) -> None:
         "its result is 7": {"record": left.record | {"jobs": ({**job, "result": 7},)}},
         "the job is FAILED": {"record": left.record | {"jobs": ({**job, "status": "FAILED"},)}},
         "1 retries were counted": {"record": left.record | {"jobs": ({**job, "retry_count": 1},)}},
-        "was committed and is gone": {"before": left.before | {"steps": ({**step, "attempt": 7},)}},
+        "was committed but is gone": {"before": left.before | {"steps": ({**step, "attempt": 7},)}},
         "pod heir ended with 1": {"exits": {"heir": 1}},
         "the log of pod heir": {"logs": {"heir": '{"event": "actor crashed too often"}'}},
         "there are 2 jobs": {"record": left.record | {"jobs": (job, job)}},
@@ -176,10 +176,10 @@ def test_a_job_that_does_not_survive_is_told_where_and_why(
     assert {"after_claim", "before_step", "after_step", "before_finish"} <= points
     broken = {each.point for each in survival.outcomes if each.wrong}
     assert broken == {"after_step", "before_finish"}, "where its step is in the record"
-    text = "\n".join(own_job.told(survival))
-    assert "killed at after_step:1: its replay asked for something else than before" in text
+    text = "\n".join(own_job.lines(survival))
+    assert "killed at after_step:1: its replay diverged" in text
     times = len(survival.outcomes)  # also at claims that found nothing to take
-    assert text.endswith(f"drawing, 1 steps, killed {times} times: does not survive that")
+    assert text.endswith(f"drawing, 1 steps, killed {times} times: does not survive")
     with pytest.raises(own_job.UndisturbedError, match="has no job type 'no_such'"):
         killed_everywhere("no_such")
 
@@ -190,7 +190,7 @@ def test_a_job_that_survives_is_told_so_and_what_people_have_to_do() -> None:
     survival = own_job.Survival(
         job_type="pay", step_count=1, is_steady=True, outcomes=(asking, well)
     )
-    *_, note, empty, verdict = own_job.told(survival)
+    *_, note, empty, verdict = own_job.lines(survival)
     assert note == "  killed at after_call:1: somebody is asked"
     assert not empty
     assert verdict.endswith("survives being killed anywhere, 1 times with the help of a person")

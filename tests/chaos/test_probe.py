@@ -34,7 +34,7 @@ def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: Histo
         probe = Probe(lambda: database, history=history)
         async with asyncio.timeout(SEEN_WITHIN_S):
             while not (history.events and len(history.events[-1].value["slow"]) == 2):
-                await probe.look()
+                await probe.sample()
         await holder.close()
         await waiting
         await waiter.close()
@@ -72,7 +72,7 @@ def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History)
         """)
         await connection.close()
         probe = Probe(lambda: database, history=history)
-        await probe.look()
+        await probe.sample()
         await probe.close()
         return history.events[-1]
 
@@ -88,12 +88,12 @@ def test_it_rides_out_that_the_server_is_away(
 
     async def look() -> list[bool]:
         probe = Probe(lambda: private_postgres.dsn, history=history)
-        await probe.look()
+        await probe.sample()
         await asyncio.to_thread(private_postgres.kill)
-        await probe.look()
-        await probe.look()
+        await probe.sample()
+        await probe.sample()
         await asyncio.to_thread(private_postgres.start)
-        await probe.look()
+        await probe.sample()
         await probe.close()
         return [event.value["up"] for event in history.events]
 

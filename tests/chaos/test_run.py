@@ -87,7 +87,7 @@ def test_an_application_that_cannot_be_run_is_told_in_a_line(tmp_path: Path) -> 
     with chaos("run", "--app", str(app), "--job", "digest", "--pods", "1", "--seed", "1") as run:
         output = run.communicate(timeout=WITHIN_S)[0]
     assert run.returncode == 2
-    assert output.splitlines()[1].startswith("error: no pod knows job type 'digest'; known: ")
+    assert output.splitlines()[1].startswith("error: no pod has job type 'digest'; known: ")
     assert len(output.splitlines()) == 2
 
 
@@ -104,10 +104,10 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asked,told",
     [
-        (["--faults", "flood"], "no fault is called 'flood'; known: kill,"),
+        (["--faults", "flood"], "there is no fault 'flood'; known: kill,"),
         (["--app", "mine.py"], "--app and --job belong together"),
         (["--app", "nosuch.py", "--job", "greet"], "app 'nosuch.py' does not exist"),
-        (["--payload", "[]"], "--payload is no JSON object"),
+        (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], told: str) -> None:

@@ -13,11 +13,11 @@ from chaos import schedule
 from chaos.history import Event, History
 from chaos.nemeses.lines import BUSY
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NOBODY
+from chaos.nemeses.target import NO_TARGET
 from tests.support.postgres import run_asyncio
 
 HIT: dict[str, Any] = {"pod": "p1", "windows": []}
-GONE: dict[str, Any] = {"missed": "it had gone already", "windows": []}
+GONE: dict[str, Any] = {"missed": "it was gone already", "windows": []}
 
 
 @frozen
@@ -77,7 +77,7 @@ def inject(stage: Any, nemesis: Scripted) -> list[Event]:
     return told
 
 
-@pytest.mark.parametrize("nobody", [NOBODY, BUSY])
+@pytest.mark.parametrize("nobody", [NO_TARGET, BUSY])
 def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
     stage: Any, nobody: dict[str, Any]
 ) -> None:
@@ -90,8 +90,8 @@ def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
 @pytest.mark.parametrize(
     "met, tries, told",
     [
-        (NOBODY, schedule.TRIES, "no pod lives"),
-        (GONE, 1, "it had gone already"),
+        (NO_TARGET, schedule.TRIES, "no living pod"),
+        (GONE, 1, "it was gone already"),
         (ProcessLookupError("no such process"), 1, "no such process"),
     ],
 )

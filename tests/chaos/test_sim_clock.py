@@ -218,7 +218,7 @@ def test_time_passes_in_strides_only_while_nothing_happens(is_busy: bool, longes
     leaving: list[str] = []
     pace = Pace(
         clock,
-        look=lambda _: [{"due_s": None, "is_busy": is_busy}],
+        query=lambda _: [{"due_s": None, "is_busy": is_busy}],
         is_under_way=lambda: bool(travelling),
         is_leaving=lambda: bool(leaving),
     )
@@ -240,7 +240,7 @@ def test_a_stride_ends_at_an_appointment_and_when_something_is_due() -> None:
     clock = Clock()
     pace = Pace(
         clock,
-        look=lambda _: [{"due_s": 7.0, "is_busy": False}],
+        query=lambda _: [{"due_s": 7.0, "is_busy": False}],
         is_under_way=lambda: False,
         is_leaving=lambda: False,
     )

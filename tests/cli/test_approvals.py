@@ -93,7 +93,7 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
     for expected in (
         "!! CRITICAL  approval",
         "money out · cannot be undone",
-        "submitted by ana), step 1 refund approval",
+        "submitted by ana), at turn 1 · refund approval",
         "refunds ask",
         "0 steps",
         "1 of 2 people agreed",

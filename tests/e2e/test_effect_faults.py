@@ -34,7 +34,7 @@ def held(payments: Payments, kind: str, *, when: str, type_: str = "pay") -> UUI
     """A job whose first call the ledger holds, before or after it applied it; it is there now."""
     payments.ledger.set(kind, honours_key=kind == "keyed", held=when, times=1, is_fenced=True)
     job_id = payments.submit(kind, kind, type_)
-    eventually(lambda: payments.ledger.asked_count(kind) == 1, what=f"{kind} is called")
+    eventually(lambda: payments.ledger.request_count(kind) == 1, what=f"{kind} is called")
     return job_id
 
 
@@ -71,7 +71,7 @@ def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) ->
     assert job_row(payments.dsn, keyed)["result"] == paid_once(payments, "keyed", attempt=1)
     paid = paid_once(payments, "asked", attempt=heirs[asked])
     assert job_row(payments.dsn, asked)["result"] == paid
-    assert payments.ledger.asked_count("asked") == 2, "the late one was refused by its number"
+    assert payments.ledger.request_count("asked") == 2, "the late one was refused by its number"
     for job_id, attempt in heirs.items():
         assert steps(payments.dsn, job_id) == [(1, attempt, "tool", "pay")]
     assert payments.effect(blind)["status"] == "UNKNOWN", "the late outcome tells nobody"
@@ -92,7 +92,7 @@ def test_what_is_cut_off_by_a_drain_is_asked_for_elsewhere(payments: Payments) -
     for kind in ("keyed", "asked"):
         paid = paid_once(payments, kind, attempt=1)
         assert job_row(payments.dsn, ids[kind])["result"] == paid
-    assert payments.ledger.asked_count("asked") == 1
+    assert payments.ledger.request_count("asked") == 1
     until_status(payments.dsn, ids["blind"], "WAITING_FOR_APPROVAL")
     assert payments.effect(ids["blind"])["status"] == "UNKNOWN"
     assert_one_truth(payments.dsn)
@@ -116,7 +116,7 @@ def test_a_database_that_restarts_during_the_call_is_waited_for(
             row = until_status(payments.dsn, job_id, "COMPLETED", within_s=20)
             assert row["result"] == paid_once(payments, "blind", attempt=1)
             assert row["attempt"] == 1
-            assert ledger.asked_count("blind") == 1
+            assert ledger.request_count("blind") == 1
             assert_one_truth(payments.dsn)
         finally:
             pods.close()
@@ -143,7 +143,7 @@ def test_a_commit_whose_reply_is_lost_counts_once(
             job_id = payments.submit("blind", "blind", "pay_gated", gate=str(gate))
             if what == "outcome":
                 gate.touch()
-                eventually(lambda: ledger.asked_count("blind"), what="it is called")
+                eventually(lambda: ledger.request_count("blind"), what="it is called")
                 lose_reply(database, network, job_id, what, lambda: ledger.release("blind"))
             else:
                 until_job(database, job_id, lambda row: row["status"] == "RUNNING", "running")
@@ -153,7 +153,7 @@ def test_a_commit_whose_reply_is_lost_counts_once(
             assert (row["result"], row["attempt"]) == (paid_once(payments, "blind", attempt=1), 1)
             assert payments.effect(job_id)["calls_count"] == 1
             assert "commit delayed" in pod.log, "its outcome was unknown"
-            assert ledger.asked_count("blind") == 1
+            assert ledger.request_count("blind") == 1
             assert_one_truth(database)
         finally:
             pods.close()
@@ -212,7 +212,7 @@ def test_answers_that_tell_and_answers_that_do_not(payments: Payments) -> None:
             job_row(payments.dsn, job_id)["status"],
             payments.effect(job_id)["status"],
             len(payments.ledger.applied(account)),
-            payments.ledger.asked_count(account),
+            payments.ledger.request_count(account),
         )
         for account, job_id in payments.accounts.items()
     }
@@ -252,7 +252,7 @@ def test_what_cannot_be_asked_now_is_asked_later_and_what_is_wrong_goes_to_a_per
         assert why in effect["why"]
     row = until_status(payments.dsn, closed, "COMPLETED", within_s=20)
     assert row["result"] == paid_once(payments, "closed", attempt=1)
-    assert payments.ledger.asked_count("closed") == 1
+    assert payments.ledger.request_count("closed") == 1
     assert_one_truth(payments.dsn)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from attrs import define, field
 
-from chaos.evidence import Application, Ask, Evidence, ModelCall, Row, Settings
+from chaos.evidence import Application, Evidence, LedgerRequest, ModelCall, Row, Settings
 from chaos.history import Event, Type
 
 BEGAN = datetime(2031, 5, 1, 12, tzinfo=UTC)
@@ -58,7 +58,7 @@ class Run:
     tasks: list[Row] = field(factory=list)
     dead_letters: list[Row] = field(factory=list)
     applications: list[Application] = field(factory=list)
-    asks: list[Ask] = field(factory=list)
+    requests: list[LedgerRequest] = field(factory=list)
     model_calls: list[ModelCall] = field(factory=list)
     claims: list[Row] = field(factory=list)
     moves: list[Row] = field(factory=list)
@@ -86,7 +86,7 @@ class Run:
             dead_letters=tuple(self.dead_letters),
             applications=tuple(self.applications),
             model_calls=tuple(self.model_calls),
-            asks=tuple(self.asks),
+            requests=tuple(self.requests),
             claims=tuple(sorted(self.claims, key=lambda row: row["at"])),
             moves=tuple(sorted(self.moves, key=lambda row: row["at"])),
             beats=tuple(sorted(self.beats, key=lambda row: row["at"])),
@@ -275,7 +275,7 @@ class Run:
     def ask(self, key: str, name: str) -> None:
         """Call the other side by the attempt that runs, or ask it what became of the call."""
         attempt = self.jobs[key]["attempt"]
-        self.asks.append(Ask(key=str(uuid(f"{key}/{name}")), attempt=attempt))
+        self.requests.append(LedgerRequest(key=str(uuid(f"{key}/{name}")), attempt=attempt))
 
     def effect(self, key: str, name: str, second: float) -> None:
         """An effect from its intent to its step, in a tenth of a second."""

@@ -186,7 +186,7 @@ async def test_what_the_model_says_is_seen_at_once_and_bounded(
         cluster.one.say(job, "Dear customer", key="1 model")
         await seat.settle()
         assert "Dear customer" in seat.text
-        assert "stream 1 model" in seat.text
+        assert "stream turn 1 · model" in seat.text
         long = "word " * 100_000
         cluster.one.say(job, long, offset=13, key="1 model")
         cluster.one.say(job, "\nthe end", offset=13 + len(long), key="1 model")
@@ -276,11 +276,11 @@ async def test_keys_that_look(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(size=(120, 30)) as seat:
         await opened(seat)
         await seat.press("n")
-        assert "1 fetch" in next(line for line in seat.lines if line.startswith("▌"))
+        assert "turn 1 · fetch" in next(line for line in seat.lines if line.startswith("▌"))
         await seat.press("h")
-        assert "▸ 1 model +1" in seat.text
+        assert "▸ turn 1 · model +1" in seat.text
         await seat.press("l")
-        assert "▾ 1 model" in seat.text
+        assert "▾ turn 1 · model" in seat.text
         for key in ("+", "+", "-", "0", "f", "f", "z", "tab", "z", "c", "a", "N"):
             await seat.press(key)
             assert len(seat.lines) == 30

@@ -46,7 +46,7 @@ def drawn(found: Sequence[WaterfallRow], width: int = 60, zoom: Zoom | None = No
 
 def test_steps_stand_on_one_axis() -> None:
     lines = drawn(rows())
-    bars = [line[12:].rstrip() for line in lines]
+    bars = [line[20:].rstrip() for line in lines]
     assert bars[1].lstrip().startswith("█")
     assert bars[2].lstrip().startswith("──")
     assert [line.split()[-1] for line in lines[1:]] == ["20.0s", "30.0s", "50.0s"]
@@ -58,7 +58,7 @@ def test_calls_stand_below_the_answer_that_asked_for_them_and_fold_into_it() -> 
     assert [row.number for row in folded] == [1, 3]
     assert folded[0].hidden == 1
     assert folded[0].ended == BEGAN + timedelta(seconds=50), "with all that is folded into it"
-    assert "▸ 1 model +1" in drawn(folded)[1]
+    assert "▸ turn 1 · model +1" in drawn(folded)[1]
 
 
 def test_an_attempt_that_ended_stands_where_it_ended() -> None:

@@ -38,7 +38,7 @@ async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> 
     a_retry(cluster)
     cluster.add(1, status="FAILED", error_message="404: no such page", error_code="not_found")
     async with sit(size=WIDE) as seat:
-        for told in ("…000002", "↻ retry", "llm:gpt", "retries in", "$0.2100", "4 call_llm"):
+        for told in ("…000002", "↻ retry", "llm:gpt", "retries in", "$0.2100", "4 · call_llm"):
             assert told in beside(seat), told
         assert "429: slow down" in beside(seat)
         await seat.press("j")
@@ -124,7 +124,7 @@ async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
         assert "act 2" in beside(seat)
         assert "paused by li" in beside(seat)
         await seat.press("j")
-        for told in ("1 letter", " all\n", "7 crawl", "act 1: retried 40 of 100"):
+        for told in ("1 letter", " all\n", "7 · crawl", "act 1: retried 40 of 100"):
             assert told in beside(seat), told
         assert "act 2" not in beside(seat)
 
@@ -145,8 +145,8 @@ async def test_letters_are_read_once_the_cursor_rests(
         await seat.pass_time(4)
         assert cluster.asked.count("letters") == before + 1
         newest = beside(seat).partition("newest jobs")[2]
-        assert "9 send" in newest
-        assert "1 plan" in newest
+        assert "9 · send" in newest
+        assert "1 · plan" in newest
         await seat.pass_time(6)
         assert cluster.asked.count("letters") == before + 1, "nothing has changed"
 
@@ -217,15 +217,15 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
         assert "look" not in cluster.asked
         await seat.pilot.resize_terminal(*WIDEST)
         await seat.pass_time(1)
-        for told in ("steps of …000002", "1 plan", "2 fetch · error"):
+        for told in ("steps of …000002", "turn 1 · plan", "turn 2 · fetch · error"):
             assert told in beside(seat), told
         before = cluster.asked.count("look")
         await seat.press("j", "k", "j")
         assert "steps of …000001" in beside(seat)
-        assert "1 plan" not in beside(seat)
+        assert "turn 1 · plan" not in beside(seat)
         assert cluster.asked.count("look") == before, "the cursor moves"
         await seat.pass_time(2)
-        assert "1 digest" in beside(seat)
+        assert "turn 1 · digest" in beside(seat)
         assert cluster.asked.count("look") == before + 1
         await seat.pass_time(5)
         assert cluster.asked.count("look") == before + 1, "the job stands as it did"
@@ -234,7 +234,7 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
         added = [*row["steps"], a_step(3, "3 send")]
         cluster.change(working, steps=added, checkpoint={"seq": 3, "key": "3 send"})
         await seat.pass_time(4)
-        assert "3 send" in beside(seat)
+        assert "turn 3 · send" in beside(seat)
         await seat.press("z")
         assert "▏" not in seat.text
 
@@ -283,14 +283,14 @@ async def test_requests_of_one_customer_are_told_apart_at_120_columns(
 async def test_the_inbox_shows_the_steps_of_the_job_that_asks(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
-    job = cluster.add(1001, steps=[a_step(1, "1 look_up customer")])
+    job = cluster.add(1001, steps=[a_step(1, "turn 1 · look_up customer")])
     inbox.add(1, job_id=job)
     async with sit(size=WIDEST) as seat:
         await seat.press("3")
         await seat.pass_time(3)
-        assert "1 look_up customer" in seat.text
+        assert "turn 1 · look_up customer" in seat.text
         await seat.press("z")
-        assert "1 look_up customer" not in seat.text
+        assert "turn 1 · look_up customer" not in seat.text
         await seat.pilot.resize_terminal(*WIDER)
         await seat.press("z")
         assert "from 200 columns on" in seat.lines[-2]

@@ -125,7 +125,7 @@ def _facts(facts: Facts, approval: Approval, *, is_tty: bool) -> dict[str, str]:
 def _asker(facts: Facts) -> str:
     agent = f"{facts.agent} in " if facts.agent else ""
     by = f", submitted by {facts.submitted_by}" if facts.submitted_by else ""
-    return f"{agent}job {facts.job_id} ({facts.job_type}{by}), step {facts.step}"
+    return f"{agent}job {facts.job_id} ({facts.job_type}{by}), at {facts.step}"
 
 
 def _expires(facts: Facts, *, is_tty: bool) -> str:

@@ -19,6 +19,7 @@ from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
 from cortex.view.dead_letters import error_text, on_retry, state_cell, when
 from cortex.view.jobs import OUTCOMES, retry_text
+from cortex.view.steps import last_step
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
@@ -117,7 +118,7 @@ def _failed(letter: DeadLetterDetail, terminal: Terminal) -> str:
 def _last_step(letter: DeadLetterDetail, terminal: Terminal) -> str:
     if letter.step is None:
         return "none was committed"
-    return f"{letter.step} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
+    return f"{last_step(letter.step)} · {when(letter, letter.step_at, is_tty=terminal.is_tty)}"
 
 
 def _origin(letter: DeadLetterDetail) -> str:

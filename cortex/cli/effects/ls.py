@@ -18,6 +18,7 @@ from cortex.store import effects, jobs
 from cortex.store.effects import EffectRow
 from cortex.view.cells import Cell
 from cortex.view.effects import WORDS, remark, state_cell
+from cortex.view.steps import step_label
 
 LIMIT_MAX: Final = 1000
 
@@ -85,7 +86,13 @@ COLUMNS: Final[Sequence[Column[EffectRow]]] = (
     Column(name="tool", shown=lambda r: Cell(safe(r.tool)), least=10),
     Column(name="status", title="state", shown=state_cell),
     Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r.job_id))),
-    Column(name="key", title="step", shown=lambda r: Cell(safe(r.key)), least=8, is_spare=True),
+    Column(
+        name="key",
+        title="step",
+        shown=lambda r: Cell(safe(step_label(r.key))),
+        least=8,
+        is_spare=True,
+    ),
     Column(
         name="created_at",
         title="age",

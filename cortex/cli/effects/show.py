@@ -20,6 +20,7 @@ from cortex.store import approvals, effects
 from cortex.store.effects import EffectDetail
 from cortex.view.cells import pad
 from cortex.view.effects import prospects, state_cell
+from cortex.view.steps import numbered_step, step_label
 
 LABEL_CELLS: Final = 12
 FIELDS: Final = (
@@ -80,7 +81,7 @@ def _facts(effect: EffectDetail, approval: Approval | None, terminal: Terminal) 
         return "just now" if passed == "now" else f"{passed} ago"
 
     agent = f" of {effect.agent} v{effect.agent_version}" if effect.agent else ""
-    step = f"{effect.step} {effect.key}" if effect.step else str(effect.key)
+    step = numbered_step(effect.step, effect.key) if effect.step else step_label(effect.key)
     calls = "once," if effect.calls_count == 1 else f"{effect.calls_count} times, last"
     return {
         "id": str(effect.id),

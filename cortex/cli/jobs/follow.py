@@ -30,6 +30,7 @@ from cortex.view.jobs import (
     state_of,
     state_shown,
 )
+from cortex.view.steps import step_label
 
 NAME_CELLS: Final = 36
 NAME_CELLS_MIN: Final = 12
@@ -110,7 +111,7 @@ class FactPrinter:
 
     def _step_text(self, fact: StepCommitted) -> str:
         cells = self._name_cells()
-        name = pad(fit(safe(fact.key), cells), cells)
+        name = pad(fit(safe(step_label(fact.key)), cells), cells)
         figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
         if fact.usage:
             figures += f"  {tokens(fact.usage)} tokens"

@@ -9,11 +9,14 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
+from cortex.view.steps import numbered_step
 
 
 def _step_cell(row: JobRow) -> Cell:
     head = row.checkpoint
-    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else Cell(NOTHING, "dim")
+    if not head.get("seq"):
+        return Cell(NOTHING, "dim")
+    return Cell(safe(numbered_step(head["seq"], head["key"])))
 
 
 def _cost_usd(row: JobRow) -> float | None:

@@ -20,6 +20,7 @@ from cortex.domain.timeouts import (
 from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded
 from cortex.view.cells import pad
+from cortex.view.steps import numbered_step, step_label
 
 LABEL_CELLS: Final = 12
 TEXT_LINES_MAX: Final = 5
@@ -101,6 +102,7 @@ def files(receipt: TimeoutReceipt) -> dict[str, list[str]]:
     return fields
 
 
+<<<<<<< HEAD
 def _step(text: Interruption) -> str:
     where = PHASES[text.phase]
     return where if text.step_key is None else f"{text.step_key} · {where}"
@@ -110,6 +112,17 @@ def _checkpoint(text: Interruption) -> str:
     if not text.checkpoint_seq:
         return "none: it starts over"
     return f"step {text.checkpoint_seq} {text.checkpoint_key or ''}"
+=======
+def _step(told: Interruption) -> str:
+    where = PHASES[told.phase]
+    return where if told.step_key is None else f"{step_label(told.step_key)} · {where}"
+
+
+def _checkpoint(told: Interruption) -> str:
+    if not told.checkpoint_seq:
+        return "none: it begins anew"
+    return f"step {numbered_step(told.checkpoint_seq, told.checkpoint_key or '')}"
+>>>>>>> main
 
 
 def _answer(text: str | None) -> list[str]:

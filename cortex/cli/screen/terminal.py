@@ -21,6 +21,7 @@ _CODES: Final = {
     "bold": "1",
     "pend": "2",
     "run": "36",
+    "accent": "34",
     "appr": "1;35",
     "retry": "33",
     "done": "32",

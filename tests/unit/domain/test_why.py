@@ -172,7 +172,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),
     (in_queue(), Cause.QUEUE, "it comes next", None),
     (running(), Cause.RUNNING, "on pod-1, attempt 1, before its first step", None),
-    (running(step="3 fetch"), Cause.RUNNING, "after step 3 fetch", None),
+    (running(step="3 fetch"), Cause.RUNNING, "after step 3 · fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
     (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other pod is running", None),
     (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", 360 - 96),

@@ -181,7 +181,7 @@ def _asker(facts: Facts) -> str:
     agent = f"by {facts.agent}, " if facts.agent else ""
     by = f", submitted by {facts.submitted_by}" if facts.submitted_by else ""
     job = f"job {short_id(facts.job_id)} ({facts.job_type}{by})"
-    return f"{agent}{job}, step {facts.step}, {day_time(facts.created_at)}"
+    return f"{agent}{job}, at {facts.step}, {day_time(facts.created_at)}"
 
 
 def _hidden(facts: Facts, width: int) -> Iterator[Line]:

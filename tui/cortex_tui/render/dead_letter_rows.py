@@ -15,6 +15,7 @@ from cortex.domain.dead_letter import (
 from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.steps import last_step, step_label
 from cortex_tui.render.table import Column
 
 BRIEF_CHARS: Final = 80
@@ -27,7 +28,7 @@ _BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
 
 def on_retry(row: DeadLetterHead) -> str:
     """Say what another try would do; not safe yet."""
-    return prospect(FailureCause.of(row), step=row.step)
+    return prospect(FailureCause.of(row), step=row.step and last_step(row.step))
 
 
 def error_words(row: DeadLetterHead) -> str:
@@ -77,7 +78,7 @@ def state_cell(state: str | None) -> Cell:
 
 
 def _step(row: DeadLetter, _: datetime) -> Cell:
-    return Cell(safe(row.step)) if row.step else Cell(NOTHING, "dim")
+    return Cell(safe(step_label(row.step.partition(" ")[2]))) if row.step else Cell(NOTHING, "dim")
 
 
 def _message(row: DeadLetterHead, _: datetime) -> Cell:

@@ -11,6 +11,7 @@ from cortex.domain.phrases import NOTHING, age, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import why_cell
+from cortex.view.steps import last_step
 from cortex_tui.backend.protocol import ActRow
 from cortex_tui.render.bulk_rows import is_over, mark_of
 from cortex_tui.render.dead_letter_rows import on_retry
@@ -51,7 +52,7 @@ def side_lines(
     for label, text in (
         ("job", short_id(row.job_id)),
         ("agent", row.agent or row.type),
-        ("last step", row.step or ""),
+        ("last step", last_step(row.step or "")),
     ):
         yield from valued(label, text, width)
     yield from labelled("on retry", on_retry(row), width)
@@ -70,7 +71,7 @@ def side_lines(
 
 
 def _step_of(letter: DeadLetter, width: int) -> Line:
-    step = fit(safe(letter.step or NOTHING), max(0, width - STEP_AT))
+    step = fit(safe(last_step(letter.step or NOTHING)), max(0, width - STEP_AT))
     return (Cell(step, "" if letter.step else "dim"),)
 
 

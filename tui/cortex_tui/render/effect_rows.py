@@ -15,6 +15,7 @@ from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES, prospects
 from cortex.view.jobs import state_shown
+from cortex.view.steps import numbered_step, step_label
 from cortex_tui.render.job_rows import NONE
 from cortex_tui.render.labelled import Line, labelled
 from cortex_tui.render.table import Column
@@ -70,7 +71,7 @@ def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]
     for label, text in (
         ("why", row.why or ""),
         ("job", f"{short_id(row.job_id)} {row.job_type}{agent}, {job}"),
-        ("step", f"{row.step} {row.key}" if row.step else row.key),
+        ("step", numbered_step(row.step, row.key) if row.step else step_label(row.key)),
         ("call", str(row.id)),
         ("intended", at(row.created_at)),
         ("called", f"{times} {at(row.called_at)}; attempt {row.attempt} has it"),

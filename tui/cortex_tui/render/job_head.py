@@ -17,6 +17,7 @@ from cortex.domain.waiting import ApprovalWait, EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
+from cortex.view.steps import numbered_step
 from cortex_tui.render.job_rows import why
 from cortex_tui.render.words import countdown
 
@@ -151,7 +152,9 @@ def _retry(row: WatchedJob, now: datetime) -> str:
 def _under_way(row: WatchedJob) -> str:
     head = row.checkpoint
     return (
-        f"last step {head['seq']}: {head['key']}" if head.get("seq") else "no step is committed yet"
+        f"last step {numbered_step(head['seq'], head['key'])}"
+        if head.get("seq")
+        else "no step is committed yet"
     )
 
 

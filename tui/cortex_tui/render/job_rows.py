@@ -21,6 +21,7 @@ from cortex.domain.waiting import (
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
+from cortex.view.steps import step_label
 from cortex.view.why import needs_person
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown, short
@@ -157,7 +158,7 @@ def _state(row: JobRow, _: datetime) -> Cell:
 
 def _step(row: JobRow, _: datetime) -> Cell:
     head = row.checkpoint
-    return Cell(safe(f"{head['seq']} {head['key']}")) if head.get("seq") else NONE
+    return Cell(safe(step_label(head["key"]))) if head.get("seq") else NONE
 
 
 def _attempt(row: JobRow, _: datetime) -> Cell:

@@ -10,6 +10,7 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_of
+from cortex.view.steps import numbered_step
 from cortex_tui.render.job_rows import next_and_why, why_line
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.words import countdown
@@ -29,7 +30,7 @@ def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
         told = row.error_code or ""  # the message has lines of its own
     seen = state_of(row)
     state = f"{seen!s} {_took(row, now)}".rstrip()
-    last = f"{head['seq']} {head['key']}" if head.get("seq") else ""
+    last = numbered_step(head["seq"], head["key"]) if head.get("seq") else ""
     error = row.error_message or row.last_error or ""
     for label, text, style in (
         ("state", state, seen.style),

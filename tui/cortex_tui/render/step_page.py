@@ -15,6 +15,7 @@ from cortex.store.job_view import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
+from cortex.view.steps import step_label
 from cortex_tui.model.waterfall import WaterfallRow, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
@@ -84,7 +85,8 @@ def page(
 
 
 def _named(row: WaterfallRow) -> str:
-    return row.name or "running" if row.number is None else f"step {row.number} {row.name}"
+    name = step_label(row.name)
+    return name or "running" if row.number is None else f"step {row.number} · {name}"
 
 
 def _step(

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.steps import step_label
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.table import GUTTER, fit
 from cortex_tui.render.words import countdown, span, tokens
@@ -206,11 +207,12 @@ def _bar(row: WaterfallRow, first: int, end: float) -> str:
 
 def name_of(row: WaterfallRow) -> str:
     """Return what it is called, below what it belongs to; not safe yet."""
+    name = step_label(row.name)
     if row.kind == "running":
-        return row.name or "running"
+        return name or "running"
     if row.hidden is None:
-        return "  " * row.depth + row.name
-    return f"▸ {row.name} +{row.hidden}" if row.hidden else f"▾ {row.name}"
+        return "  " * row.depth + name
+    return f"▸ {name} +{row.hidden}" if row.hidden else f"▾ {name}"
 
 
 def _tick(seconds: float) -> str:

@@ -10,6 +10,7 @@ from textual.strip import Strip
 
 from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN
 from cortex.domain.safe import safe
+from cortex.view.steps import step_label
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.stream import Stream
 from cortex_tui.render.approval_page import wrapped
@@ -110,7 +111,7 @@ class StreamLines(Drawn):
         )
 
     def _words(self) -> Iterator[str]:
-        yield safe(f"stream {self._said.key}").rstrip()
+        yield safe(f"stream {step_label(self._said.key)}").rstrip()
         if told := self._told():
             yield safe(told)
         if self._said.answer is None:
