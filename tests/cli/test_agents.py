@@ -78,7 +78,9 @@ def test_people_are_told_of_budgets_that_still_hold(cortex: Cortex) -> None:
     first = cortex("agents", "apply", "-", stdin=RESEARCHER + budget)
     assert first.err == "budget agent:researcher:usd:run is $0.50\n"
     second = cortex("agents", "apply", "-", stdin=RESEARCHER)
-    assert "budget agent:researcher:usd:run is no longer in the file but still applies" in second.err
+    assert (
+        "budget agent:researcher:usd:run is no longer in the file but still applies" in second.err
+    )
     assert "cortex budgets rm agent:researcher:usd:run" in second.err
 
 

@@ -99,7 +99,7 @@ def test_what_goes_at_a_rate_is_stopped_and_goes_on(cortex: Cortex, life: Life) 
     assert 31 - left(life) in range(changed, changed + unsure + 1)
     assert f"{30 - changed - unsure} not begun" in terminal.text
     rest = f"--limit {30 - changed}"
-    assert f"the same command with {rest} goes on" in terminal.text
+    assert f"the same command with {rest} continues" in terminal.text
     assert cortex(*words[:4], *rest.split(), "--yes", "--rate", "1000").code == 0
     assert left(life) in range(1, 2 + unsure)
 

@@ -24,25 +24,15 @@ def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> WatchedStep
     """A committed step: it began `at_s` seconds after the job did, and took `took_s`."""
     began = BEGAN + timedelta(seconds=fields.pop("at_s", float(seq - 1)))
     cost = fields.pop("cost_usd", None)
-<<<<<<< HEAD
-    defaults: dict[str, Any] = {
-        "attempt": 1,
-        "usage": None,
-        "is_error": False,
-        "started_at": began,
-        "finished_at": began + timedelta(seconds=fields.pop("took_s", 1.0)),
-    }
-=======
     ended = began + timedelta(seconds=fields.pop("took_s", 1.0))
     known: dict[str, Any] = {"attempt": 1, "usage": None, "is_error": False}
     known |= {"started_at": began, "finished_at": ended}
->>>>>>> main
     return WatchedStep(
         seq=seq,
         kind=kind,
         key=key,
         cost_usd=None if cost is None else Decimal(str(cost)),
-        **defaults | fields,
+        **known | fields,
     )
 
 

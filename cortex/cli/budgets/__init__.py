@@ -6,7 +6,9 @@ budgets = Group(
     "budgets",
     help="Limit the money and tokens of agents, tenants and jobs.",
     sections={
-        "Inspect": {"ls": ("cortex.cli.budgets.ls:ls", ("List budgets and their remaining amounts."))},
+        "Inspect": {
+            "ls": ("cortex.cli.budgets.ls:ls", ("List budgets and their remaining amounts."))
+        },
         "Change": {
             "set": ("cortex.cli.budgets.change:set_", "Set a limit, new or existing."),
             "raise": (

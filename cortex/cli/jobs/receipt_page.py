@@ -102,27 +102,15 @@ def files(receipt: TimeoutReceipt) -> dict[str, list[str]]:
     return fields
 
 
-<<<<<<< HEAD
-def _step(text: Interruption) -> str:
-    where = PHASES[text.phase]
-    return where if text.step_key is None else f"{text.step_key} · {where}"
+def _step(receipt: Interruption) -> str:
+    where = PHASES[receipt.phase]
+    return where if receipt.step_key is None else f"{step_label(receipt.step_key)} · {where}"
 
 
-def _checkpoint(text: Interruption) -> str:
-    if not text.checkpoint_seq:
+def _checkpoint(receipt: Interruption) -> str:
+    if not receipt.checkpoint_seq:
         return "none: it starts over"
-    return f"step {text.checkpoint_seq} {text.checkpoint_key or ''}"
-=======
-def _step(told: Interruption) -> str:
-    where = PHASES[told.phase]
-    return where if told.step_key is None else f"{step_label(told.step_key)} · {where}"
-
-
-def _checkpoint(told: Interruption) -> str:
-    if not told.checkpoint_seq:
-        return "none: it begins anew"
-    return f"step {numbered_step(told.checkpoint_seq, told.checkpoint_key or '')}"
->>>>>>> main
+    return f"step {numbered_step(receipt.checkpoint_seq, receipt.checkpoint_key or '')}"
 
 
 def _answer(text: str | None) -> list[str]:
