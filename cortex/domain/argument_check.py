@@ -198,5 +198,5 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
         raise InvalidValueError(f"{WHAT} do not fit: {told}")
     edited = canonical(value, what=WHAT)
     if secret := secret_in(edited):
-        raise InvalidValueError(f"{WHAT} hold secret {secret}, which no record may hold")
+        raise InvalidValueError(f"{WHAT} hold secret {secret}, which must not be recorded")
     return edited

@@ -184,7 +184,7 @@ class Lane(Port):
             await self._turns.acquire()
         if patience.cancelled_caught:
             raise UnavailableError(
-                "too many ask the database at once", hint="ask again in a moment"
+                "too many ask the database at once", hint="try again in a moment"
             )
         try:
             yield

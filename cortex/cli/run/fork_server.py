@@ -15,8 +15,8 @@ from cortex.config import Settings, files
 from cortex.runtime.isolation.fork_server import (
     ForkServer,
     ForkServerCommand,
-    serve_forge,
-    start_forge,
+    serve_fork_server,
+    start_fork_server,
 )
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.pod_parts import PodParts, standard_parts
@@ -44,7 +44,7 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
     # Before the fork: runners inherit the redaction of output and the protection of memory.
     hide_memory()
     hide_credentials(settings.dsn)
-    return start_forge(
+    return start_fork_server(
         runner.run,
         memory_mb=settings.isolated_mb,
         warm=runner.warm,
@@ -70,7 +70,7 @@ def main() -> None:
     runner = RunnerParts(
         registry=parts.registry, tools=parts.tools, workspaces=workspaces, cpu_s=wish["cpu_s"]
     )
-    serve_forge(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
+    serve_fork_server(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
 
 
 if __name__ == "__main__":
