@@ -48,7 +48,7 @@ def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
             f"{question}: needs confirmation, but there is no terminal", hint="add --yes"
         )
     if not click.confirm(question, err=True):
-        click.echo("nothing was done", err=True)
+        click.echo("nothing was changed", err=True)
         raise click.exceptions.Exit(1)
 
 
@@ -66,7 +66,7 @@ def confirm_count(question: str, count: int, options: Options, *, is_agreed: boo
         )
     typed = click.prompt(f"{question}: type {count:,} to go on", err=True, default="")
     if typed.replace(",", "").strip() != str(count):
-        click.echo("nothing was done", err=True)
+        click.echo("nothing was changed", err=True)
         raise click.exceptions.Exit(1)
 
 
@@ -127,10 +127,12 @@ something.
 """
 
 
-def reason_option(text: str, *, is_required: bool = False) -> Callable[[Decorated], Decorated]:
+def reason_option(
+    text: str, *, is_required: bool = False, chars_max: int = REASON_MAX
+) -> Callable[[Decorated], Decorated]:
     """Return the `--reason` option with this help."""
     if is_required:
         return click.option(
-            "--reason", type=Text(REASON_MAX), required=True, metavar="TEXT", help=text
+            "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=text
         )
-    return click.option("--reason", type=Reason(REASON_MAX), default="", metavar="TEXT", help=text)
+    return click.option("--reason", type=Reason(chars_max), default="", metavar="TEXT", help=text)
