@@ -159,7 +159,7 @@ async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Ope
     cluster.one.details = {"": {"history": [moved | {"attempt": 0, "new": "PENDING"}, moved]}}
     async with sit(size=(140, 40)) as seat:
         await opened(seat)
-        assert "no step was committed" in seat.text
+        assert "no step was recorded" in seat.text
         await seat.press("greater_than_sign")
         await seat.pass_time(1)
         assert "⊘ canc · attempt 1 · by ana: wrong customer" in page(seat)

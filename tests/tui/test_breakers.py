@@ -247,7 +247,7 @@ async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: OpenSes
 async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
     async with sit() as seat:
         await show(seat)
-        assert "nothing that jobs call has failed lately" in seat.text
+        assert "no breaker is open; no recent failures" in seat.text
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
         assert "no job matches" in seat.text
         await seat.press("*", "K")
         assert cluster.acted_on == []
-        assert "there is no job here" in seat.text
+        assert "no job under the cursor" in seat.text
 
 
 @on_asyncio

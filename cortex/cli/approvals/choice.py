@@ -13,7 +13,7 @@ import attrs
 import click
 
 from cortex.cli.approvals.page import arguments, broken, diff, page
-from cortex.cli.asking import confirm
+from cortex.cli.asking import NO_TERMINAL, confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
@@ -178,7 +178,7 @@ def _check_confirmed(approvals: Sequence[Approval], given: str) -> None:
 def _confirm_by_id(approval: Approval, question: str, options: Options) -> None:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{question}: nobody can be asked here",
+            f"{question}: {NO_TERMINAL}",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
     wanted = last_digits(approval.id)
@@ -230,7 +230,7 @@ def _follows(row: _Taken) -> str:
             last = attrs.evolve(approval, agreed=approval.people - 1)
             return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row.agreed} of {approval.people} agreed: somebody else has to, too"
+            return f"{row.agreed} of {approval.people} agreed: another person must agree, too"
         case _:
             return f"denied: {if_denied(approval)}"
 

@@ -220,7 +220,7 @@ class BreakersBackend(Protocol):
         ...
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
-        """Hold a breaker open for so long; None: until somebody closes it.
+        """Hold a breaker open for so long; None: until it is closed.
 
         Returns what became of it.
         """
