@@ -380,7 +380,7 @@ async def test_a_muted_bell_is_silent(
         monkeypatch.setattr(seat.app, "bell", lambda: rung.append(None))
         await enter(seat)
         await keys(seat, "m")
-        assert "no bell for an hour" in seat.text
+        assert "bell off for an hour" in seat.text
         cluster.heads["approvals"] = 2
         await seat.pass_time(2)
         assert rung == []

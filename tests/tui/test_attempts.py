@@ -196,4 +196,4 @@ async def test_o_opens_the_job_that_it_goes_on_from(cluster: FakeBackend, sit: O
         await seat.pass_time(1)
         assert "jobs > …000002" in seat.lines[0]
         await seat.press("o")
-        assert "goes on from no other one" in seat.text
+        assert "does not continue another one" in seat.text

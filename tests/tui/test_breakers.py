@@ -292,7 +292,7 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(
         assert "◆ held open" in seat.text
         assert "00:0" in seat.text
         await seat.pass_time(10)
-        assert f"was held open by ana until {until}: the next call tests it" in seat.text
+        assert f"was held open by ana until {until}: the next call tries it" in seat.text
         assert "◆ held open" not in seat.text
 
 

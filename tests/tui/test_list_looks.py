@@ -196,7 +196,7 @@ async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: OpenSess
     cluster.add(2, agent=None)
     async with sit() as seat:
         await seat.press("o")
-        assert "no job of an agent" in seat.text
+        assert "no agent's job" in seat.text
         await seat.press("j", "o")
         await seat.pass_time(1)
         assert seat.lines[1].startswith(' / agent:"big bot"')

@@ -211,7 +211,7 @@ def test_a_signal_of_the_terminal_does_not_reach_the_pod(up: Up) -> None:
         pod = child_of(screen)
         assert os.getsid(pod.pid) == pod.pid != os.getsid(screen.pid)
         screen.type("\x03")
-        screen.until(shows("q leaves"), what="what Ctrl-C says")
+        screen.until(shows("press q to quit"), what="what Ctrl-C says")
         assert pod.is_running()
 
 
