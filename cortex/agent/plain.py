@@ -14,8 +14,8 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
 from cortex.domain.redaction import redact, storable
-from cortex.durable.codec import DEPTH_MAX
 from cortex.durable.structuring import MisfitError, Problem
 
 RAW_MAX_BYTES = 65_536
@@ -51,7 +51,7 @@ def _plain(  # noqa: C901, PLR0911 - one form a line
     value: object, path: tuple[str | int, ...]
 ) -> object:
     if len(path) > DEPTH_MAX:
-        raise MisfitError((Problem(path[:3], f"is nested deeper than {DEPTH_MAX} levels"),))
+        raise MisfitError((Problem(path[:3], TOO_DEEP),))
     match value:
         case Enum():
             return _plain(value.value, path)

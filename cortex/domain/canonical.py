@@ -106,18 +106,18 @@ def parse(text: str, *, what: str = "arguments") -> Any:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidValueError(f"{what} is not JSON at {where}: {error.msg}") from error
     except RecursionError:
-        _refuse(what, _TOO_DEEP)
+        _refuse(what, TOO_DEEP)
     _check(value, what, ())
     return value
 
 
-_TOO_DEEP: Final = f"is nested deeper than {DEPTH_MAX} levels"
+TOO_DEEP: Final = f"is nested deeper than {DEPTH_MAX} levels"
 _TOO_LONG: Final = f"is a number of more than {DIGITS_MAX:,} digits"
 
 
 def _check(value: Any, what: str, path: Path) -> None:
     if len(path) > DEPTH_MAX:
-        _refuse(what, _TOO_DEEP)
+        _refuse(what, TOO_DEEP)
     match value:
         case dict():
             for key, item in value.items():
@@ -142,14 +142,15 @@ def _check_scalar(value: Any, what: str, path: Path) -> None:
             is_number = math.isfinite(value)
             wrong = None if is_number else f"is {value}, which JSON does not have"
         case str():
-            wrong = _wrong_text(value)
+            wrong = wrong_text(value)
         case _:
             wrong = f"is {type(value).__name__}, which JSON has no form for"
     if wrong is not None:
         _refuse(_place(what, path), wrong)
 
 
-def _wrong_text(text: str) -> str | None:
+def wrong_text(text: str) -> str | None:
+    """Return why Postgres cannot store a text, or None if it can."""
     if "\0" in text:
         return "holds a NUL character, which Postgres cannot store"
     return "holds half of a surrogate pair" if LONE_SURROGATE.search(text) else None

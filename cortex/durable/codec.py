@@ -19,13 +19,13 @@ import attrs
 import orjson
 
 from cortex.domain import redaction
+from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP, wrong_text
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.redaction import LONE_SURROGATE, storable
 from cortex.durable.structuring import converter
 
 PAYLOAD_BYTES_MAX: Final = PAYLOAD.bytes_max
-DEPTH_MAX: Final = 64
 MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 """A whole number that may not fit into 64 bits has so many; to look is cheaper than to count."""
 INPUT_BYTES_MAX: Final = 4096
@@ -162,14 +162,12 @@ def _is_storable(value: Any) -> bool:
 
 def _refuse_unstorable(value: Any, what: str, depth: int) -> None:
     if depth > DEPTH_MAX:
-        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels")
+        raise InvalidValueError(f"{what} {TOO_DEEP}")
     match value:
         case float() if not math.isfinite(value):
             raise InvalidValueError(f"{what} holds {value}, which JSON does not have")
-        case str() if "\x00" in value:
-            raise InvalidValueError(f"{what} holds a NUL character, which Postgres cannot store")
-        case str() if LONE_SURROGATE.search(value):
-            raise InvalidValueError(f"{what} holds half of a surrogate pair")
+        case str() if (wrong := wrong_text(value)) is not None:
+            raise InvalidValueError(f"{what} {wrong}")
         case dict():
             for key, item in value.items():
                 _refuse_unstorable(key, what, depth + 1)
@@ -188,7 +186,7 @@ def _unstructure(value: Any, what: str) -> Any:
     try:
         return converter.unstructure(value)
     except RecursionError as error:
-        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels") from error
+        raise InvalidValueError(f"{what} {TOO_DEEP}") from error
     except (TypeError, ValueError) as error:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
 
@@ -214,7 +212,7 @@ def _dump_strange(value: Any, what: str) -> bytes:
 
 def _storable(value: Any, what: str, depth: int) -> Any:
     if depth > DEPTH_MAX:
-        raise InvalidValueError(f"{what} is nested deeper than {DEPTH_MAX} levels")
+        raise InvalidValueError(f"{what} {TOO_DEEP}")
     match value:
         case float() if not math.isfinite(value):
             raise InvalidValueError(f"{what} holds {value}, which JSON does not have")

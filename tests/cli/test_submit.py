@@ -3,7 +3,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.durable.codec import DEPTH_MAX, PAYLOAD_BYTES_MAX
+from cortex.domain.canonical import DEPTH_MAX
+from cortex.durable.codec import PAYLOAD_BYTES_MAX
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 

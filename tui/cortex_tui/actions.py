@@ -1,8 +1,8 @@
-"""Everything that changes something for others: asked first, done once, kept as a command.
+"""Actions that change something for others: confirmed first, run once, logged as a command.
 
-An act names what it acts on by id, taken when it was proposed: the list may move meanwhile. It is
-refused for `--read-only` and while the database does not answer, when it is proposed and once more
-when it is agreed to.
+An action holds the id of its object, taken when it was proposed, because the list may move
+meanwhile. It is refused with `--read-only` and while the database does not answer: both when it is
+proposed and when it is confirmed.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ UNKNOWN: Final = "? outcome unknown"
 
 @attrs.frozen(kw_only=True)
 class Action:
-    """Something to do."""
+    """A change that the operator can confirm."""
 
     question: str
     """One line that names the thing; may hold text of jobs."""
@@ -50,7 +50,7 @@ class Action:
     """It goes on for a while, in batches: others are done meanwhile, but no other one like it."""
 
     def typed(self, *, actor: str) -> str:
-        """Return the command as one would type it in a shell."""
+        """Return the shell command that does the same."""
         names = () if self.name is None else (self.name,)
         options = (*self.options, "--as", actor)
         if self.name is not None and self.name.startswith("-"):
@@ -63,7 +63,7 @@ class Action:
 
 @attrs.frozen(kw_only=True)
 class ActionResult:
-    """An act that was agreed to, and how it ended."""
+    """A confirmed action and its outcome."""
 
     number: int
     at: datetime
@@ -75,13 +75,13 @@ class ActionResult:
 
     @property
     def is_done(self) -> bool:
-        """It was done, for certain."""
+        """Whether it certainly succeeded."""
         return self.style == "done"
 
 
 @attrs.frozen(kw_only=True)
 class InterruptedAction:
-    """What became of an act that was under way when somebody left."""
+    """The outcome of an action that was running when the operator quit."""
 
     act: Action
     done: ActionResult | None
@@ -89,12 +89,12 @@ class InterruptedAction:
 
     @property
     def is_done(self) -> bool:
-        """It was done, for certain."""
+        """Whether it certainly succeeded."""
         return self.done is not None and self.done.is_done
 
     @property
     def told(self) -> str:
-        """One safe line."""
+        """Return the outcome as one safe line."""
         if self.done is not None:
             return f"{safe(self.act.question)}: {self.done.told}"
         progress = self.act.progress()
@@ -111,15 +111,15 @@ class Asker(Protocol):
 
 
 class Actions:
-    """Proposes and does acts; `log` keeps the newest ones, the newest first.
+    """Proposes and runs actions; `log` keeps the newest ones, the newest first.
 
-    One is done at a time, and beside it one on many things.
+    At most one action and one bulk action run at a time.
     """
 
     def __init__(
         self, session: Session, *, start: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
-        """`start` runs a coroutine beside the app."""
+        """`start` runs a coroutine alongside the app."""
         self._session = session
         self._start = start
         self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
@@ -134,7 +134,7 @@ class Actions:
         """Called after each act: what is shown is to be looked at again."""
 
     def propose(self, asker: Asker, act: Action) -> None:
-        """Ask for an act, or say why it cannot be."""
+        """Ask for confirmation, or say why the action is not possible."""
         if (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
             asker.tell(refusal, "warn")
             return
@@ -148,9 +148,9 @@ class Actions:
             self.agreed(asker, act)
 
     def agreed(self, asker: Asker, act: Action, *, waits: bool = False) -> None:
-        """Do an act that was agreed to, or say why it cannot be.
+        """Run a confirmed action, or say why it is not possible.
 
-        `waits`: after the one that is under way, if any; what refuses it then stands in the log.
+        `waits`: queue it behind a running action; a refusal then goes to the log.
         """
         if not waits and (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
             asker.tell(refusal, "warn")
@@ -159,26 +159,25 @@ class Actions:
         self._start(_until_done(self._begun(asker, act)))
 
     def _begun(self, asker: Asker, act: Action) -> asyncio.Task[ActionResult]:
-        """Begin an act; the app may end meanwhile, and whoever waits for it may be cancelled."""
+        """Start an action. It survives the end of the app and the cancellation of its callers."""
         task = asyncio.create_task(self._finish(asker, act))
         self._under_way[task] = act
         task.add_done_callback(self._under_way.pop)
         return task
 
     async def finish(self, asker: Asker, act: Action) -> ActionResult:
-        """Do an act in its turn, tell and keep what became of it; goes on when cancelled."""
+        """Run an action in its turn, show and log its outcome; cancellation does not stop it."""
         return await asyncio.shield(self._begun(asker, act))
 
     @property
     def is_busy(self) -> bool:
-        """An act is under way."""
         return bool(self._under_way)
 
     async def settle(self, *, within_s: float) -> Sequence[InterruptedAction]:
-        """Let what is under way end, what has parts after the one that it is at, and wait for it.
+        """Wait for running actions to end; a bulk action stops after its current batch.
 
-        What takes longer is cut off: nobody knows what became of it. If this is cancelled all goes
-        on, and the next call also returns what ended in between.
+        Actions that take longer are cancelled, and their outcome is unknown. If this call is
+        cancelled, the actions continue, and the next call also returns those that ended meanwhile.
         """
         acts = self._unsettled | self._under_way
         if not acts:
@@ -239,12 +238,12 @@ class Actions:
             return f"✗ {failed(error, with_hint=True)}", "fail"
 
     def why_not(self, *, is_bulk: bool = False) -> str | None:
-        """Say why nothing can be done now, or nothing on many things; None: it can."""
+        """Return why no action, or no bulk action, is possible now; None if it is."""
         if any(act.is_bulk == is_bulk for act in self._under_way.values()):
             return BUSY
         return self._session.why_not_act()
 
 
 async def _until_done(task: asyncio.Task[ActionResult]) -> None:
-    """Let the app know of faults; that it ends does not end the act."""
+    """Report faults to the app; an action outlives the app."""
     await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""The app: its screens, and what they share. `run` starts it on a terminal."""
+"""The app: its screens and what they share. `run` starts it on a terminal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 
 class CortexApp(internals.Orderly[int]):
-    """One sitting. Returns the exit code of the process."""
+    """One session. Returns the exit code of the process."""
 
     CSS = """
     * { scrollbar-size: 1 1; }
@@ -105,7 +105,7 @@ class CortexApp(internals.Orderly[int]):
         first: str = FIRST,
         driver: type[Driver] | None = None,
     ) -> None:
-        """`has_color`: without it the terminal's own two colours must do. `first`: a screen."""
+        """`has_color`: if false, use only the terminal's own two colours. `first`: a screen."""
         self.DEFAULT_MODE = first  # type: ignore[misc]  # Textual reads it here
         super().__init__(driver_class=driver)
         internals.forget_no_color(self)
@@ -149,7 +149,7 @@ class CortexApp(internals.Orderly[int]):
         self.theme = self.desk.palette.theme.name
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Let nothing through that acts on the terminal, whatever the widget."""
+        """Filter out whatever would control the terminal, from every widget."""
         return [*super().get_line_filters(), *self._last_filters]
 
     def on_mount(self) -> None:
@@ -162,10 +162,10 @@ class CortexApp(internals.Orderly[int]):
         self.session.link.resumed(self.session.clock.now())
         if self.frame is not None:
             self.frame.watched()
-        self.refresh(layout=True)  # nothing of ours is on the terminal any more
+        self.refresh(layout=True)  # the terminal shows nothing of the app any more
 
     def _entitle(self, title: str) -> None:
-        """Give the window a title, which Textual keeps to itself."""
+        """Set the window title; Textual does not pass it on."""
         self.title = title
         if isinstance(self._driver, Terminal):
             self._driver.entitle(title)
@@ -176,19 +176,19 @@ class CortexApp(internals.Orderly[int]):
     # --- what the keys do everywhere
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let no key do anything else while a question is open."""
+        """Disable all other keys while a question is open."""
         frame = self.frame
         is_asking = frame is not None and frame.strip.is_asking
         return not is_asking and super().check_action(action, parameters)
 
     async def on_event(self, event: events.Event) -> None:
-        """Take each key when all is done that the one before began.
+        """Handle each key only after everything that the previous key started is done.
 
-        Textual hands a key on to the widget that has the focus and takes the next one: what is
-        typed in one go behind a key that opens a line would still reach the list, and act.
+        Textual passes a key to the focused widget and takes the next one at once: text pasted
+        behind a key that opens an input line would still reach the list and run actions.
         """
         if isinstance(event, events.Key) and not event.is_forwarded:
-            if not self._is_ended.is_set():  # what would open now has nowhere to stand
+            if not self._is_ended.is_set():  # a screen opened now would have no place
                 await self._pressed(event)
         else:
             await super().on_event(event)
@@ -199,7 +199,7 @@ class CortexApp(internals.Orderly[int]):
             arriving, self._arriving = self._arriving, None
             await arriving
             internals.focus_line(self.screen)
-        if not self.app_focus:  # a terminal that tells only when it is left
+        if not self.app_focus:  # this terminal reports only the loss of focus
             self.app_focus = True
             self.on_app_focus()
         frame, field = self.frame, self.focused
@@ -218,11 +218,11 @@ class CortexApp(internals.Orderly[int]):
             _ = await internals.press(self, event.key)
 
     def _forget_keys(self) -> None:
-        """Let nothing that was typed up to now be a key of a screen."""
+        """Drop all keys typed so far."""
         self._keys_since = internals.event_time()
 
     async def action_show(self, name: str) -> None:
-        """Go to a screen as it was left; from what was opened on top of it, to itself."""
+        """Show a screen as it was left; if it has screens on top, close those."""
         self._left_for_inbox = None
         if name == self.current_mode:
             await self._close_opened()
@@ -230,19 +230,17 @@ class CortexApp(internals.Orderly[int]):
             await self.switch_mode(name)
 
     async def action_most_urgent(self) -> None:
-        """Go to the request that has to be decided first."""
+        """Go to the request that expires first."""
         (await self._inbox()).go_first()
 
     def seek(self, approval_id: UUID) -> None:
-        """Go to one request for approval."""
-
         async def go() -> None:
             (await self._inbox()).go_to(approval_id)
 
         self.call_later(go)
 
     async def _inbox(self) -> ApprovalsScreen:
-        """Go to the inbox, whatever was opened on top of it."""
+        """Show the inbox, closing the screens on top of it."""
         if not isinstance(self.frame, ApprovalsScreen):
             self._left_for_inbox = self._place()
         await self.switch_mode(ApprovalsScreen.NAME)
@@ -257,7 +255,7 @@ class CortexApp(internals.Orderly[int]):
             await self.pop_screen()
 
     def open(self, name: str, *about: object) -> None:
-        """Open a screen on top of the one in front, unless there are very many."""
+        """Open a screen on top of the current one, unless too many are open."""
         if len(self._stack) > OPENED_MAX and self.frame is not None:
             self.frame.strip.tell(f"{OPENED_MAX} screens are open: close one with esc", "warn")
             return
@@ -284,7 +282,7 @@ class CortexApp(internals.Orderly[int]):
             await self._go_to(left)
 
     async def action_history(self, by: str) -> None:
-        """Go to the screen where one was before, or after that."""
+        """Go back or forward in the history of screens."""
         place = self._history.go(int(by))
         if place is not None:
             await self._go_to(place)
@@ -305,7 +303,7 @@ class CortexApp(internals.Orderly[int]):
             self.open(name, *about)
 
     def _arrived(self) -> None:
-        """Keep where one is, but for the help."""
+        """Record the current screen in the history, except the help."""
         frames = self._frames
         if frames and not isinstance(frames[-1], HelpScreen):
             self._history.visit(self._place())
@@ -324,7 +322,7 @@ class CortexApp(internals.Orderly[int]):
             self.run_worker(looking, group="editor", exclusive=True)
 
     def action_mute(self) -> None:
-        """Let the bell be silent for an hour, or ring again."""
+        """Mute the bell for an hour, or unmute it."""
         now, bell = self.session.clock.now(), self.desk.bell
         if bell.is_muted(now):
             bell.unmute()
@@ -355,17 +353,17 @@ class CortexApp(internals.Orderly[int]):
             self._arriving = self.push_screen(palette)
 
     async def action_quit(self) -> None:
-        """Leave; what is to become of the pod beside is asked first.
+        """Quit, after asking what should become of the pod in this terminal.
 
-        Before that what is under way ends, and a decision is sent that could still be taken back;
-        if not all of that is done, one stays.
+        First it waits for running actions and sends a decision that could still be undone. If any
+        of that fails, the app stays open.
         """
         self.desk.recall.send()
         ended = await self._unless_ended(self.desk.acts.settle(within_s=SETTLE_S))
         if ended is None:
-            return  # a signal does not wait so long: who has started the app settles what is left
+            return  # a signal cannot wait that long: the caller of the app settles the rest
         if ended:
-            self._forget_keys()  # what was typed while one waited
+            self._forget_keys()  # keys typed during the wait
         if not all(each.is_done for each in ended) and not self._is_ended.is_set():
             if self.frame is not None:
                 told = "; ".join(each.told for each in ended)
@@ -376,7 +374,7 @@ class CortexApp(internals.Orderly[int]):
             return
         pod, frame = self.session.pod, self.frame
         if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
-            self.exit()  # where nobody can be asked, the pod goes on
+            self.exit()  # nobody to ask: the pod keeps running
             return
         question = Choice(f"Quit. Pod {safe(pod.name)}", LEAVING)
 
@@ -391,13 +389,13 @@ class CortexApp(internals.Orderly[int]):
         frame.strip.ask(question, answered)
 
     def exit(self, *args: Any, **options: Any) -> None:
-        """End; what ends it first says with which code."""
+        """End the app; the first call sets the exit code."""
         if not self._is_ended.is_set():
             self._is_ended.set()
             super().exit(*args, **options)
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something, or until the app is to end: it cannot while it waits; None then."""
+        """Wait for something; return None early when the app is asked to end."""
         task, ended = asyncio.create_task(work), asyncio.create_task(self._is_ended.wait())
         try:
             await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -408,7 +406,7 @@ class CortexApp(internals.Orderly[int]):
 
     @on(Terminal.Stopping)
     async def action_to_shell(self) -> None:
-        """Go to the shell; a decision that could still be taken back is sent before."""
+        """Suspend to the shell, after sending a decision that could still be undone."""
         frame, driver = self.frame, self._driver
         with driver.stopping() if isinstance(driver, Terminal) else nullcontext():
             if frame is None or await self.desk.recall.is_clear(frame.strip):
@@ -420,7 +418,7 @@ class CortexApp(internals.Orderly[int]):
         super().action_suspend_process()
 
     def _look_at_pod(self) -> None:
-        """Say once that the pod has ended, and take the question back that was about it."""
+        """Report once that the pod has ended, and withdraw the question about it."""
         pod, frame = self.session.pod, self.frame
         ended = None if pod is None else pod.ended()
         if pod is None or ended is None or frame is None or self._has_told_end:
@@ -433,13 +431,13 @@ class CortexApp(internals.Orderly[int]):
         frame.strip.tell(told, "fail")
 
     def action_help_quit(self) -> None:
-        """Ctrl-C: in a terminal of its own it is a key like others."""
+        """Ctrl-C: an ordinary key, because the app owns the terminal."""
         if self.frame is not None:
             quit_key = self.desk.keys.named("quit").keys[0]
             self.frame.strip.tell(f"press {quit_key} to quit", "dim")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 -- Textual's
-        """Ours are all in `KeyCommands`."""
+        """Return none: `KeyCommands` has them all."""
         return ()
 
     def on_app_focus(self) -> None:
@@ -451,11 +449,11 @@ class CortexApp(internals.Orderly[int]):
     def on_app_blur(self) -> None:
         self.poller.is_watched = False
 
-    # --- looking and painting
+    # --- polling and painting
 
     @property
     def frame(self) -> Frame | None:
-        """The screen in front, below a palette; None before there is one."""
+        """The front screen below a palette; None before there is one."""
         frames = self._frames
         return frames[-1] if frames else None
 
@@ -472,7 +470,7 @@ class CortexApp(internals.Orderly[int]):
         return self._take_head(await self.desk.backend.head())
 
     def _take_head(self, head: Head) -> bool:
-        """Show another head; return whether it says something else than the one before."""
+        """Store the new head; return whether it shows anything different."""
         self.poller.has_head()
         self.session.tell_time(head.now)
         before, self.desk.head = self.desk.head, head

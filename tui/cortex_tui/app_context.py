@@ -1,4 +1,4 @@
-"""What every screen and widget of one sitting works with."""
+"""What every screen and widget of a session works with."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -19,7 +19,7 @@ from cortex_tui.session import Session
 
 @attrs.define(kw_only=True)
 class AppContext:
-    """Made by the app, handed to every screen."""
+    """Created by the app and passed to every screen."""
 
     session: Session
     backend: Backend
@@ -48,5 +48,5 @@ class AppContext:
 
     @property
     def palette(self) -> Palette:
-        """The colours of now."""
+        """The current colours."""
         return palette_of(self.session.theme, self.session.colors)

@@ -1,11 +1,11 @@
-"""What runs beside the app in the same terminal: the pod of `cortex up --tui`."""
+"""What runs next to the app in the same terminal: the pod of `cortex up --tui`."""
 
 from pathlib import Path
 from typing import Protocol
 
 
 class PodBeside(Protocol):
-    """A process of its own: each of the two may end and the other go on."""
+    """A separate process: it and the app can end independently."""
 
     name: str
     log: Path
@@ -14,13 +14,13 @@ class PodBeside(Protocol):
     """Where it serves the API, if it does."""
 
     def ended(self) -> str | None:
-        """Say how it ended, in a few words; None: it runs."""
+        """Return how it ended, in a few words; None while it runs."""
         ...
 
     def drain(self) -> None:
-        """Let it end: its jobs go on elsewhere after their next step."""
+        """Drain it: other pods continue its jobs after their current step."""
         ...
 
     def signalled(self, number: int) -> None:
-        """Hear of a signal that this process got."""
+        """Take notice of a signal that this process received."""
         ...

@@ -1,4 +1,4 @@
-"""Time as this process waits for it; what people read is the database's time: see `session`."""
+"""Monotonic time for waiting; people see the database's time instead: see `session`."""
 
 import asyncio
 import time
@@ -6,21 +6,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that never go back, and waiting."""
+    """Monotonic seconds, and waiting."""
 
     def now(self) -> float: ...
 
     def came(self, waited_s: float) -> float:
-        """Return when something came that has waited so long to be taken."""
+        """Return when an event arrived that waited for `waited_s` before it was handled."""
         ...
 
     async def wait(self, event: asyncio.Event, *, until: float) -> None:
-        """Return when the event is set or this instant has come."""
+        """Return when the event is set or the deadline has passed."""
         ...
 
 
 class SystemClock:
-    """The real one."""
+    """The clock of the operating system."""
 
     def now(self) -> float:
         return time.monotonic()

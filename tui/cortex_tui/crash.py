@@ -1,6 +1,6 @@
-"""A fault of the terminal UI: one line for people, the whole of it in a file that only they read.
+"""Crash reports of the terminal UI: one line on stderr, the details in a private file.
 
-Values of variables are never written: the arguments of a job, and its secrets, may stand in them.
+Reports never contain values of variables: those may hold the arguments and secrets of a job.
 """
 
 import os
@@ -22,10 +22,10 @@ OURS: Final = "cortex_tui"
 
 
 def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: bool) -> int:
-    """Write down what ended the UI, and tell one line of it on stderr; return the exit code.
+    """Write a crash report and one line about it to stderr; return the exit code.
 
-    Errors with one cause are one. The text of an error stands in the report only. `is_debug`:
-    tracebacks are told, too.
+    Errors with one cause are reported once. Only the report has the text of an error. `is_debug`:
+    show tracebacks on stderr, too.
     """
     causes = list(dict.fromkeys(_cause(each) for each in errors))
     text = "\n".join("".join(traceback.format_exception(each)) for each in causes)
@@ -42,19 +42,19 @@ def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: b
 
 
 def keep(errors: Sequence[Exception], *, folder: Path, at: datetime) -> str:
-    """Write down faults that cost a part of a screen and not the program; say where they are."""
+    """Write a report of faults that broke only part of a screen; return where it is."""
     first = errors[0]
     text = "\n".join("".join(traceback.format_exception(each)) for each in errors)
     return f"{type(first).__name__} in {place_of(first)}; {_kept(text, folder, at)}"
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what went wrong in a worker."""
+    """Unwrap the error of a worker."""
     return error.error if isinstance(error, WorkerFailed) else error
 
 
 def place_of(error: BaseException) -> str:
-    """Name the innermost line of ours that it came through."""
+    """Return the innermost line of the project's code in the traceback."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if OURS in Path(f.filename).parts
     ]
@@ -66,7 +66,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _kept(text: str, folder: Path, at: datetime) -> str:
-    """Write a report that only its user may read; say where it is, or why it is nowhere."""
+    """Write a report that only its user may read; return its path, or why there is none."""
     report = folder / f"tui-{at:%Y%m%dT%H%M%S}-{os.getpid()}.log"
     try:
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)

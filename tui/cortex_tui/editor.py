@@ -1,7 +1,7 @@
-"""The operator's editor, on a copy that cannot be written back.
+"""Opens a copy in the operator's editor; changes are discarded.
 
-While it runs this process waits for it and does nothing else: the terminal is the editor's. A
-signal to end takes effect when the editor has closed.
+Meanwhile this process only waits, because the editor owns the terminal. A termination signal takes
+effect after the editor has closed.
 """
 
 import os
@@ -20,14 +20,14 @@ NAME: Final = "cortex.json"
 
 
 def show(text: str, *, environ: Mapping[str, str] = os.environ) -> str:
-    """Show JSON as a file; return why that was not possible, "" when it was."""
+    """Show JSON as a file; return why that failed, or ""."""
     wanted = environ.get("VISUAL") or environ.get("EDITOR") or DEFAULT
     try:
         command = shlex.split(wanted) or [DEFAULT]
     except ValueError as error:
         return f"$EDITOR is {wanted!r}: {error}"
     try:
-        with tempfile.TemporaryDirectory(prefix="cortex-") as folder:  # for this user alone
+        with tempfile.TemporaryDirectory(prefix="cortex-") as folder:  # private to this user
             path = Path(folder) / NAME
             path.write_text(text, "utf-8")
             path.chmod(0o400)
@@ -48,7 +48,7 @@ def _run(command: Sequence[str], path: Path) -> str:
 
 @contextmanager
 def _interrupts_for_the_editor() -> Iterator[None]:
-    """Let ctrl+c mean what it means in the editor; it has the default handler, not this one."""
+    """Leave ctrl+c to the editor: it gets the default handler, this process ignores the signal."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield

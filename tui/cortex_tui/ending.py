@@ -1,7 +1,7 @@
-"""Leaving when a signal says so: in order, and hard when that does not come about.
+"""Quits on a signal: orderly, or hard when an orderly end does not come about.
 
-Handlers of the process, not of the event loop: the loop may be waiting for a terminal that takes
-nothing, such as one behind a connection that hangs.
+The handlers belong to the process, not the event loop: the loop may be blocked on a terminal that
+accepts no output, such as one behind a hanging connection.
 """
 
 import _thread
@@ -27,16 +27,16 @@ LEAVE_S: Final = 3.0
 def ending_by_signal(
     leave: Callable[[int], object], *, heard: Callable[[int], object] | None
 ) -> Iterator[None]:
-    """At each signal call `heard` at once, and `leave` in the event loop, with the exit code.
+    """On each signal call `heard` at once, and `leave` in the event loop, with the exit code.
 
-    To be used in the event loop of the main thread; puts the former handlers back.
+    Use it in the event loop of the main thread; on exit it restores the former handlers.
     """
     loop = asyncio.get_running_loop()
     modes = _modes()
     is_left = threading.Event()
 
     def came(number: int, _: FrameType | None) -> None:
-        # Not threading.Thread: its locks may be held by what the signal has interrupted.
+        # Not threading.Thread: the interrupted code may hold its locks.
         _thread.start_new_thread(_leave_at_last, (is_left, 128 + number, modes))
         loop.call_soon_threadsafe(leave, 128 + number)
         if heard is not None:

@@ -1,7 +1,7 @@
-"""Hints from the database that something changed, so that it shows before the next look is due.
+"""Hints from the database that something changed, so that the screen updates before the next poll.
 
-Owns: one connection that listens to what pods tell each other. Nothing depends on it: behind a
-pooler, or while it is lost, the looks alone find the same.
+Owns: one connection that listens to the pods' notifications. Nothing depends on it: behind a
+pooler, or while it is lost, polling alone finds the same changes.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ AGAIN_S: Final = 2.0
 
 
 async def hear(profile: Profile, clock: Clock, *, on_hint: Callable[[], None]) -> None:
-    """Listen until cancelled; opens the connection anew when it is lost."""
+    """Listen until cancelled; reconnects when the connection is lost."""
     while True:
         lost = asyncio.Event()
         line = Dedicated(profile, on_lost=lost.set)
         try:
-            with suppress(CortexError):  # the looks tell that the database is not there
+            with suppress(CortexError):  # polls report that the database is unavailable
                 await line.open()
                 if line.is_pooled:
                     return

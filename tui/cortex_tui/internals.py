@@ -1,4 +1,4 @@
-"""What we use of Textual that it does not promise: all of it here, and its version is pinned."""
+"""Everything that relies on Textual's internals; the version of Textual is pinned for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,14 +31,14 @@ Parser = XTermParser
 
 
 class Palette(CommandPalette):
-    """Textual's command palette; a second Enter while it closes would close it twice and crash."""
+    """Textual's command palette; ignores a second Enter while it closes, which would crash it."""
 
     _is_closing = False
     left: Callable[[], object] = staticmethod(lambda: None)
     """Called when it is about to close, before what was chosen is done."""
 
     def on_mount(self) -> None:
-        for field in self.query(Input):  # there is none when it has to leave at once
+        for field in self.query(Input):  # there is none when the palette closes at once
             field.cursor_blink = False  # nothing blinks
 
     def dismiss(self, result: None = None) -> AwaitComplete:
@@ -54,7 +54,7 @@ class Palette(CommandPalette):
 
 
 class Quiet(App[Result]):
-    """Keeps what has ended it; Textual would print that, with the values of all variables."""
+    """Keeps the error that ended it; Textual would print it with the values of all variables."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -74,18 +74,18 @@ class Quiet(App[Result]):
 
 
 class Orderly(Quiet[Result]):
-    """Lets each key that is written into a field do all that it does there before the next one.
+    """Completes the work of each key typed into a field before the next key.
 
-    Textual lets a letter overtake the key before it that moves or deletes: that one comes back to
-    the app, behind all that was typed meanwhile. What a field tells its screen, as on enter, is not
-    waited for: what is typed in one go behind that goes into the field, too.
+    In Textual a letter overtakes the editing key before it: that key returns to the app behind all
+    letters typed meanwhile. Messages that a field sends to its screen, as on enter, are not
+    awaited: text pasted behind enter still goes into the field.
     """
 
     _written: events.Key | None = None
     _is_back = False
 
     async def write(self, event: events.Key, field: Widget) -> None:
-        """Hand a key to the field that has the focus, and do what it is bound to if it is left."""
+        """Pass a key to the focused field, and run its binding if the field ignores it."""
         if await self._check_bindings(event.key, priority=True):
             return
         self._written, self._is_back = event, False
@@ -102,12 +102,12 @@ class Orderly(Quiet[Result]):
     def post_message(self, message: Message) -> bool:
         if message is not self._written:
             return super().post_message(message)
-        self._is_back = True  # nobody on its way did anything
+        self._is_back = True  # no widget on the way handled it
         return True
 
 
 async def _has_taken(node: DOMNode) -> bool:
-    """Wait until a widget has done all that it was given up to now; return whether it has."""
+    """Wait until a widget has handled its queued messages; return whether it has."""
     done = asyncio.Event()
     if not node.call_later(done.set):
         return False
@@ -120,7 +120,7 @@ async def _has_taken(node: DOMNode) -> bool:
 
 
 def bind(node: DOMNode, bindings: list[Binding]) -> None:
-    """Give one screen the bindings of its own, before those of its class."""
+    """Add bindings to one screen that take precedence over those of its class."""
     ours = BindingsMap(bindings)
     node._bindings = BindingsMap.from_keys(  # noqa: SLF001
         {**node._bindings.key_to_bindings, **ours.key_to_bindings}  # noqa: SLF001
@@ -128,22 +128,22 @@ def bind(node: DOMNode, bindings: list[Binding]) -> None:
 
 
 def key_of(text: str) -> str:
-    """Return the name under which a binding is found: that of a sign, if it is one."""
+    """Return the name under which Textual binds a key: for a character, the character's name."""
     return _character_to_key(text) if len(text) == 1 else text
 
 
 def event_time() -> float:
-    """Return the instant by the clock that stamps events: a key has the one when it came."""
+    """Return the time by the clock that stamps events, such as the arrival of a key."""
     return _time.get_time()
 
 
 def waited_s(event: Message) -> float:
-    """Return how long an event waited until it was taken."""
+    """Return how long an event waited before it was handled."""
     return max(0.0, event_time() - event.time)
 
 
 async def press(app: App[Any], key: str) -> bool:
-    """Do at once what a key does on the screen in front; return whether it does anything."""
+    """Press a key on the front screen; return whether it does anything."""
     for has_priority in (True, False):
         if await app._check_bindings(key, has_priority):  # noqa: SLF001
             return True
@@ -151,21 +151,21 @@ async def press(app: App[Any], key: str) -> bool:
 
 
 def focused(screen: Screen[Any]) -> Widget | None:
-    """Return what has the focus, or will have it again when the terminal is in front."""
+    """Return the focused widget, or the one that regains focus with the terminal."""
     return screen.focused or screen.app._last_focused_on_app_blur  # noqa: SLF001
 
 
 def focus_line(screen: Screen[Any]) -> None:
-    """Give the line of a palette that was opened just now the focus, before Textual does."""
+    """Focus the input of a palette that just opened, before Textual does."""
     if isinstance(screen, Palette):
         screen.set_focus(screen.query_one(Input))
 
 
 def forget_no_color(app: App[Any]) -> None:
-    """Undo what Textual does about NO_COLOR: it would still paint grey RGB; see `palette`.
+    """Undo Textual's handling of NO_COLOR, which still paints grey RGB; see `palette`.
 
-    And its filter for ANSI colours, a fifth of what painting costs: there is nothing to filter, as
-    our palettes name RGB colours, or leave all to the terminal.
+    Also remove its filter for ANSI colours, a fifth of the cost of painting: the palettes use RGB
+    colours only, or leave all colours to the terminal.
     """
     app.no_color = False
     app._filters = []  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""One key: what it is called, where it does something, and what stands beside it."""
+"""One key binding: its action, label, and the screens it works on."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -33,7 +33,7 @@ LISTS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Key:
-    """What one action is called, and which keys do it."""
+    """The label of an action, and the keys that run it."""
 
     id: str
     keys: tuple[str, ...]
@@ -51,7 +51,7 @@ class Key:
     """Id of the opposite one, which stands beside it in the footer."""
 
     def is_on(self, screen: str) -> bool:
-        """Whether it does something on a screen."""
+        """Whether it is active on a screen."""
         return EVERYWHERE in self.where or screen in self.where
 
 

@@ -1,4 +1,4 @@
-"""The keys of one sitting: the table in `keys`, as people read it and as `keys.toml` changed it."""
+"""The key bindings of a session: the table in `keys` with the changes of `keys.toml`."""
 
 import difflib
 import tomllib
@@ -48,7 +48,7 @@ _NAMED: Final = {
 
 
 def shown(key: str) -> str:
-    """Return a key as people read it: a sign as itself, also behind `ctrl+`."""
+    """Return a key as shown to people: a character as itself, also after `ctrl+`."""
     if key in _SHOWN:
         return _SHOWN[key]
     modifiers, plus, name = key.rpartition("+")
@@ -57,9 +57,9 @@ def shown(key: str) -> str:
 
 @attrs.frozen(eq=False)
 class KeyTable:
-    """The keys of one sitting: the table, with what `keys.toml` changed.
+    """The key bindings of a session: the table with the changes of `keys.toml`.
 
-    There is one of each, so that a footer can be kept by it.
+    Compared by identity, so that footers can be cached by it.
     """
 
     keys: tuple[Key, ...] = KEYS
@@ -70,21 +70,20 @@ class KeyTable:
             yield from (key for key in self.keys if key.group == group and key.is_on(screen))
 
     def bindings(self, screen: str) -> list[Binding]:
-        """Return what Textual needs for a screen."""
+        """Return the Textual bindings of a screen."""
         return [
             Binding(",".join(key.keys), key.action, key.label, id=key.id, show=False)
             for key in self.of(screen)
         ]
 
     def named(self, name: str) -> Key:
-        """Return a key by its id."""
         return next(key for key in self.keys if key.id == name)
 
 
 def read_keys(path: Path) -> KeyTable:
-    """Read `keys.toml`: an id and its key, or its keys, a line. A missing file changes nothing.
+    """Read `keys.toml`: each line sets one key, or several, for an id. The file may be missing.
 
-    Raises `UsageError` that names the file and the line's key.
+    Raises `UsageError` that names the file and the id on the line.
     """
     try:
         wanted = tomllib.loads(path.read_text("utf-8"))
@@ -99,7 +98,7 @@ def read_keys(path: Path) -> KeyTable:
 
 
 def remapped(wanted: Mapping[str, object]) -> KeyTable:
-    """Return the table with other keys. Raises `UsageError` when it would no longer be clear."""
+    """Return the table with changed keys. Raises `UsageError` for ambiguous ones."""
     changed = {name: _keys(name, value) for name, value in wanted.items()}
     known = {key.id for key in KEYS}
     for name in changed:
@@ -114,7 +113,7 @@ def remapped(wanted: Mapping[str, object]) -> KeyTable:
 
 
 def clashes(keys: Sequence[Key]) -> Iterator[str]:
-    """Yield what is not clear: one key twice on a screen, or acting ones that differ by case."""
+    """Yield conflicts: one key twice on a screen, or acting keys that differ only by case."""
     for number, one in enumerate(keys):
         for other in keys[number + 1 :]:
             if not (EVERYWHERE in (*one.where, *other.where) or set(one.where) & set(other.where)):

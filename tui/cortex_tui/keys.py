@@ -1,7 +1,7 @@
-"""Every key there is, in one table: bindings, footer, help and palette are made of it.
+"""All keys in one table; bindings, footer, help and palette derive from it.
 
-A key that acts changes something for others: it asks first, and does nothing for `--read-only`.
-On one screen no two of them differ only by case.
+An acting key changes something for others: it asks first, and is disabled with `--read-only`. No
+two acting keys of one screen differ only by case.
 """
 
 from typing import Final

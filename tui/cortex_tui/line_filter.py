@@ -1,7 +1,7 @@
-"""The last gate before the terminal: no text can carry a control byte through it.
+"""The last filter before the terminal: it removes every control byte from text.
 
-What screens show was made safe before, visibly. This one holds for every widget there is, ours and
-Textual's: an escape sequence in a text would act on the terminal that shows it.
+Text is already escaped visibly where it is rendered. This filter covers every widget, including
+Textual's own, because an escape sequence in text would control the operator's terminal.
 """
 
 import unicodedata
@@ -45,14 +45,14 @@ _ASCII: Final = {
 
 
 class SafeFilter(LineFilter):
-    """Drops what acts on a terminal; with `is_ascii` only seven bits are left."""
+    """Removes characters that control the terminal; `is_ascii` also removes all non-ASCII."""
 
     def __init__(self, *, is_ascii: bool) -> None:
         super().__init__()
         self.is_ascii = is_ascii
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 -- Textual's
-        """Return the segments, each as wide as before; the same list if all may pass."""
+        """Return the segments at the same widths; the same list if nothing changes."""
         if all(self._may_pass(segment) for segment in segments):
             return segments
         return [
@@ -69,7 +69,7 @@ class SafeFilter(LineFilter):
 
 @lru_cache(8192)
 def clean(text: str, *, is_ascii: bool) -> str:
-    """Return the text without control and format characters, which take no cell either."""
+    """Return the text without control and format characters, which occupy no cells."""
     if not text.isprintable():
         text = "".join(c for c in text if unicodedata.category(c) not in _FORBIDDEN)
     if not is_ascii:

@@ -1,4 +1,4 @@
-"""The link to Postgres as seen from here: how quick, or since when silent."""
+"""The state of the link to Postgres: its latency, or since when it is silent."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ SMOOTHING: Final = 0.2
 
 
 class Link:
-    """Fed by the poller. Instants are the clock's seconds."""
+    """Updated by the poller. Times are the clock's seconds."""
 
     def __init__(self, now: float) -> None:
         self._answered_at = now
@@ -23,7 +23,7 @@ class Link:
         """Why it does not answer; None while it does."""
 
     def answered(self, now: float, *, took_s: float) -> None:
-        """A statement was answered."""
+        """Record that a statement returned."""
         self._answered_at = now
         before_s = took_s if self._took_s is None else self._took_s
         self._took_s = before_s + SMOOTHING * (took_s - before_s)
@@ -31,30 +31,30 @@ class Link:
         self.error = None
 
     def resumed(self, now: float) -> None:
-        """This process stood still until now: nobody was asked, so that nobody was silent."""
+        """Record that this process was suspended until now: the gap is not silence."""
         self._answered_at = now
 
     def failed(self, error: CortexError) -> None:
-        """A statement failed because the database is not there, or in trouble."""
+        """Record that a statement failed because the database is unavailable or in trouble."""
         self._failures += 1
         self.error = error
 
     def is_stale(self, now: float) -> bool:
-        """What is on the screen may be wrong by now."""
+        """Whether the screen may be outdated."""
         return self.error is not None or now - self._answered_at > STALE_AFTER_S
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since the last answer."""
+        """Return the seconds since the last response."""
         return max(0.0, now - self._answered_at)
 
     @property
     def took_ms(self) -> float | None:
-        """How long an answer takes, smoothed; None: there was none yet."""
+        """The smoothed latency; None before the first response."""
         return None if self._took_s is None else self._took_s * 1000
 
     @property
     def again_in_s(self) -> float:
-        """How long to wait after the failures up to now; 0 while all is well."""
+        """The delay before the next try after failures; 0 if there are none."""
         if not self._failures:
             return 0.0
         return AGAIN_BACKOFF.longest_s(self._failures)

@@ -1,7 +1,7 @@
-"""The colours: a dark and a light theme of our own, and the terminal's own colours.
+"""The colours: a dark and a light theme, and the terminal's own colours.
 
-Words for styles are the same in each; a state is never told by its colour alone. What is written
-has a contrast of 4.5 : 1 or more on every ground that it may stand on.
+Style names are the same in each; no state is shown by colour alone. Text has a contrast of at least
+4.5 : 1 on every background that it can have.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from textual.theme import Theme
 
 @attrs.frozen(kw_only=True, eq=False)
 class Palette:
-    """One look of the whole app; there is one of each, so that lines can be kept by it."""
+    """The colours of the app; one instance per theme, so that lines can be cached by it."""
 
     theme: Theme
     styles: Mapping[str, Style]
 
     def __getitem__(self, name: str) -> Style:
-        """Return the style of a word; "" is plain."""
+        """Return the style of a name; "" is plain."""
         return self.styles[name]
 
     def lit(self, line: Strip, name: str) -> Strip:
-        """Return a line on the ground of a word, such as "cursor".
+        """Return a line on the background of a style, such as "cursor".
 
-        Where that is reversed video it has no colours: each would be a block.
+        In reverse video the line loses its colours, because each would become a block.
         """
         ground = self[name]
         if not ground.reverse:
@@ -42,7 +42,7 @@ class Palette:
 
 
 def _palette(name: str, *, dark: bool, **c: str) -> Palette:
-    """Make a palette of twelve colours."""
+    """Build a palette of twelve colours."""
     theme = Theme(
         name=name,
         dark=dark,
@@ -123,8 +123,8 @@ _LIGHT: Final = _palette(
     done="#33702a",
     fail="#b3262e",
 )
-# Of 256 colours the nearest to those above are no longer readable on each other. These ones become
-# colours of the 256 as they are, or the grey beside.
+# The nearest of 256 colours to those above are not readable on each other. The colours below map to
+# exact colours of the 256, or to the nearest grey.
 _DARK_256: Final = _palette(
     "cortex-dark-256",
     dark=True,
@@ -160,7 +160,7 @@ _LIGHT_256: Final = _palette(
 
 
 def _ansi() -> Palette:
-    """The sixteen colours that every terminal theme has chosen for itself."""
+    """The sixteen colours of the terminal's own theme."""
     default = "ansi_default"
     theme = Theme(
         name="cortex-ansi",
@@ -228,5 +228,5 @@ of ours would become one grey."""
 
 
 def palette_of(theme: str, colors: str) -> Palette:
-    """Return the palette of a theme, or the terminal's own colours where it has not enough."""
+    """Return the palette of a theme, or the terminal's own colours if it has too few."""
     return BY_COLORS[colors].get(theme, _ANSI)

@@ -1,4 +1,4 @@
-"""`:`: everything that the keys of the screen in front do, by its name."""
+"""`:`, the palette: every action of the front screen, by name."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from cortex_tui.screens.frame import Frame
 
 
 class KeyCommands(Provider):
-    """What each key of the screen in front does, under its name."""
+    """Finds the actions of the front screen's keys by name."""
 
     async def discover(self) -> Hits:  # noqa: ASYNC900 -- Textual's
         for key, run in self._commands():

@@ -1,9 +1,9 @@
-"""Looks at the database again and again: one statement at a time, at most four a second.
+"""Polls the database: one statement at a time, at most four a second.
 
-Owns: the pace. Reads: what the screen in front asks for, and once a second the head of the screen,
-unless it came along: a statement for it alone would come between a change and its look.
-On failure: the link says so; what is shown stays, and it is tried again after a moment.
-On stop: `run` is cancelled; a statement that is on its way is cut off.
+Owns: the pace. Reads: what the front screen asks for, and once a second the head of the screen,
+unless it came with that: a separate statement would delay the poll that shows a change.
+On failure: the link shows it; the screen keeps its content, and the poller retries after a pause.
+On stop: `run` is cancelled, and with it a statement in flight.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Look = Callable[[], Awaitable[bool | None]]
 
 
 class Poller:
-    """Runs beside the app. `wake` makes it look soon."""
+    """Runs alongside the app. `wake` makes it poll soon."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class Poller:
         screen: Look,
         told: Callable[[CortexError | None, bool], None],
     ) -> None:
-        """`told` is called after each look.
+        """`told` is called after each poll.
 
-        With the error that the link is not to blame for, if there was one, and whether something
-        is to be seen that was not seen before.
+        Its arguments: an error that is not the link's, if there was one, and whether anything
+        visible changed.
         """
         self._clock, self._link = clock, link
         self._head, self._screen, self._told = head, screen, told
@@ -54,15 +54,15 @@ class Poller:
         """The terminal is in front."""
 
     def wake(self) -> None:
-        """Look as soon as the pace allows it: something happened, or is asked for."""
+        """Poll as soon as the pace allows, because of an event or a request."""
         self._wanted.set()
 
     def has_head(self) -> None:
-        """Know that the head of the screen is of now."""
+        """Note that the head of the screen is up to date."""
         self._head_at = self._clock.now()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         while True:
             await self._look()
             await self._rest()
@@ -70,9 +70,9 @@ class Poller:
     async def _look(self) -> None:
         began = self._clock.now()
         is_wanted = self._wanted.is_set()
-        # Never twice in a row: the screen has its turn, however slow the pace.
+        # Never the head twice in a row: the screen gets its turn, however slow the pace.
         is_head = began - self._head_at >= HEAD_EVERY_S and not self._was_head
-        if not is_head:  # else what is wanted comes next
+        if not is_head:  # otherwise the wanted poll comes next
             self._wanted.clear()
         self._was_head = is_head
         if is_head:
@@ -94,7 +94,7 @@ class Poller:
         self._told(refused, bool(found) or had_trouble or refused is not None)
 
     async def _rest(self) -> None:
-        """Wait until a look is due, or sooner if it is wanted."""
+        """Wait until a poll is due, or `wake`."""
         now = self._clock.now()
         if self._link.again_in_s:
             await self._clock.wait(asyncio.Event(), until=now + self._link.again_in_s)

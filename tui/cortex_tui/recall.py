@@ -1,8 +1,8 @@
-"""A decision that waits a moment before it is sent, so that who made it can take it back.
+"""Delays a decision for a moment before sending it, so that the operator can undo it.
 
-Until then nothing of it is anywhere but here: a client that is killed has decided nothing. It is
-sent at once when the next one is made, when its screen is left, and when the operator leaves or
-goes to the shell or an editor: this process stands still then.
+Until then it exists only in memory: a client that is killed has decided nothing. It is sent at once
+when the next decision is made, when its screen is left, and when the operator quits or goes to the
+shell or an editor, because this process then stands still.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _PARTS: Final = 1_000
 
 @attrs.frozen(kw_only=True, eq=False)
 class Held:
-    """One decision, and until when it can be taken back."""
+    """A decision, and the time until which it can be undone."""
 
     act: Action
     asker: Asker
@@ -37,7 +37,7 @@ class Held:
 
 
 class Recall:
-    """Holds one decision at most."""
+    """Holds at most one decision."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class Recall:
         *,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """`start` runs a coroutine beside the app."""
+        """`start` runs a coroutine alongside the app."""
         self._session, self._acts, self._start = session, acts, start
         self._held: Held | None = None
 
     @property
     def ids(self) -> frozenset[UUID]:
-        """What is decided and not sent."""
+        """The requests that are decided but not sent."""
         return frozenset(self._held.ids if self._held else ())
 
     @property
     def bar(self) -> Cell | None:
-        """How much time is left to take it back; None: there is nothing to be taken back."""
+        """The time left to undo it; None if nothing is held."""
         held, now = self._held, self._session.clock.now()
         if held is None:
             return None
@@ -73,7 +73,7 @@ class Recall:
         for_s: float,
         changed: Callable[[], object],
     ) -> None:
-        """Send it after so many seconds, the one before at once; `changed`: it is drawn anew."""
+        """Send it after a delay, and the previous one at once; `changed` is called to redraw."""
         self.send()
         asker.tell(f"{safe(act.question)} …", "dim")
         now = self._session.clock.now()
@@ -84,23 +84,23 @@ class Recall:
         self._start(self._wait(held))
 
     def send(self) -> None:
-        """Send what is held, if anything is, at once."""
+        """Send the held decision now, if there is one."""
         if (held := self._take()) is not None:
             self._acts.agreed(held.asker, held.act, waits=True)
 
     def take_back(self) -> Held | None:
-        """Forget what is held; None: there was nothing any more."""
+        """Drop the held decision and return it; None if it is already sent."""
         return self._take()
 
     async def leave(self) -> ActionResult | None:
-        """Send what is held, and wait until that is done; None: nothing was."""
+        """Send the held decision and wait for its outcome; None if nothing was held."""
         held = self._take()
         return None if held is None else await self._acts.finish(held.asker, held.act)
 
     async def is_clear(self, asker: Asker) -> bool:
-        """Send what is held before this process stands still; False: it had better not yet.
+        """Send the held decision before this process is suspended; False: do not suspend now.
 
-        Why not was told: that failed, or an act is under way, of which half would be done.
+        The reason was shown: sending failed, or an action is running and would be left half done.
         """
         if self._acts.is_busy:
             asker.tell(BUSY, "warn")

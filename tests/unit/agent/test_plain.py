@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from cortex.agent.plain import plain
-from cortex.durable.codec import DEPTH_MAX
+from cortex.domain.canonical import DEPTH_MAX
 from cortex.durable.structuring import MisfitError
 
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain import redaction
+from cortex.domain.canonical import DEPTH_MAX
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import SizeLimit
 from cortex.domain.redaction import TEXT_MAX, clean_text
 from cortex.durable.codec import (
-    DEPTH_MAX,
     PAYLOAD_BYTES_MAX,
     decode,
     encode,

@@ -1,1 +1,1 @@
-"""Where screens read and act: `protocol` says what they may ask, the others ask `cortex.store`."""
+"""Reads and writes of the screens: `protocol` defines them, the others call `cortex.store`."""

@@ -15,7 +15,7 @@ CHANNEL: Final = "tui"
 
 
 class StoreApprovals:
-    """The inbox, on a database."""
+    """The inbox, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -49,7 +49,7 @@ class StoreApprovals:
 
 
 def lost(approval: Approval, ruling: VoteResult) -> ConflictError:
-    """Return why a decision came too late, in the few words for which there is room."""
+    """Return why a decision came too late, in a few words."""
     if ruling.outcome not in ("already", "expired"):
         return approvals.refusal(approval, ruling)
     if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED):
@@ -60,7 +60,7 @@ def lost(approval: Approval, ruling: VoteResult) -> ConflictError:
 
 
 def ended_briefly(row: ApprovalHead) -> str:
-    """Return how it was decided, by whom, when and where: `denied by li, 12:29:51Z, page`."""
+    """Return how, by whom, when and where it was decided: `denied by li, 12:29:51Z, page`."""
     parts = [
         f"{row.status.lower()} by {row.decided_by}",
         "" if row.decided_at is None else day_time(row.decided_at),

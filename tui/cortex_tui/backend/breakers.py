@@ -1,4 +1,4 @@
-"""Circuit breakers, read from Postgres, held open and closed there."""
+"""Circuit breakers, read and overridden in Postgres."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,7 +13,7 @@ SHOWN_MAX: Final = 200
 
 
 class StoreBreakers:
-    """The list of breakers, on a database."""
+    """The list of breakers, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

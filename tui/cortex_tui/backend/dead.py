@@ -1,4 +1,4 @@
-"""Dead letters, read from and settled in Postgres, by what `cortex dead` uses."""
+"""Dead letters, read and settled in Postgres with the functions behind `cortex dead`."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +23,7 @@ FAILURES_MAX: Final = 500
 
 
 class StoreDead:
-    """The dead letters, on a database."""
+    """The dead letters, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

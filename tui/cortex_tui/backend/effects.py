@@ -1,4 +1,4 @@
-"""Effects, the freeze and quotas, read from Postgres and changed there by what the commands use."""
+"""Effects, the freeze and quotas, read and changed in Postgres with the commands' functions."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -19,7 +19,7 @@ QUOTAS_MAX: Final = 200
 
 
 class StoreEffects:
-    """The ledger of effects, on a database."""
+    """The effects, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""One job, looked at in Postgres, and heard."""
+"""One job, read from Postgres, and the live output of its model."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -37,7 +37,7 @@ _TEXTS: Final = ("arguments", "output", "effect_result")
 
 
 class StoreJob:
-    """One job, on a database."""
+    """One job, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -81,14 +81,14 @@ class StoreJob:
             while more_count == budgets.WAKE_BATCH:
                 more_count = await budgets.wake(self._db, [name])
                 woken_count += more_count
-        except CortexError:  # the limit is raised all the same, and pods look for who has room
+        except CortexError:  # the limit is raised anyway, and pods scan for jobs that fit a budget
             more = ", others soon"
         woken = f", {woken_count:,} {'job goes' if woken_count == 1 else 'jobs go'} on{more}"
         return f"{name} is {worded(to, Budget.parse(name).unit)}{woken if woken_count else ''}"
 
 
 def _value(text: str | None) -> object:
-    """Return what JSON says; the beginning of something long stays text."""
+    """Parse JSON; a truncated value stays text."""
     if text is None:
         return None
     try:

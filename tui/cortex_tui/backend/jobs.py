@@ -21,7 +21,7 @@ WAY_KEPT_S: Final = 5.0
 
 
 class StoreJobs:
-    """The list of jobs, on a database."""
+    """The list of jobs, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -48,7 +48,7 @@ class StoreJobs:
         return await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
 
     async def _way_in(self, which: JobFilter) -> WayIn:
-        """Find where the jobs are looked for: not again for each page, to which it would add."""
+        """Choose the index to search by, once for all pages: choosing it costs a statement."""
         now = asyncio.get_running_loop().time()
         if self._way is None or which != self._way_of or now >= self._way_until:
             self._way = await job_pages.way_in(self._db, which)

@@ -1,10 +1,10 @@
-"""Hears what the model of one job says, while somebody looks at that job.
+"""Streams the output of a job's model while an operator looks at that job.
 
-Owns: a connection to listen on, and the watch in the database that lets the job's pod send.
-Messages are hints: a lost one is a gap. Behind a pooler nobody can listen: it asks once a second.
-Who may change nothing asks no pod: it hears what is said because others look at the same job.
-On failure: the connection is opened anew after a moment; what was said comes again, as far as the
-pod has kept it. On stop: cancelled, it ends the watch within a bound; a lost one lapses by itself.
+Owns: a listening connection, and the watch in the database that makes the job's pod send. Messages
+are hints: a lost one leaves a gap. Behind a pooler LISTEN does not work, so it polls once a second.
+A read-only session creates no watch: it sees only what others who watch the job cause to be sent.
+On failure: it reconnects after a pause; the pod resends the output that it still has. On stop: when
+cancelled, it ends the watch within a bound; a lost watch expires by itself.
 """
 
 import asyncio
@@ -28,29 +28,31 @@ POOLED: Final = "a pooler: asked for each second"
 
 
 class Listeners:
-    """Those that listen, so that who leaves can wait until they have ended their watches."""
+    """The active listeners, so that shutdown can wait until they have ended their watches."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def add(self) -> None:
-        """Know of the task that this is called in, until it is done."""
+        """Track the calling task until it is done."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- for the type checker
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cancel those that are not yet, and wait until they have said goodbye."""
+        """Cancel the listeners and wait until they have ended their watches."""
         for task in (tasks := set(self._tasks)):
-            if not task.cancelling():  # a second one would cut the goodbye short
+            if (
+                not task.cancelling()
+            ):  # a second cancellation would interrupt the ending of the watch
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=2 * GOODBYE_S)
 
 
 class Listening:
-    """One job's. `renew` tells the pod that has it now."""
+    """The listener of one job. `renew` notifies the pod that runs it now."""
 
     def __init__(
         self,
@@ -69,11 +71,10 @@ class Listening:
         self._wanted = asyncio.Event()
 
     def renew(self) -> None:
-        """Let the pod that has the job now send, and all that it knows."""
+        """Make the pod that runs the job now send, including its backlog."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Listen until cancelled."""
         self._among.add()
         while True:
             try:

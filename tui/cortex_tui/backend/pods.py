@@ -1,4 +1,4 @@
-"""Pods, read from Postgres, drained and let go on there."""
+"""Pods, read from Postgres, drained and undrained there."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ ENDED_MAX: Final = 5
 
 
 class StorePods:
-    """The list of pods, on a database."""
+    """The list of pods, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -1,7 +1,7 @@
-"""What the screens may ask of the cluster. Tests have a fake one; an HTTP one may follow.
+"""What the screens may ask of the cluster. Tests use a fake; an HTTP backend may follow.
 
-Every method is one statement or one transaction, bounded, and raises `CortexError`s: one of the
-family of `UnavailableError` when the database is not there.
+Every method is one statement or one transaction, bounded in time, and raises `CortexError`s: a
+subclass of `UnavailableError` when the database cannot be reached.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,73 +44,71 @@ class JobsBackend(Protocol):
     """The list of jobs."""
 
     async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
-        """Read the jobs that fit and are older than a place, or the newest ones."""
+        """Read the matching jobs older than a position, or the newest ones."""
         ...
 
     async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
-        """Read the jobs that fit just above a place, or the oldest ones; the newest first."""
+        """Read the matching jobs just above a position, or the oldest ones; the newest first."""
         ...
 
     async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
-        """Read the jobs in RETRY that fit and are due after a place, or next."""
+        """Read the matching jobs in RETRY that are due after a position, or next."""
         ...
 
     async def page_due_up(
         self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
-        """Read those that are due just before a place, or last; in the same order."""
+        """Read those due just before a position, or last; in the same order."""
         ...
 
     async def seen(
         self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
     ) -> ListReading:
-        """Read some jobs again, how many are newer than a place, and the head of the screen."""
+        """Reread some jobs, count those newer than a position, and read the screen's head."""
         ...
 
     async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
-        """Read what keeps some jobs from running, in a few words; see `cortex.store.why`."""
+        """Read what blocks some jobs, in a few words; see `cortex.store.why`."""
         ...
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
-        """Cancel a job; return what became of it."""
+        """Cancel a job; return the outcome."""
         ...
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
-        """Let a job try again now; return what became of it."""
+        """Let a job retry now; return the outcome."""
         ...
 
     async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
-        """Choose the newest jobs that fit and that an act would change; statements, in pages."""
+        """Choose the newest matching jobs that an operation would change; runs page by page."""
         ...
 
     async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
-        """Choose those of some jobs that an act would change."""
+        """Choose those of the given jobs that an operation would change."""
         ...
 
     async def act_on(
         self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
     ) -> BulkDone:
-        """Act on jobs; repeating it is safe."""
+        """Apply an operation to jobs; idempotent."""
         ...
 
 
 class Listening(Protocol):
-    """An ear to one job."""
+    """A listener for one job."""
 
     def renew(self) -> None:
-        """Let the pod that has the job now send, too."""
+        """Make the pod that runs the job now send, too."""
         ...
 
-    async def run(self) -> None:
-        """Listen until cancelled."""
-        ...
+    async def run(self) -> None: ...
 
 
 class JobBackend(Protocol):
     """One job."""
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
-        """Return a job, and as its `steps` those after a number, or the newest; see `job_view`.
+        """Return a job with its `steps` after a number, or the newest; see `job_view`.
 
         Its `head` is the head of the screen.
         """
@@ -121,23 +119,23 @@ class JobBackend(Protocol):
         ...
 
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
-        """Return a step in full, by its key; see `job_view`."""
+        """Return a step in full by its key; see `job_view`."""
         ...
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
-        """Return all that is known of a job, of its steps the newest, without their outputs."""
+        """Return everything about a job with its newest steps, without their outputs."""
         ...
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
-        """Return a step with its output, cut when it is very long, and its effect."""
+        """Return a step with its output, truncated when very long, and its effect."""
         ...
 
     def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
-        """Hear what its model says while `run` runs, and how well that is heard."""
+        """Listen to its model while `run` runs; `told` gets the state of the listener."""
         ...
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
-        """Raise a limit; return what became of it."""
+        """Raise a limit; return the outcome."""
         ...
 
 
@@ -147,19 +145,19 @@ class ApprovalsBackend(Protocol):
     async def waiting(
         self, *, by: str, credential: str, also: Sequence[UUID], limit: int
     ) -> Sequence[InboxRow]:
-        """Read those that wait, the most urgent ones, and some by their ids; in no order."""
+        """Read the most urgent open requests, and some by their ids; in no order."""
         ...
 
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
-        """Read those that wait no more, the last one first."""
+        """Read closed requests, the last closed first."""
         ...
 
     async def arguments(
         self, ids: Sequence[UUID], *, chars: int
     ) -> Sequence[tuple[UUID, bytes, str]]:
-        """Read the ids, the digests of the arguments, and those as canonical JSON.
+        """Read ids, digests of the arguments, and the arguments as canonical JSON.
 
-        Of the first ones, as many as make up `chars` characters, and of one at least.
+        Returns the first ones, up to `chars` characters in total, and at least one.
         """
         ...
 
@@ -168,15 +166,15 @@ class ApprovalsBackend(Protocol):
         ...
 
     async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
-        """Decide all or none. Raises `ConflictError` that says what was first."""
+        """Decide all or none. Raises `ConflictError` with the change that came first."""
         ...
 
 
 class PodsBackend(Protocol):
-    """The pods; who acts second is told that nothing was done."""
+    """The pods. A change that another person made first is reported as no change."""
 
     async def page(self) -> Sequence[PodRow]:
-        """Read the living ones, then the last ones that ended."""
+        """Read the running pods, then the ones that ended last."""
         ...
 
     async def moved(self, pod_id: UUID) -> Moved:
@@ -184,27 +182,27 @@ class PodsBackend(Protocol):
         ...
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
-        """Let a pod take no more jobs; return what became of it."""
+        """Stop a pod from taking jobs; return the outcome."""
         ...
 
     async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
-        """Let a pod take jobs again; return what became of it."""
+        """Let a pod take jobs again; return the outcome."""
         ...
 
 
 class QueuesBackend(Protocol):
-    """The worker queues; None is the default one."""
+    """The worker queues; None is the default queue."""
 
     async def page(self) -> Sequence[QueueRow]:
-        """Read the default one, those that are paused, then those that have tasks."""
+        """Read the default queue, then paused ones, then those with tasks."""
         ...
 
     async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
-        """Let nothing more be claimed from a queue; return what became of it."""
+        """Stop claims from a queue; return the outcome."""
         ...
 
     async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
-        """Let a queue go on; return what became of it."""
+        """Resume a queue; return the outcome."""
         ...
 
 
@@ -212,34 +210,34 @@ class BreakersBackend(Protocol):
     """The circuit breakers."""
 
     async def page(self) -> Sequence[BreakerRow]:
-        """Read them, those that are not closed first."""
+        """Read the breakers, those that are not closed first."""
         ...
 
     async def past(self, names: Sequence[str]) -> Mapping[str, Past]:
-        """Read what happened to some lately, by name; see `cortex.store.breakers`."""
+        """Read the recent history of some breakers, by name; see `cortex.store.breakers`."""
         ...
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
-        """Hold a breaker open for so long; None: until it is closed.
+        """Hold a breaker open for a time; None: until somebody closes it.
 
-        Returns what became of it.
+        Returns the outcome.
         """
         ...
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
-        """Close a breaker and forget its failures; return what became of it."""
+        """Close a breaker and reset its failures; return the outcome."""
         ...
 
 
 class EffectsBackend(Protocol):
-    """Calls with an outside result, the freeze of all, and quotas."""
+    """Calls with outside effects, the freeze, and quotas."""
 
     async def unknown(self, *, before: UUID | None, limit: int) -> Sequence[EffectRow]:
-        """Read effects of unknown outcome, the newest first, older than one."""
+        """Read effects with unknown outcome older than one, the newest first."""
         ...
 
     async def others(self) -> Sequence[EffectRow]:
-        """Read the newest of the others."""
+        """Read the newest other effects."""
         ...
 
     async def show(self, effect_id: UUID) -> EffectDetail:
@@ -247,104 +245,104 @@ class EffectsBackend(Protocol):
         ...
 
     async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
-        """Record what became of an unknown effect; return what comes of it.
+        """Record the outcome of an unknown effect; return what follows for its job.
 
-        Raises `ConflictError` that says who was first.
+        Raises `ConflictError` with the decision that came first.
         """
         ...
 
     async def frozen(self) -> FreezeState:
-        """Return whether effects are frozen, by whom, and how many jobs wait for that."""
+        """Return whether and by whom effects are frozen, and how many jobs wait for that."""
         ...
 
     async def freeze(self, *, by: str, reason: str) -> str:
-        """Let no effect begin; return what became of it."""
+        """Stop new effects; return the outcome."""
         ...
 
     async def unfreeze(self, *, by: str, reason: str) -> str:
-        """Let effects begin again; return what became of it."""
+        """Allow effects again; return the outcome."""
         ...
 
     async def quotas(self) -> Sequence[QuotaRow]:
-        """Read the quotas by name, with what is used of them and how many jobs wait."""
+        """Read the quotas by name, with their use and the number of waiting jobs."""
         ...
 
     async def set_quota(self, quota: Quota, *, by: str, reason: str) -> str:
-        """Set the limit of a quota; return what became of it."""
+        """Set the limit of a quota; return the outcome."""
         ...
 
     async def remove_quota(self, name: str, *, by: str, reason: str) -> str:
-        """Remove a quota; return what became of it."""
+        """Remove a quota; return the outcome."""
         ...
 
 
 class DeadLettersBackend(Protocol):
-    """Dead letters: failed jobs that wait for somebody to decide."""
+    """Dead letters: failed jobs that wait for a decision."""
 
     async def errors(self) -> Sequence[DeadLetterGroup]:
-        """Read the errors of the newest ones, the one that came last first."""
+        """Read the newest dead letters grouped by error, the latest error first."""
         ...
 
     async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
-        """Read the newest ones of an error, so many at most."""
+        """Read the newest dead letters of an error, at most `limit`."""
         ...
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
-        """Return the jobs of an error's letters, the oldest first."""
+        """Return the jobs of an error's dead letters, the oldest first."""
         ...
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
-        """Read the letters of jobs."""
+        """Read the dead letters of jobs."""
         ...
 
     async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
-        """Make a job that goes on from a failed one; return what became of it.
+        """Create a job that continues a failed one; return the outcome.
 
-        Raises `ConflictError` that says who was first.
+        Raises `ConflictError` with the decision that came first.
         """
         ...
 
     async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
-        """Give a failed job up; return what became of it. Raises as `retry`."""
+        """Discard a failed job; return the outcome. Raises as `retry`."""
         ...
 
     async def begin(
         self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
     ) -> int:
-        """Begin an act on many letters that pods work off; return its number."""
+        """Start a bulk operation on dead letters, which pods carry out; return its number."""
         ...
 
     async def acts(self) -> Sequence[ActRow]:
-        """Read the acts, those under way first, then the newest."""
+        """Read the bulk operations, running ones first, then the newest."""
         ...
 
     async def failures(self, act_id: int) -> Sequence[ActRow]:
-        """Read the letters that an act could not settle."""
+        """Read the dead letters that a bulk operation could not settle."""
         ...
 
     async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
-        """Pause an act, let it go on or end it. Raises `ConflictError` that says how it stands."""
+        """Pause, resume or end a bulk operation. Raises `ConflictError` with its state."""
         ...
 
 
 class PulseBackend(Protocol):
-    """How the cluster does."""
+    """The state of the cluster."""
 
     async def figures(self) -> Figures:
-        """Count what is unfinished, as far as a cap."""
+        """Count unfinished work, up to a cap."""
         ...
 
     async def recent(self) -> Recent:
-        """Read the last quarter of an hour: dearer than the others."""
+        """Read the last quarter of an hour; costs more than the others."""
         ...
 
     async def attention(self) -> Attention:
-        """Read what needs somebody, and what fails."""
+        """Read what needs a person, and what fails."""
         ...
 
 
 class Backend(Protocol):
-    """All of it; a part for each screen."""
+    """The whole backend, one part per screen."""
 
     @property
     def approvals(self) -> ApprovalsBackend: ...
@@ -374,5 +372,5 @@ class Backend(Protocol):
     def effects(self) -> EffectsBackend: ...
 
     async def head(self) -> Head:
-        """Look at what stands above every screen."""
+        """Read the head of every screen."""
         ...

@@ -1,4 +1,4 @@
-"""How the cluster does, read from Postgres."""
+"""The state of the cluster, read from Postgres."""
 
 from cortex.postgres.database import Database
 from cortex.store import pulse
@@ -7,7 +7,7 @@ from cortex.store.pulse import Attention, Figures, Recent
 
 
 class StorePulse:
-    """The pulse, on a database."""
+    """The pulse, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -8,7 +8,7 @@ from cortex.store.queues import QueueRow
 
 
 class StoreQueues:
-    """The list of queues, on a database."""
+    """The list of queues, backed by the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""The cluster as `cortex.store` knows it: the real backend."""
+"""The real backend: reads and writes the cluster through `cortex.store`."""
 
 from cortex.postgres.database import Database
 from cortex.store import operator
@@ -15,7 +15,7 @@ from cortex_tui.backend.queues import StoreQueues
 
 
 class StoreBackend:
-    """On one small pool of connections."""
+    """Uses one small connection pool."""
 
     def __init__(self, db: Database) -> None:
         self.approvals = StoreApprovals(db)
@@ -30,7 +30,7 @@ class StoreBackend:
         self._db = db
 
     async def close(self) -> None:
-        """End what goes on beside statements; the database is its opener's to close."""
+        """Stop background work; the caller that opened the database closes it."""
         await self.job.listeners.close()
 
     async def head(self) -> Head:

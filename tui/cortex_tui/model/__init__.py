@@ -1,1 +1,1 @@
-"""What screens know, as plain values and rules: no Textual, no database, no clock."""
+"""The state of screens, as plain values and rules: no Textual, no database, no clock."""

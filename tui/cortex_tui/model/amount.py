@@ -1,4 +1,4 @@
-"""A question that wants a number before the `y`: nothing else agrees, esc declines."""
+"""A question that needs a number before the `y`; esc declines."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -10,17 +10,17 @@ DIGITS_MAX: Final = 12
 
 
 class AmountQuestion:
-    """Takes digits and one point, then `y` once the number is allowed."""
+    """Accepts digits and one point, then `y` once the number is valid."""
 
     def __init__(self, text: str, *, why_not: Callable[[Decimal], str]) -> None:
-        """`why_not` says what is wrong with a number; "": nothing."""
+        """`why_not` returns what is wrong with a number, or ""."""
         self.text = text
         self._why_not = why_not
         self._typed = ""
 
     @property
     def amount(self) -> Decimal | None:
-        """What was typed; None: no number yet."""
+        """The number typed; None if there is none yet."""
         return Decimal(self._typed) if self._typed.strip(".") else None
 
     def press(self, key: str, character: str | None) -> KeyAnswer:

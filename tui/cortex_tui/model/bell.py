@@ -8,7 +8,7 @@ MUTED_S: Final = 3_600.0
 
 
 class Bell:
-    """Told of what waits, look by look; `now` is the clock's seconds."""
+    """Updated at each poll with what waits; `now` is the clock's seconds."""
 
     def __init__(self) -> None:
         self._count: int | None = None
@@ -16,7 +16,7 @@ class Bell:
         self._muted_until = float("-inf")
 
     def mute(self, now: float) -> None:
-        """Keep silent for an hour."""
+        """Mute for an hour."""
         self._muted_until = now + MUTED_S
 
     def unmute(self) -> None:
@@ -24,11 +24,10 @@ class Bell:
         self._muted_until = float("-inf")
 
     def is_muted(self, now: float) -> bool:
-        """It keeps silent."""
         return now < self._muted_until
 
     def rings(self, count: int, first_expiry: datetime | None, *, at: datetime, now: float) -> bool:
-        """Take what waits at an instant of the database's clock; return whether to ring."""
+        """Take what waits at a database time; return whether to ring."""
         is_new = self._count is not None and count > self._count
         self._count = count
         is_soon = first_expiry is not None and timedelta() < first_expiry - at <= SOON

@@ -1,4 +1,4 @@
-"""A question for how long, then why, then `y`: a breaker that is held open ends that by itself."""
+"""Asks how long to hold a breaker open, then why, then `y`; a timed override ends by itself."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ CHARS_MAX: Final = 8
 
 
 class OverrideQuestion:
-    """One line of text that names the thing; Enter takes the time, esc declines at any time."""
+    """One line that names the breaker; Enter accepts the time, esc declines at any point."""
 
     def __init__(self, text: str) -> None:
         """`text`: safe."""
@@ -40,7 +40,7 @@ class OverrideQuestion:
 
     @property
     def for_s(self) -> float | None:
-        """How long; None: until it is closed. Raises `UsageError` for what is no time."""
+        """The duration; None: until somebody closes it. Raises `UsageError` for an invalid one."""
         seconds = parse_span(self.typed) if self.typed else None
         if seconds is not None and not 0 < seconds <= HOLD_MAX_S:
             raise UsageError("from 1s to 30d")
@@ -86,17 +86,17 @@ class OverrideQuestion:
 
 
 class ForceQuestion:
-    """Whether one that is not closed shall be, and why; `tab` asks for how long to hold it open."""
+    """Asks whether to close a breaker that is not closed, and why; `tab` switches to holding it."""
 
     def __init__(self, text: str, *, hold_text: str) -> None:
-        """Both texts: safe."""
+        """Both texts are safe."""
         self._close = ReasonQuestion(text, is_required=True)
         self._hold = OverrideQuestion(hold_text)
         self._asks: ReasonQuestion | OverrideQuestion = self._close
 
     @property
     def hold(self) -> OverrideQuestion | None:
-        """The question whose answers count; None: it shall be closed."""
+        """The active question about an override; None: the question is whether to close it."""
         return self._hold if self._asks is self._hold else None
 
     @property

@@ -1,4 +1,4 @@
-"""What an act on many jobs would do, counted before anybody agrees to it."""
+"""The effect of a bulk operation on jobs, counted before the operator confirms it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -14,7 +14,7 @@ MANY: Final = 100
 
 
 class JobsVerb(StrEnum):
-    """What is done to many jobs; also the command's word."""
+    """The operation; also the name of the command."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -24,13 +24,13 @@ DONE: Final = {JobsVerb.CANCEL: "cancelled", JobsVerb.RETRY: "try again now"}
 
 
 def wanted(choice: JobChoice) -> str:
-    """Return what has to be typed to agree."""
+    """Return the text that the operator has to type to confirm."""
     count = len(choice.job_ids)
     return str(count) if count > MANY else "y"
 
 
 def question(verb: JobsVerb, choice: JobChoice) -> str:
-    """Say what would be done, in one line: `cancel 1,204 jobs, 3 had ended`."""
+    """Describe the operation in one line: `cancel 1,204 jobs, 3 had ended`."""
     count = len(choice.job_ids)
     jobs = "1 job" if count == 1 else f"{count:,} jobs"
     now = " now" if verb is JobsVerb.RETRY else ""
@@ -40,7 +40,7 @@ def question(verb: JobsVerb, choice: JobChoice) -> str:
 
 
 def _failed(choice: JobChoice) -> str:
-    """Say what becomes of those that have failed; "": none has."""
+    """Describe what happens to failed jobs; "" if there are none."""
     if not choice.failed:
         return ""
     of = "" if choice.failed == len(choice.job_ids) else f"{choice.failed:,} failed: "
@@ -48,12 +48,12 @@ def _failed(choice: JobChoice) -> str:
 
 
 def nothing(verb: JobsVerb, choice: JobChoice) -> str:
-    """Say why there is nothing to agree to."""
+    """Explain why there is nothing to confirm."""
     if not choice.refused:
         return f"no job fits that a {verb} would change"
     return f"nothing to {verb}: {refused_words(choice.refused).removeprefix(', ')}"
 
 
 def refused_words(refused: Mapping[Refusal, int]) -> str:
-    """Say how many would stay as they are, and why; "": none."""
+    """Describe how many jobs would stay unchanged, and why; "" if there are none."""
     return "".join(f", {count:,} {why_not.value}" for why_not, count in refused.items())

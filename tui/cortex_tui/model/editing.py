@@ -1,4 +1,4 @@
-"""Arguments of a request as an operator edits them before agreeing."""
+"""The arguments of a request while an operator edits them before approving."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ CHARS_MAX: Final = 65_536
 
 
 def why_not_edited(subject: Subject) -> str | None:
-    """Say in one safe line why nothing can be edited; None: it can."""
+    """Return why the arguments cannot be edited, as one safe line; None if they can."""
     if len(subject.approvals) > 1:
         return "a batch is decided as it stands: edit one by one"
     approval = subject.approvals[0]
@@ -29,12 +29,12 @@ def why_not_edited(subject: Subject) -> str | None:
 
 
 def text_of(subject: Subject) -> str:
-    """Return the arguments as they are edited."""
+    """Return the arguments as text for the editor."""
     return visible_json(subject.approvals[0].arguments)
 
 
 def edit_of(subject: Subject, text: str) -> Edit | None:
-    """Return what was edited; None: nothing was changed. Raises `CortexError`s that say why not."""
+    """Return the edit; None if nothing changed. Raises `CortexError` for an invalid one."""
     approval = subject.approvals[0]
     edited = edited_arguments(text, schema=approval.schema)
     found = changes(approval.arguments, parse(edited))

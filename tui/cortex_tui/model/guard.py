@@ -1,4 +1,4 @@
-"""The silence before a key may decide: nobody agrees to what has just come under their fingers."""
+"""The quiet time before a key may decide: nobody approves what just appeared under the cursor."""
 
 from typing import Final
 
@@ -10,26 +10,26 @@ QUIET_MAX_S: Final = 1.5
 
 
 class Guard:
-    """Instants are a clock's seconds, which never go back; they are handed in."""
+    """Times are seconds of a monotonic clock, passed in by the caller."""
 
     def __init__(self, now: float) -> None:
         self._quiet_s = QUIET_S
         self._since = now
 
     def restart(self, now: float) -> None:
-        """Something else is in front of the operator: the silence begins."""
+        """Start the quiet time: something else is in front of the operator."""
         self._quiet_s = QUIET_S
         self._since = now
 
     def skip(self, now: float) -> None:
-        """Let the next key count: it belongs to what was decided just now."""
+        """Let the next key count: it belongs to the previous decision."""
         self._quiet_s = 0.0
         self._since = now
 
     def press(self, now: float, *, came_at: float) -> bool:
-        """Take a key; return whether it counts. One that does not begins the silence anew.
+        """Take a key; return whether it counts. A key that comes too early restarts the quiet time.
 
-        What counts is when it came: while the app stood still there was no silence.
+        The time of arrival decides: while the app was suspended there was no quiet time.
         """
         if self.is_armed(came_at):
             return True
@@ -38,16 +38,16 @@ class Guard:
         return False
 
     def is_armed(self, now: float) -> bool:
-        """The next key counts."""
+        """Whether the next key counts."""
         return now >= self.armed_at
 
     def filled(self, now: float) -> float:
-        """How much of the silence has passed, from 0 to 1."""
+        """The part of the quiet time that has passed, from 0 to 1."""
         if self.is_armed(now):
             return 1.0
         return max(0.0, min(1.0, (now - self._since) / self._quiet_s))
 
     @property
     def armed_at(self) -> float:
-        """When the next key counts, if none comes before."""
+        """The time from which the next key counts, if none comes before."""
         return self._since + self._quiet_s

@@ -1,4 +1,4 @@
-"""The screens that one was on, to go back to and forth again."""
+"""The screens visited, to go back and forward."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ VISITS_MAX: Final = 100
 
 @attrs.frozen
 class Place:
-    """Where one was: a screen that is changed to, and what was opened on top of it."""
+    """A base screen, and the screens opened on top of it."""
 
     mode: str
     opened: tuple[tuple[str, tuple[object, ...]], ...] = ()
@@ -17,14 +17,14 @@ class Place:
 
 
 class History:
-    """Places in the order of the visits, and at which of them one is."""
+    """Places in the order of visits, and the current one."""
 
     def __init__(self) -> None:
         self._places: list[Place] = []
         self._at = -1
 
     def visit(self, place: Place) -> None:
-        """Go somewhere; what one had gone back from is forgotten."""
+        """Add a place; drops the places after the current one."""
         if self._places and self._places[self._at] == place:
             return
         del self._places[self._at + 1 :]
@@ -33,7 +33,7 @@ class History:
         self._at = len(self._places) - 1
 
     def go(self, by: int) -> Place | None:
-        """Go back or forth; None: there is nothing."""
+        """Go back or forward; None if there is no such place."""
         wanted = self._at + by
         if not 0 <= wanted < len(self._places):
             return None

@@ -1,7 +1,7 @@
-"""The rows of the inbox: their order, the tabs, the marks, and what stays where it is.
+"""The rows of the inbox: their order, the tabs, the marks, and which rows keep their places.
 
-The order is frozen while something is marked or a question is open: what is new is counted, what
-ended stays in its place. Else the row under the cursor stays until the cursor leaves it.
+The order is frozen while rows are marked or a question is open: new rows are only counted, ended
+ones stay in place. Otherwise the row under the cursor stays until the cursor leaves it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,7 +19,7 @@ ROWS_MAX: Final = 300
 
 
 class Tab(StrEnum):
-    """What of it is shown."""
+    """A part of the inbox."""
 
     MINE = "mine"
     """What this operator may decide."""
@@ -33,15 +33,15 @@ def is_open(row: InboxRow, now: datetime) -> bool:
 
 
 def is_mine(row: InboxRow) -> bool:
-    """Whether who looks may decide it."""
+    """Whether this operator may decide it."""
     return not (row.is_own or row.has_agreed)
 
 
 class Inbox:
-    """Fed by looks; `window` is what is seen."""
+    """Updated by polls; `window` holds the visible rows."""
 
     def __init__(self, *, deciding: Callable[[], Collection[UUID]] = frozenset) -> None:
-        """`deciding`: which ones were decided here and are not sent yet."""
+        """`deciding` returns the requests decided here and not sent yet."""
         self._deciding = deciding
         self.window: Window[InboxRow, None] = Window(key=lambda row: row.id)
         self.tab = Tab.MINE
@@ -57,27 +57,25 @@ class Inbox:
 
     @property
     def is_frozen(self) -> bool:
-        """Rows keep their places."""
+        """Whether rows keep their places."""
         return self.is_asking or bool(self.marked)
 
     @property
     def is_seeking(self) -> bool:
-        """The cursor is about to go elsewhere."""
+        """Whether the cursor is about to move to another request."""
         return self._sought is not None
 
     @property
     def focused(self) -> UUID | None:
-        """The request under the cursor."""
         row = self.window.current
         return None if row is None else row.id
 
     def row(self, approval_id: UUID) -> InboxRow | None:
-        """Return what is known of a request."""
         return self._found.get(approval_id)
 
     @property
     def held(self) -> Sequence[UUID]:
-        """Requests that are shown whatever becomes of them: to be looked at again by id."""
+        """Requests that stay listed whatever their state, so that polls reread them by id."""
         if self.tab is Tab.DECIDED:
             return ()
         shown = [row.id for row in self.window.rows] if self.is_frozen else [self.focused]
@@ -85,22 +83,22 @@ class Inbox:
 
     @property
     def is_cut(self) -> bool:
-        """There are more than were read."""
+        """Whether there are more requests than were read."""
         return len(self._found) >= ROWS_MAX
 
     def count(self, tab: Tab) -> int:
-        """Return how many of those that wait a tab has."""
+        """Return the number of waiting requests on a tab."""
         return sum(tab is Tab.ALL or is_mine(row) for row in self._waiting())
 
     def to_tab(self, tab: Tab) -> None:
-        """Go to a tab: an empty one, until it is read. What was sought is left alone."""
+        """Change the tab; its rows are empty until they are read. Keeps a pending `seek`."""
         self.tab, self._sought = tab, None
         self.marked.clear()
         self.is_read = False
         self.window.replace((), above=None, below=None)
 
     def take(self, rows: Iterable[InboxRow]) -> bool:
-        """Take what a look found; return whether that is news."""
+        """Take the rows of a poll; return whether they changed anything."""
         found = {row.id: row for row in rows}
         is_news = found != self._found or not self.is_read
         self._found = found
@@ -111,12 +109,12 @@ class Inbox:
         return is_news
 
     def seek(self, approval_id: UUID | None) -> None:
-        """Go to a request, once it is read; None: to none any more."""
+        """Move the cursor to a request once it is read; None: cancel that."""
         self._sought = approval_id
         self._find()
 
     def give_up(self, read: Collection[UUID]) -> bool:
-        """Seek no longer what was read by its id and waits no more; return whether there was."""
+        """Cancel the seek if its request was read and no longer waits; return whether it did."""
         is_vain = self._sought in read
         if is_vain:
             self._sought = None
@@ -129,7 +127,7 @@ class Inbox:
             self._sought = None
 
     def arrange(self) -> None:
-        """Put the rows in order again, as far as they may move."""
+        """Sort the rows, as far as they may move."""
         if self.tab is Tab.DECIDED:
             self._put(list(self._found.values()))
             return
@@ -146,7 +144,7 @@ class Inbox:
         self._put(wanted)
 
     def leave(self, approval_ids: Sequence[UUID], now: datetime) -> None:
-        """Go on to the next request that can be decided after these ones, else to one before."""
+        """Move to the next decidable request after these, else to one before."""
         rows = self.window.rows
         at = self.window.cursor
         if at is None:
@@ -158,7 +156,7 @@ class Inbox:
                 return
 
     def go_first(self, now: datetime) -> None:
-        """Go to the most urgent one that can be decided."""
+        """Move to the most urgent decidable request."""
         for index, row in enumerate(self.window.rows):
             if self._is_next(row, now):
                 self.window.move_to(index)
@@ -172,7 +170,7 @@ class Inbox:
         return sorted(rows, key=_urgency)
 
     def _put(self, rows: list[InboxRow]) -> None:
-        """Show these rows; the cursor stays with its own."""
+        """Show these rows; the cursor stays on its row."""
         window = self.window
         is_first = not window.rows
         window.rows = rows

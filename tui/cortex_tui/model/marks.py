@@ -1,6 +1,6 @@
-"""Which rows of a list are marked: one by one, in ranges, or all that fit its filter.
+"""The marked rows of a list: single rows, ranges, or everything that matches its filter.
 
-Marks go by id: they stay on their rows wherever those go, also out of sight.
+Marks are kept by id: they stay on their rows when those move, also out of sight.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ MARKS_MAX: Final = 2_000
 
 
 class Marks:
-    """What `in` says is marked."""
+    """The marked ids, for `in`."""
 
     def __init__(self) -> None:
         self._ids: dict[UUID, None] = {}
@@ -32,11 +32,11 @@ class Marks:
         return iter(self._ids)
 
     def __len__(self) -> int:
-        """How many were marked by hand."""
+        """The number of rows marked by hand."""
         return len(self._ids)
 
     def toggle(self, key: UUID) -> bool:
-        """Mark a row or take its mark away; return whether there was room."""
+        """Mark or unmark a row; return whether there was room."""
         self._anchor = key
         if key in self._ids:
             del self._ids[key]
@@ -44,21 +44,20 @@ class Marks:
         return self._add((key,))
 
     def extend(self, keys: Sequence[UUID], at: int) -> bool:
-        """Mark all rows from the one that was marked last to one; return whether there was room.
+        """Mark all rows from the last marked one to `at`; return whether there was room.
 
-        `keys` are those of the list; without a mark among them the range is that one row.
+        `keys` are those of the list. Without a mark among them the range is that one row.
         """
         first = keys.index(self._anchor) if self._anchor in keys else at
         self._anchor = keys[at]
         return self._add(keys[min(first, at) : max(first, at) + 1])
 
     def take_all(self) -> None:
-        """Mark all that fit, instead of those that were marked by hand."""
+        """Mark all rows that match the filter, in place of the marks set by hand."""
         self.clear()
         self.is_all = True
 
     def clear(self) -> None:
-        """Take all marks away."""
         self._ids.clear()
         self._anchor = None
         self.is_all = False

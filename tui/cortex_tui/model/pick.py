@@ -1,4 +1,4 @@
-"""Questions that change nothing: one key picks, esc leaves."""
+"""Questions that change nothing: a key picks an answer, esc leaves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,7 +10,7 @@ TAKEN: Final = "enter"
 
 
 class Pick:
-    """One of some, each by its own key."""
+    """Picks one of several answers, each with its own key."""
 
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
         """`choices`: what each key stands for, in a word or two."""
@@ -38,7 +38,7 @@ class Pick:
 
 
 class PickSome:
-    """Any of up to nine, each by its number; Enter keeps them, esc leaves them as they were."""
+    """Picks any of up to nine answers by number; Enter accepts, esc restores the former picks."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PickSome:
         *,
         changed: Callable[[frozenset[str]], None],
     ) -> None:
-        """`changed` is told at each key what is picked by then."""
+        """`changed` is called at each key with the current picks."""
         self.text = text
         self._names = names[:9]
         self._before = self.shown = frozenset(shown)

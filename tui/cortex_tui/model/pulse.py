@@ -1,4 +1,4 @@
-"""The first screen: what was read of the cluster, its lines, and the cursor on them."""
+"""The first screen: the values read from the cluster, its lines, and the cursor."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -24,7 +24,7 @@ class Pulse:
 
 @attrs.frozen
 class Opens:
-    """Where enter on a line leads."""
+    """The screen that enter opens from a line."""
 
     screen: str
     id: UUID | None = None
@@ -42,7 +42,7 @@ class PulseLine:
 
 
 class PulseCursor:
-    """Stands on a line that opens something, and stays on it while others come and go."""
+    """Stays on a line that opens something while other lines come and go."""
 
     def __init__(self) -> None:
         self._lines: Sequence[PulseLine] = ()
@@ -55,7 +55,7 @@ class PulseCursor:
         return self._on
 
     def follow(self, lines: Sequence[PulseLine]) -> None:
-        """Take other lines: stay on the same thing, else at about the same place."""
+        """Take new lines: stay on the same object, else near the same place."""
         self._lines = lines
         places = self._places()
         same = [place for place in places if lines[place].opens == self._on]
@@ -67,7 +67,7 @@ class PulseCursor:
         self._on = None if self.at is None else lines[self.at].opens
 
     def move(self, by: int) -> bool:
-        """Move by so many lines that open something; return whether it moved."""
+        """Move by `by` lines that open something; return whether it moved."""
         places = self._places()
         if self.at is None:
             return False

@@ -1,4 +1,4 @@
-"""A question before an act: only the full answer counts, everything else leaves it open."""
+"""A question before an action: only the full answer confirms, other keys leave it open."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -11,7 +11,7 @@ YES: Final = "y"
 
 
 class KeyAnswer(Enum):
-    """What a key meant."""
+    """The meaning of a key."""
 
     NONE = "none"
     YES = "yes"
@@ -19,36 +19,36 @@ class KeyAnswer(Enum):
 
 
 class Prompt(Protocol):
-    """What the line at the bottom of a screen asks."""
+    """A question on the line at the bottom of a screen."""
 
     @property
     def text(self) -> str:
-        """Names the thing; safe."""
+        """The text of the question; safe."""
         ...
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
+        """Take a key by its name and the character it writes."""
         ...
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree: typed before the question was there it is lost."""
+        """Whether a key can confirm: such a key is dropped if typed before the question opened."""
         ...
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
+        """Return what to type, and what was typed so far."""
         ...
 
 
 class TakesKeys(Protocol):
-    """What has the keys while it asks."""
+    """Receives all keys while it asks."""
 
     def leave(self) -> str:
-        """End as declined, since its screen was left; return what to say of that, safe."""
+        """Decline because the screen was left; return a safe message about that."""
         ...
 
 
 class Question:
-    """One line of text, and what has to be typed to agree; esc declines."""
+    """One line of text, and what to type to confirm; esc declines."""
 
     def __init__(self, text: str, *, wanted: str = YES) -> None:
         self.text = text
@@ -78,13 +78,13 @@ class Question:
 
 
 class Closed:
-    """Stands where a question was taken back, and takes the keys of whoever is still typing.
+    """Replaces a withdrawn question and absorbs the keys of an operator who is still typing.
 
-    Only esc leaves it: any other key was meant for the question.
+    Only esc leaves it: every other key was meant for the question.
     """
 
     def __init__(self, text: str) -> None:
-        """`text`: why it was taken back, and what was done; safe."""
+        """`text`: why the question was withdrawn, and what was done; safe."""
         self.text = text
 
     def press(self, key: str, character: str | None) -> KeyAnswer:  # noqa: ARG002 -- as the others
@@ -101,10 +101,10 @@ class Closed:
 
 
 class Choice:
-    """One line of text and several answers, a key each; esc declines."""
+    """One line of text and several answers, one key each; esc declines."""
 
     def __init__(self, text: str, answers: Mapping[str, str]) -> None:
-        """`answers`: by their keys, in a few words each."""
+        """`answers`: a few words for each key."""
         self.text = text
         self.answers = answers
         self.chosen = ""

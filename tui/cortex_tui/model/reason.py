@@ -1,4 +1,4 @@
-"""A question that asks why before it is agreed to: words and Enter, then `y`."""
+"""A question that asks for a reason before it is confirmed: words and Enter, then `y`."""
 
 from typing import Final
 
@@ -12,12 +12,12 @@ SHOWN_CHARS: Final = 24
 
 
 class ReasonQuestion:
-    """One line of text, and why; esc declines at any time."""
+    """One line of text, and a reason; esc declines at any time."""
 
     def __init__(self, text: str, *, is_required: bool, wanted: str = YES) -> None:
-        """`text`: names the thing; safe. Unless it is required Enter alone is no reason.
+        """`text` names the object; safe. If the reason is optional, Enter alone leaves it empty.
 
-        `wanted`: what has to be typed to agree.
+        `wanted`: what to type to confirm.
         """
         self.text = text
         self.typed = ""
@@ -32,7 +32,7 @@ class ReasonQuestion:
 
     @property
     def reason(self) -> str:
-        """Why; "": nothing was said."""
+        """The reason; "" if there is none."""
         return self.typed.strip()
 
     def press(self, key: str, character: str | None) -> KeyAnswer:

@@ -1,4 +1,4 @@
-"""Questions of the effects screen: what became of an effect, and the new limit of a quota."""
+"""Questions of the effects screen: the outcome of an effect, and the new limit of a quota."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -18,10 +18,10 @@ SAID: Final = {
 
 
 class ResolveQuestion:
-    """What became of an effect by its digit, then why, then `y`; esc declines at any time."""
+    """Asks for the outcome of an effect by digit, a reason, then `y`; esc declines at any time."""
 
     def __init__(self, name: str, prospects: Mapping[Resolution, str]) -> None:
-        """`name` and what would come of each answer: safe."""
+        """`name`, and the consequence of each answer, are safe."""
         self._name = name
         self._prospects = prospects
         self._why: ReasonQuestion | None = None
@@ -62,10 +62,10 @@ class ResolveQuestion:
 
 
 class LimitQuestion:
-    """A number and Enter, then why, then `y`; esc declines at any time."""
+    """A number and Enter, a reason, then `y`; esc declines at any time."""
 
     def __init__(self, text: str, *, why_not: Callable[[str], str]) -> None:
-        """`text`: safe. `why_not` says what is wrong with what was typed; "": nothing."""
+        """`text`: safe. `why_not` returns what is wrong with the text typed, or ""."""
         self._text = text
         self._why_not = why_not
         self._why: ReasonQuestion | None = None

@@ -1,4 +1,4 @@
-"""What the cursor is on, as people take it elsewhere: to a chat, an editor, a shell."""
+"""The object under the cursor in the forms that people copy: to a chat, an editor, a shell."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Resource:
-    """Something that has a name of its own; what it has not is ""."""
+    """An object with an id; forms that it lacks are ""."""
 
     id: str = ""
     command: str = ""

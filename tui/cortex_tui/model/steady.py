@@ -1,4 +1,4 @@
-"""A short list that is read whole each time, and yet stands still under the cursor."""
+"""A short list that is reread whole, and yet stays still under the cursor."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ Row = TypeVar("Row")
 def take(
     window: Window[Row, Any], rows: Sequence[Row], *, key: Callable[[Row], Hashable]
 ) -> tuple[bool, int]:
-    """Put what was read into a window; rows that are new are only counted.
+    """Put the rows read into a window; new rows are only counted.
 
-    Those that stay keep their places, those that are gone leave. An empty window takes all. If none
-    stays, all are new, and the cursor is on none of them: nobody acts on what came in their place.
-    Returns whether something changed, and how many rows are new.
+    Rows that remain keep their places, rows that are gone leave. An empty window takes all rows. If
+    no row remains, all are new, and the cursor is on none, so that nobody acts on a replacement.
+    Returns whether something changed, and the number of new rows.
     """
     if not window.rows:
         _show(window, rows, is_lost=window.is_free)

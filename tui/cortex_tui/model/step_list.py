@@ -1,6 +1,6 @@
-"""The steps of a job that are at hand: one unbroken piece of all, the newest ones at first.
+"""The loaded steps of a job: one contiguous range, at first the newest.
 
-Their numbers have no gaps, so that a number says where to read on at either end.
+Step numbers have no gaps, so that a number says where to continue at either end.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ STEPS_MAX: Final = 2_000
 
 
 class StepList:
-    """Owns the piece. At most `STEPS_MAX`: what leaves at one end can be read again."""
+    """Owns the range. At most `STEPS_MAX` steps: those dropped at one end can be read again."""
 
     def __init__(self) -> None:
         self.steps: list[WatchedStep] = []
@@ -22,21 +22,21 @@ class StepList:
 
     @property
     def first(self) -> int:
-        """Number of the first one at hand; 1 when there is none."""
+        """Number of the first loaded step; 1 if there is none."""
         return self.steps[0].seq if self.steps else 1
 
     @property
     def last(self) -> int:
-        """Number of the last one at hand."""
+        """Number of the last loaded step."""
         return self.steps[-1].seq if self.steps else 0
 
     @property
     def has_end(self) -> bool:
-        """Nothing is known to come after the last one."""
+        """Whether no step is known after the last one."""
         return self.last >= self.newest
 
     def extend(self, steps: Sequence[WatchedStep], *, newest: int) -> bool:
-        """Add what comes after the last one; return whether there was anything new."""
+        """Append the steps after the last one; return whether any is new."""
         fresh = [step for step in steps if step.seq > self.last]
         is_new = bool(fresh) or newest != self.newest
         self.steps += fresh
@@ -45,12 +45,12 @@ class StepList:
         return is_new
 
     def precede(self, steps: Sequence[WatchedStep]) -> None:
-        """Add what comes before the first one; the far end leaves when it is too much."""
+        """Prepend the steps before the first one; too many drop the far end."""
         first = self.first
         self.steps[:0] = [step for step in steps if step.seq < first]
         del self.steps[STEPS_MAX:]
 
     def renew(self, steps: Sequence[WatchedStep], *, newest: int) -> None:
-        """Take another piece instead."""
+        """Replace the range."""
         self.steps = list(steps)
         self.newest = max(newest, self.last)

@@ -1,4 +1,4 @@
-"""What the model of a watched job says, bounded: the newest answer of each step, put together."""
+"""The output of a watched job's model, bounded: the newest answer of each step."""
 
 from collections import deque
 from typing import Final
@@ -23,7 +23,6 @@ class StreamedAnswer:
         self.chars = 0
 
     def add(self, text: str) -> None:
-        """Append a piece."""
         first, *others = text.replace("\r\n", "\n").split("\n")
         self._append(first)
         for line in others:
@@ -42,7 +41,7 @@ class StreamedAnswer:
 
 
 class Stream:
-    """Takes messages as they come. Texts are of models, and not safe yet."""
+    """Assembles messages as they arrive. Texts come from models and are not safe yet."""
 
     def __init__(self) -> None:
         self._reader = AnswerReader()
@@ -55,11 +54,11 @@ class Stream:
 
     @property
     def answer(self) -> StreamedAnswer | None:
-        """What was said for that step."""
+        """Return the answer of that step so far."""
         return self._answers.get(self.key)
 
     def take(self, piece: AnswerPiece, *, now: float) -> bool:
-        """Take one piece; return whether something of it is new."""
+        """Take a piece; return whether any of it is new."""
         found = self._reader.take(piece)
         if found is None:
             return False
@@ -71,19 +70,19 @@ class Stream:
         is_first = not self._answers[found.key].chars
         self._answers[found.key].add((GAP if found.missing else "") + found.text)
         self.key, self.is_over = found.key, False
-        if not is_first:  # that may be all that was said before anybody listened
+        if not is_first:  # that may be all the output before anyone listened
             self._recent.append((now, len(found.text)))
             self._forget(now)
         return True
 
     def committed(self, key: str) -> None:
-        """The step is in the record: its model has said all."""
+        """Note that the step is committed: its answer is complete."""
         self._reader.committed(key)
         if key == self.key:
             self.is_over = True
 
     def chars_a_second(self, now: float) -> float:
-        """Return how quick it speaks."""
+        """Return the speed of the output."""
         self._forget(now)
         return sum(chars for _, chars in self._recent) / RATE_OVER_S
 

@@ -1,4 +1,4 @@
-"""What is decided on: one request, or several of one shape, as it was shown."""
+"""The requests under decision, one or several of the same shape, as they were shown."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -12,7 +12,7 @@ from cortex.view.approval_facts import Facts, facts_of
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """Requests in full; of a batch all of one shape."""
+    """Requests in full; those of a batch have the same shape."""
 
     approvals: Sequence[Approval]
     facts: Facts
@@ -20,17 +20,17 @@ class Subject:
 
     @property
     def ids(self) -> tuple[UUID, ...]:
-        """In their order."""
+        """Ids in the order shown."""
         return tuple(each.id for each in self.approvals)
 
     @property
     def version(self) -> tuple[object, ...]:
-        """Differs when something that decides did."""
+        """Differs when a fact that matters to the decision changed."""
         return tuple(map(version_of, self.approvals))
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """Of the arguments."""
+        """Digests of the arguments."""
         return tuple(each.digest for each in self.approvals)
 
 
@@ -44,10 +44,10 @@ class Edit:
 
 
 def version_of(row: ApprovalHead) -> tuple[object, ...]:
-    """Return what differs when a request was changed or decided; of a row or of all of it."""
+    """Return a value that differs once a request was changed or decided, from a row or in full."""
     return row.id, row.status, row.digest, row.agreed if row.people > 1 else 0
 
 
 def subject_of(approvals: Sequence[Approval]) -> Subject:
-    """Return requests as what is decided on."""
+    """Return requests as the subject of a decision."""
     return Subject(approvals=approvals, facts=facts_of(approvals[0]))

@@ -1,7 +1,7 @@
-"""The questions by which people decide: what has to be typed, and when it counts.
+"""The questions by which people decide: what they type, and when it counts.
 
-The first key counts after a silence. A wrong one begins that anew. Esc leaves at once. Keys that
-write nothing, such as arrows, scroll what is asked about.
+The first key counts after a quiet time. A wrong key restarts it. Esc leaves at once. Keys that
+write nothing, such as arrows, scroll the request.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +20,16 @@ Now = Callable[[], float]
 
 
 class Scroll(Protocol):
-    """Scrolls what is asked about by the name of a key."""
+    """Scrolls the request by the name of a key."""
 
     def __call__(self, key: str, /) -> None: ...
 
 
 class _Guarded:
-    """A question whose first key counts after a silence."""
+    """A question whose first key counts after the quiet time."""
 
     def __init__(self, text: str, *, guard: Guard, now: Now, came: Now, scroll: Scroll) -> None:
-        """`text`: names the thing; safe. `guard`: the silence begins with the question."""
+        """`text` names the request; safe. `guard`: its quiet time starts with the question."""
         self.text = text
         self.typed = ""
         self._guard, self._now, self._came, self._scroll = guard, now, came, scroll
@@ -43,22 +43,22 @@ class _Guarded:
         return not self.typed and not self._guard.press(self._now(), came_at=self._came())
 
     def _other(self, key: str) -> KeyAnswer:
-        """Take a key that is not what is asked for."""
+        """Handle a key that the question does not expect."""
         self._guard.restart(self._now())
         self._scroll(key)
         return KeyAnswer.NONE
 
     def _bar(self) -> str:
-        """Show how much of the silence has passed; blank, and as wide, when a key counts."""
+        """Show the progress of the quiet time; blank at the same width once a key counts."""
         filled = self._guard.filled(self._now())
         if self.typed or filled >= 1:
-            return " " * (2 + BAR_CELLS)  # nothing moves under the keys that count now
+            return " " * (2 + BAR_CELLS)  # keep the keys in place
         full = int(filled * BAR_CELLS)
         return f"  {'█' * full}{'░' * (BAR_CELLS - full)}"
 
 
 class ApproveQuestion(_Guarded):
-    """`wanted` has to be typed: y, or the end of an id."""
+    """The operator types `wanted`: y, or the end of an id."""
 
     def __init__(
         self, text: str, *, wanted: str, guard: Guard, now: Now, came: Now, scroll: Scroll
@@ -87,7 +87,7 @@ class ApproveQuestion(_Guarded):
 
 
 class DenyQuestion(_Guarded):
-    """The number of a canned reason, or words and Enter."""
+    """The operator picks the number of a canned reason, or types a reason and Enter."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What the waterfall of a job shows: its steps, attempts that ended early, what goes on.
+"""The rows in a job's waterfall: its steps, attempts that ended early, and running work.
 
-A tool's call stands below the answer of the model that asked for it, and folds away into it.
+A tool call stands below the model answer that requested it, and can be folded into it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ NOT_DONE: Final = (EffectStatus.UNKNOWN, EffectStatus.FAILED, EffectStatus.ABAND
 
 @attrs.frozen(kw_only=True)
 class WaterfallRow:
-    """One line; texts are of jobs, and not safe yet."""
+    """One line; texts come from jobs and are not safe yet."""
 
     key: tuple[str, int | str]
     """What the cursor is pinned by."""
@@ -73,9 +73,10 @@ class WaterfallRow:
 def rows_of(
     job: WatchedJob, steps: Sequence[WatchedStep], *, folded: frozenset[int], saying: str = ""
 ) -> list[WaterfallRow]:
-    """Return the rows in the order of time.
+    """Return the rows in order of time.
 
-    `folded`: numbers of answers whose calls are hidden. `saying`: the step whose model speaks.
+    `folded`: numbers of answers whose calls are hidden. `saying`: the step whose model is
+    streaming.
     """
     asked = {each.key: each for each in job.approvals}
     effects = {each.key: each for each in job.effects}
@@ -88,9 +89,9 @@ def rows_of(
 
 
 def endings(job: WatchedJob) -> Sequence[EndedAttempt]:
-    """Return how attempts ended before their job, and the one with which the job failed.
+    """Return how attempts ended before their job did, and the one that failed the job.
 
-    That one has no row in the record of attempts: it is the end of the job itself.
+    The last one has no row in the record of attempts: it is the end of the job itself.
     """
     known: Sequence[EndedAttempt] = job.attempts
     is_told = any(each.attempt == job.attempt and each.error for each in known)
@@ -112,7 +113,7 @@ def endings(job: WatchedJob) -> Sequence[EndedAttempt]:
 
 
 def next_problem(rows: Sequence[WaterfallRow], at: int | None, *, step: int) -> int | None:
-    """Return where the next row is in which something went wrong, around the end; None: nowhere."""
+    """Return the index of the next row with a problem, wrapping around; None if there is none."""
     count = len(rows)
     start = 0 if at is None else at
     places = ((start + step * n) % count for n in range(1, count + 1))
@@ -124,7 +125,7 @@ def _stepped(
     asked: Mapping[str, WatchedApproval],
     effects: Mapping[str, WatchedEffect],
 ) -> Iterator[WaterfallRow]:
-    """Yield the steps, each with the attempt from which on it was tried, if that is known."""
+    """Yield the steps, each with its first attempt, if known."""
     before: WatchedStep | None = None
     for step in steps:
         known = 1 if step.seq == 1 else step.attempt
@@ -176,7 +177,7 @@ def _decision(row: WaterfallRow, decided: WatchedApproval) -> WaterfallRow:
 
 
 def _nested(rows: Sequence[WaterfallRow], folded: frozenset[int]) -> list[WaterfallRow]:
-    """Put calls below the answer before them, or away."""
+    """Indent calls below the answer before them, or hide them."""
     found: list[WaterfallRow] = []
     parent: int | None = None
     for row in rows:
@@ -227,7 +228,7 @@ def _ending(ended: EndedAttempt) -> WaterfallRow:
 
 
 def _insert(rows: list[WaterfallRow], row: WaterfallRow) -> None:
-    """Put an ending after all that ended before it, and not between an answer and its calls."""
+    """Insert an ending after everything that ended before it, but not between answer and calls."""
     at = len(rows)
     while at and (rows[at - 1].ended or row.began) > row.began:
         at -= 1
@@ -241,7 +242,7 @@ def _going_on(
     effects: Mapping[str, WatchedEffect],
     saying: str,
 ) -> Iterator[WaterfallRow]:
-    """Yield what has no end yet, after the last step: calls, what waits for people, what runs."""
+    """Yield unfinished work after the last step: calls, waits for people, the running step."""
     done = {step.key for step in steps}
     since_attempt = steps[-1].attempt if steps else 1
     is_over = job.finished_at is not None

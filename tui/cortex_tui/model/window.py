@@ -1,7 +1,7 @@
-"""A window on a list that may be endless: at most so many rows, and a cursor that is pinned by id.
+"""A window on a list that may be endless: a bounded number of rows, and a cursor pinned by id.
 
-Rows come and go at both ends as one moves; what is new at the top is counted and not shown until
-it is asked for, so that no row ever slides under the cursor.
+Rows load and leave at both ends as the cursor moves; new rows at the top are counted and not shown
+until the operator asks, so that no row ever slides under the cursor.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,7 +19,7 @@ GONE: Final = "what the cursor was on is gone: j and k choose another one"
 
 
 class Window(Generic[Row, Place]):
-    """Rows in their order, the first visible one, and the cursor."""
+    """Rows in order, the first visible one, and the cursor."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class Window(Generic[Row, Place]):
         *,
         place: Callable[[Row], Place | None] = lambda _: None,
     ) -> None:
-        """`place`: from where to read on beside a row; without it what left cannot come again.
+        """`place` returns where to continue beside a row; without it, dropped rows are lost.
 
-        A row that changes keeps the place at which it came.
+        A row that changes keeps its original place.
         """
         self._key = key
         self._place = place
@@ -58,7 +58,7 @@ class Window(Generic[Row, Place]):
 
     @property
     def cursor(self) -> int | None:
-        """Index of the cursor's row; None: there is none."""
+        """Index of the cursor's row; None if there is none."""
         if not self.rows or self.is_free:
             return None
         if self._at < len(self.rows) and self._key(self.rows[self._at]) == self._cursor:
@@ -72,38 +72,37 @@ class Window(Generic[Row, Place]):
 
     @property
     def current(self) -> Row | None:
-        """The cursor's row."""
         index = self.cursor
         return None if index is None else self.rows[index]
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many rows, as far as the window goes."""
+        """Move the cursor by `by` rows, within the window."""
         index = self.cursor
         self.move_to(self.top if index is None else index + by)
 
     def why_none(self, empty: str) -> str:
-        """Say why the cursor is on no row; `empty`: what is said of an empty list."""
+        """Return why the cursor is on no row; `empty` is the message for an empty list."""
         return GONE if self.rows else empty
 
     def free(self) -> None:
-        """Put the cursor nowhere: no other row takes the place of the one that it was on."""
+        """Remove the cursor: no other row takes the place of its row."""
         self._cursor, self.is_free = None, True
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on a row, and that row in sight."""
+        """Put the cursor on a row, and scroll it into sight."""
         if self.rows:
             self._put(max(0, min(index, len(self.rows) - 1)))
             self._show(self._at)
 
     def scroll(self, by: int) -> None:
-        """Move what is visible; the cursor follows at the edges."""
+        """Scroll the window; the cursor follows at the edges."""
         self.top = max(0, min(self.top + by, self._top_max))
         index = self.cursor
         if index is not None:
             self._put(max(self.top, min(index, self.top + self.height - 1)))
 
     def resize(self, height: int) -> None:
-        """Take another height; the cursor stays in sight."""
+        """Change the height; the cursor stays in sight."""
         self.height = max(1, height)
         index = self.cursor
         if index is not None:
@@ -119,7 +118,7 @@ class Window(Generic[Row, Place]):
     def replace(
         self, rows: Sequence[Row], *, above: Place | None, below: Place | None, at_end: bool = False
     ) -> None:
-        """Show another piece of the list; the cursor goes to its first row, or to its last one."""
+        """Show another part of the list, with the cursor on its first or last row."""
         self.rows = list(rows)[:ROWS_MAX]
         self._places = None
         self._came_at = {}
@@ -130,7 +129,7 @@ class Window(Generic[Row, Place]):
             self._put(len(self.rows) - 1 if at_end else 0)
 
     def rearrange(self, rows: Sequence[Row]) -> None:
-        """Show other rows: the cursor stays on its row, and that where it was in sight."""
+        """Show other rows: the cursor stays on its row and keeps its place if it was in sight."""
         index = self.cursor
         in_sight = 0 if index is None else index - self.top
         self.rows = list(rows)
@@ -141,7 +140,7 @@ class Window(Generic[Row, Place]):
             self._show(index)
 
     def renew(self, rows: Sequence[Row], *, below: Place | None) -> None:
-        """Show the beginning of the list; the cursor stays with its row if that is in sight."""
+        """Show the start of the list; the cursor stays on its row if that is in sight."""
         kept = self._cursor
         self.replace(rows, above=None, below=below)
         for index, row in enumerate(self.visible):
@@ -149,10 +148,10 @@ class Window(Generic[Row, Place]):
                 self._put(index)
 
     def refill(self, rows: Sequence[Row]) -> bool:
-        """Show all rows of a short list anew; return whether they differ from those before.
+        """Show the new rows of a short list; return whether they differ from those before.
 
-        The cursor stays with its row, which stays in sight if it was. Where no row of those before
-        is there any more it is on none.
+        The cursor stays on its row, which stays in sight if it was. If none of the former rows
+        remains, the cursor is on no row.
         """
         index = self.cursor
         was_seen = index is not None and self.top <= index < self.top + self.height
@@ -171,7 +170,7 @@ class Window(Generic[Row, Place]):
         return is_changed
 
     def extend(self, rows: Sequence[Row], *, below: Place | None) -> None:
-        """Add the page below; rows far above leave, and can be read again."""
+        """Append the page below; rows far above are dropped, and can be reread."""
         known = {self._key(row) for row in self.rows}
         self.rows += [row for row in rows if self._key(row) not in known]
         self._places = None
@@ -185,7 +184,7 @@ class Window(Generic[Row, Place]):
             self._at -= gone
 
     def precede(self, rows: Sequence[Row], *, above: Place | None) -> None:
-        """Add the page above; rows far below leave. What is visible stays where it is."""
+        """Prepend the page above; drops rows far below. The visible rows stay in place."""
         known = {self._key(row) for row in self.rows}
         fresh = [row for row in rows if self._key(row) not in known]
         self.rows[:0] = fresh
@@ -200,7 +199,7 @@ class Window(Generic[Row, Place]):
             self.below = self.place_of(self.rows[-1])
 
     def update(self, rows: Sequence[Row]) -> bool:
-        """Put newer versions of rows in their places; return whether one of them is different."""
+        """Replace rows by newer versions; return whether any differs."""
         is_changed = False
         if self._places is None:
             self._places = {self._key(row): index for index, row in enumerate(self.rows)}
@@ -214,19 +213,19 @@ class Window(Generic[Row, Place]):
         return is_changed
 
     def place_of(self, row: Row) -> Place | None:
-        """Return from where to read on beside a row: where it stood in the list when it came."""
+        """Return where to continue beside a row: its position in the list when it was read."""
         key = self._key(row)
         return self._came_at[key] if key in self._came_at else self._place(row)
 
     @property
     def wants_below(self) -> bool:
-        """The end of the window is near, and the list goes on."""
+        """Whether the end of the window is near, and the list goes on."""
         seen_until = self.top + self.height
         return self.below is not None and seen_until + AHEAD_ROWS > len(self.rows)
 
     @property
     def wants_above(self) -> bool:
-        """The beginning of the window is near, and it is not that of the list."""
+        """Whether the start of the window is near, and the list goes on above."""
         return self.above is not None and self.top < AHEAD_ROWS
 
     # ---
