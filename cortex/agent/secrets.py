@@ -123,7 +123,7 @@ class Secrets:
             raise RejectedError(f"{place}: {error.message}", hint=error.hint) from None
         return text
 
-    def make_known(self) -> None:
+    def register(self) -> None:
         """Have all values hidden that can be found: a tool may come upon one without asking."""
         for name in self.references:
             try:

@@ -121,10 +121,12 @@ unasked_option = click.option(
 """Of a command that acts at once, so that a script may give it to each that acts."""
 
 
-def reason_option(told: str, *, is_required: bool = False) -> Callable[[Decorated], Decorated]:
+def reason_option(
+    told: str, *, is_required: bool = False, chars_max: int = REASON_MAX
+) -> Callable[[Decorated], Decorated]:
     """Return the option by which a command is told why; `told` is its help."""
     if is_required:
         return click.option(
-            "--reason", type=Text(REASON_MAX), required=True, metavar="TEXT", help=told
+            "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=told
         )
-    return click.option("--reason", type=Reason(REASON_MAX), default="", metavar="TEXT", help=told)
+    return click.option("--reason", type=Reason(chars_max), default="", metavar="TEXT", help=told)

@@ -115,7 +115,11 @@ class Fleet:
         """Let each waiting job try once."""
         rng = seeded_random()
         calls = ModelCalls(
-            client=self.provider, breakers=self.pod, purse=FreePurse(), facts=FactList(), rng=rng
+            client=self.provider,
+            breakers=self.pod,
+            budget_guard=FreePurse(),
+            facts=FactList(),
+            rng=rng,
         )
 
         async def job() -> None:

@@ -189,7 +189,7 @@ async def test_what_is_critical_waits_for_a_second_person(
         assert "1 of 2 agreed to …007f3c refund: another person must agree, too" in seat.lines[-2]
         await seat.pass_time(1)
         await keys(seat, "a")
-        assert "you have agreed to it: another person has to, too" in seat.lines[-2]
+        assert "you have agreed to it already: another person has to agree" in seat.lines[-2]
 
 
 @pytest.mark.parametrize("width", [80, 100, 119, 120, 200])

@@ -31,7 +31,7 @@ from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
-"""A cancelled call is booked before its job ends; the purse books it later if this is too short."""
+"""A cancelled call is booked before its job ends, or later if this is too short."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class ModelCalls:
 
     client: ModelClient
     breakers: CircuitBreakers
-    purse: BudgetGuard
+    budget_guard: BudgetGuard
     facts: Facts
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
@@ -61,7 +61,9 @@ class ModelCalls:
     async def _once(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         async with self.breakers.admit(f"llm:{request.model}") as admission:
             estimate = estimate_of(request, caller.prices)
-            reservation = await self.purse.reserve(caller, model=request.model, estimate=estimate)
+            reservation = await self.budget_guard.reserve(
+                caller, model=request.model, estimate=estimate
+            )
             return await self._booked(request, caller, reservation, admission)
 
     async def _booked(
@@ -72,7 +74,7 @@ class ModelCalls:
         admission: Admission,
     ) -> StepOutcome:
         """Make the call and book it, however it ends."""
-        call = _ModelCall(self.purse, reservation, request.model, self.meter)
+        call = _ModelCall(self.budget_guard, reservation, request.model, self.meter)
         try:
             response = await self.client.respond(
                 request,
@@ -109,9 +111,9 @@ class _ModelCall:
     """One call and what it has used so far."""
 
     def __init__(
-        self, purse: BudgetGuard, reservation: Reservation, model: str, meter: Meter
+        self, budget_guard: BudgetGuard, reservation: Reservation, model: str, meter: Meter
     ) -> None:
-        self._purse = purse
+        self._budget_guard = budget_guard
         self._reservation = reservation
         self._model = model
         self._meter = meter
@@ -135,7 +137,7 @@ class _ModelCall:
             cost_usd=self.cost_usd,
         )
         settle = partial(
-            self._purse.settle,
+            self._budget_guard.settle,
             self._reservation,
             usage=self.usage,
             cost_usd=self.cost_usd,

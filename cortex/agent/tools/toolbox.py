@@ -244,7 +244,7 @@ async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:
     """Make the workspace; what the tool may come upon there must be known by then."""
-    agent_secrets.make_known()
+    agent_secrets.register()
     # Root's programs run as other users, who have to pass; nobody else gets to see what is there.
     passable = 0o711 if os.geteuid() == 0 else 0o700
     for part in (*reversed(folder.parents), folder):

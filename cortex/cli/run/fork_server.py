@@ -1,4 +1,4 @@
-"""Starting the forge of a pod, and as a program of its own once more when that was lost.
+"""Starts the fork server of a pod, and serves as its replacement when it was lost.
 
 `python -m cortex.cli.run.fork_server` is that program; nobody but a pod starts it. It loads the
 application as it is on disk by then.
@@ -15,8 +15,8 @@ from cortex.config import Settings, files
 from cortex.runtime.isolation.fork_server import (
     ForkServer,
     ForkServerCommand,
-    serve_forge,
-    start_forge,
+    serve_fork_server,
+    start_fork_server,
 )
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.pod_parts import PodParts, standard_parts
@@ -44,7 +44,7 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
     # Before the fork: what runners write is redacted like the pod's own, and theirs is as hidden.
     hide_memory()
     hide_credentials(settings.dsn)
-    return start_forge(
+    return start_fork_server(
         runner.run,
         memory_mb=settings.isolated_mb,
         warm=runner.warm,
@@ -53,7 +53,7 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
 
 
 def main() -> None:
-    """Be the forge that the pod asks for."""
+    """Be the fork server that the pod asks for."""
     hide_memory()
     control, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     control.set_inheritable(False)
@@ -70,7 +70,7 @@ def main() -> None:
     runner = RunnerParts(
         registry=parts.registry, tools=parts.tools, workspaces=workspaces, cpu_s=wish["cpu_s"]
     )
-    serve_forge(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
+    serve_fork_server(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ async def serve(
     *,
     on_ready: Callable[[Ready], None],
     shutdown: Shutdown | None = None,
-    forge: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
 ) -> int:
     """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
 
@@ -100,7 +100,7 @@ async def serve(
                         chance=system_chance(),
                         shutdown=ending,
                         on_ready=on_ready,
-                        forge=forge,
+                        fork_server=fork_server,
                     )
             nursery.cancel_scope.cancel(reason="the pod has ended")
     if log is None or not ending.has_started or ending.abort.is_set():

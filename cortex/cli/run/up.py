@@ -80,7 +80,7 @@ def _run(
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
     )
-    forge = start(settings, parts, app)
+    fork_server = start(settings, parts, app)
 
     def tell(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
@@ -100,16 +100,16 @@ def _run(
 
     async def run() -> int:
         exit_code = await serve(
-            settings, lambda: parts, on_ready=tell, shutdown=shutdown, forge=forge
+            settings, lambda: parts, on_ready=tell, shutdown=shutdown, fork_server=fork_server
         )
         # The pod has ended; a call that was left behind must not hold the process.
-        process.arm(process.GOODBYE_S, exit_code=exit_code, told=_left_behind())
+        process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
         return exit_code
 
     try:
         return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
     finally:
-        forge.close()
+        fork_server.close()
 
 
 def _say(text: str) -> None:

@@ -220,7 +220,7 @@ def test_all_can_be_made_known_before_a_tool_comes_upon_them(
     monkeypatch.delenv("TEST_MAIL_TOKEN", raising=False)
     file = tmp_path / "secret"
     file.write_text(VALUE)
-    Secrets.of({"secrets": {**ENV["secrets"], "DB": {"file": str(file)}}}).make_known()  # type: ignore[dict-item]
+    Secrets.of({"secrets": {**ENV["secrets"], "DB": {"file": str(file)}}}).register()  # type: ignore[dict-item]
     assert redaction.redact(VALUE) == "[secret DB, 18 characters]"
 
 
