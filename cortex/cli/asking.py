@@ -29,6 +29,9 @@ MAKE_TOKEN: Final = "create one: cortex tokens create --name NAME --role approve
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+NO_TERMINAL: Final = "needs confirmation, but there is no terminal"
+
+
 class Reason(Text):
     """Optional text: "" means none."""
 
@@ -44,11 +47,9 @@ def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
     if is_agreed:
         return
     if not _can_be_asked(options):
-        raise UsageError(
-            f"{question}: needs confirmation, but there is no terminal", hint="add --yes"
-        )
+        raise UsageError(f"{question}: {NO_TERMINAL}", hint="add --yes")
     if not click.confirm(question, err=True):
-        click.echo("nothing was changed", err=True)
+        click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
 
 
@@ -61,12 +62,10 @@ def confirm_count(question: str, count: int, options: Options, *, is_agreed: boo
         confirm(question, options, is_agreed=is_agreed)
         return
     if not _can_be_asked(options):
-        raise UsageError(
-            f"{question}: needs confirmation, but there is no terminal", hint="add --yes"
-        )
+        raise UsageError(f"{question}: {NO_TERMINAL}", hint="add --yes")
     typed = click.prompt(f"{question}: type {count:,} to go on", err=True, default="")
     if typed.replace(",", "").strip() != str(count):
-        click.echo("nothing was changed", err=True)
+        click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
 
 

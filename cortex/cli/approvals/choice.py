@@ -13,7 +13,7 @@ import attrs
 import click
 
 from cortex.cli.approvals.page import arguments, broken, diff, page
-from cortex.cli.asking import confirm
+from cortex.cli.asking import NO_TERMINAL, confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
@@ -144,13 +144,13 @@ def decide(
 def _end_of_id(approval: Approval, question: str, options: Options) -> str:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{question}: needs confirmation, but there is no terminal",
+            f"{question}: {NO_TERMINAL}",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
     prompt = f"{question}: type {last_digits(approval.id)} to approve it"
     given: str = click.prompt(prompt, default="", show_default=False, err=True)
     if not is_end_of_id(approval, given):
-        click.echo("nothing was changed", err=True)
+        click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
     return given
 
@@ -196,7 +196,7 @@ def _follows(row: _Taken) -> str:
             last = attrs.evolve(approval, agreed=approval.people - 1)
             return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row.agreed} of {approval.people} agreed: another person must agree as well"
+            return f"{row.agreed} of {approval.people} agreed: another person must agree, too"
         case _:
             return f"denied: {if_denied(approval)}"
 
