@@ -1,6 +1,6 @@
-"""JSON Schema for what a tool takes, read from type hints and docstrings.
+"""JSON Schema for a tool's input, read from type hints and docstrings.
 
-The schema tells the model what `structuring.structure` will accept, so the two cover the same
+The schema describes to the model what `structuring.structure` accepts, so the two cover the same
 types: text, numbers, truth values, paths, UUIDs, dates, lists, tuples of one type, mappings,
 `Literal`, enums, unions, attrs classes and `Any`.
 """
@@ -38,9 +38,9 @@ class UnsupportedTypeError(TypeError):
 
 
 def object_schema(cls: type) -> Schema:
-    """The schema of an attrs class, with what its docstring says about each attribute.
+    """Return the schema of an attrs class, with its docstring's descriptions of attributes.
 
-    Raises `UnsupportedTypeError` for a hint outside the list above or a class that holds itself.
+    Raises `UnsupportedTypeError` for a hint outside the list above or a class that contains itself.
     """
     return _of_class(cls, ())
 
@@ -51,30 +51,30 @@ def check_type(hint: Any) -> None:
 
 
 def argument_descriptions(docstring: str) -> dict[str, str]:
-    """What a Google-style `Args:` (or `Attributes:`) section says, each on one line."""
+    """Return the entries of a Google-style `Args:` (or `Attributes:`) section, each on one line."""
     parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
     return {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
 
 
 def summary(docstring: str) -> str:
-    """The docstring without its sections: what the model reads to choose the tool."""
+    """Return the docstring without its sections, by which the model chooses the tool."""
     parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
     return parsed.description or ""
 
 
 def _of_class(cls: Any, outer: tuple[type, ...]) -> Schema:
     if cls in outer:
-        raise UnsupportedTypeError(f"{cls.__name__} holds itself")
+        raise UnsupportedTypeError(f"{cls.__name__} contains itself")
     hints = get_type_hints(cls)
-    told = argument_descriptions(cls.__doc__ or "")
+    descriptions = argument_descriptions(cls.__doc__ or "")
     properties: Schema = {}
     required = []
     for field in attrs.fields(cls):
         if not field.init:
             continue
         schema = dict(_of(hints.get(field.name, field.type), (*outer, cls)))
-        if field.name in told:
-            schema["description"] = told[field.name]
+        if field.name in descriptions:
+            schema["description"] = descriptions[field.name]
         if field.default is attrs.NOTHING:
             required.append(field.name)
         elif isinstance(field.default, str | int | float):

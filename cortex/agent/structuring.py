@@ -1,8 +1,8 @@
-"""Plain JSON values into typed ones, without guessing; `plain.py` is the way back.
+"""Converts plain JSON values to typed ones, without guessing; `plain.py` is the way back.
 
-cattrs on its own turns "3" into 3 and ignores keys that it does not know. What arrives here was
-written by a model, by a person or by a tool's code, so a near miss is told, never repaired: each
-misfit is a `Problem` that names its path, what was expected and what was there.
+cattrs on its own turns "3" into 3 and ignores unknown keys. These values were written by a model,
+by a person or by a tool's code, so a near miss is reported, never repaired: each misfit is a
+`Problem` with its path, the expected form and the actual value.
 """
 
 import contextlib
@@ -32,21 +32,21 @@ from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 Value = TypeVar("Value")
 Hook = Callable[[Any, Any], Any]
 
-# Enough to recognise a value in an error; a whole file in one line helps nobody.
+# Enough to recognise a value in an error; a whole file in one line is no help.
 SHOWN_CHARS_MAX = 80
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @attrs.frozen
 class Problem:
-    """One thing that does not fit. `reason` reads on from the path: "must be …", "is missing"."""
+    """One misfit. `reason` continues after the path: "must be …", "is missing"."""
 
     path: tuple[str | int, ...]
     reason: str
 
     @property
     def field(self) -> str:
-        """The path as a reader writes it: `limits.timeout_seconds`, `tools[2]`."""
+        """The path as people write it: `limits.timeout_seconds`, `tools[2]`."""
         text = ""
         for step in self.path:
             text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -54,7 +54,7 @@ class Problem:
 
 
 class MisfitError(ValueError):
-    """The value does not fit the type; `problems` says where and why, never empty."""
+    """The value does not fit the type; `problems`, never empty, says where and why."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(f"{each.field} {each.reason}".strip() for each in problems))
@@ -62,7 +62,7 @@ class MisfitError(ValueError):
 
 
 class UnfitError(ValueError):
-    """One value is refused. Validators name their attribute, or the way from it, in `path`."""
+    """One value is refused. Validators put their attribute, or the path from it, in `path`."""
 
     def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(reason)
@@ -71,7 +71,7 @@ class UnfitError(ValueError):
 
 
 def structure(value: object, target: type[Value]) -> Value:
-    """`value` as a `target`; raises `MisfitError` with every problem found."""
+    """Return `value` as a `target`; raises `MisfitError` with every problem found."""
     try:
         return _converter.structure(value, target)
     except Exception as error:
@@ -88,9 +88,9 @@ def show(value: object) -> str:
 
 
 def suggestion(wrong: str, known: tuple[str, ...]) -> str:
-    """The way out for an unknown name: the nearest known one, or all of them."""
-    begun = [each for each in known if wrong and each.startswith(wrong)]
-    near = begun[:1] or difflib.get_close_matches(wrong, known, n=1)
+    """Return a hint for an unknown name: the nearest known one, or all of them."""
+    prefixed = [each for each in known if wrong and each.startswith(wrong)]
+    near = prefixed[:1] or difflib.get_close_matches(wrong, known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(known)}" if known else "none is known"
@@ -129,7 +129,7 @@ def _structure_str(value: object, _: object) -> str:
 
 
 def _structure_text(value: object, target: Any) -> object:
-    """Text, or the member of an Enum of texts, for which cattrs comes here too."""
+    """Structure text, or the member of an Enum of texts, for which cattrs comes here too."""
     return _structure_choice(value, target) if _is_choice(target) else _structure_str(value, target)
 
 
@@ -139,7 +139,7 @@ def _structure_none(value: object, _: object) -> None:
 
 
 def _structure_written(value: object, target: type) -> object:
-    """A path, an id or an instant, which JSON writes as text."""
+    """Structure a path, an id or an instant, which JSON writes as text."""
     expected, parse = WRITTEN[target]
     try:
         return parse(_structure_str(value, target))
@@ -153,11 +153,11 @@ WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
     date: ("a date such as 2026-01-31", date.fromisoformat),
     datetime: ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
 }
-"""Types that JSON writes as text: what a reader is told, and the way back."""
+"""Types that JSON writes as text: their description for people, and the way back."""
 
 
 def _structure_choice(value: object, target: Any) -> object:
-    """A `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
+    """Structure a `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
     is_enum = isinstance(target, type)
     choices = [each.value for each in target] if is_enum else list(get_args(target))
     for choice in choices:
@@ -167,7 +167,7 @@ def _structure_choice(value: object, target: Any) -> object:
 
 
 def _structure_union(value: object, target: Any) -> object:
-    """The first member that fits; with one real member, its own problem is the one told."""
+    """Return the first member that fits; with one real member, its own problem is reported."""
     members = get_args(target)
     if value is None and types.NoneType in members:
         return None
@@ -183,7 +183,7 @@ def _structure_union(value: object, target: Any) -> object:
 
 
 def _only(kind: type, expected: str, factory: Callable[[Any, Converter], Hook]) -> Any:
-    """A factory whose hook refuses whatever is not a `kind`: cattrs iterates over anything."""
+    """Return a factory whose hook refuses other kinds: cattrs iterates over anything."""
 
     def make(target: Any, converter: Converter) -> Hook:
         inner = factory(target, converter)
@@ -197,7 +197,7 @@ def _only(kind: type, expected: str, factory: Callable[[Any, Converter], Hook]) 
 
 
 def _make_class_hook(target: Any, converter: Converter) -> Hook:
-    """A class's fields, without those that it works out itself."""
+    """Structure a class's fields, without those that it computes itself."""
     inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
     derived = {field.name for field in attrs.fields(target) if not field.init}
     if not derived:
@@ -206,7 +206,7 @@ def _make_class_hook(target: Any, converter: Converter) -> Hook:
 
 
 def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Every leaf of cattrs' tree of errors, with the path that leads to it."""
+    """Yield every leaf of cattrs' tree of errors, with the path that leads to it."""
     match error:
         case ClassValidationError() | IterableValidationError():
             noted, others = error.group_exceptions()
