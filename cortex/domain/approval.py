@@ -1,4 +1,4 @@
-"""Approvals: what is asked of people before something dangerous runs, and what they decide."""
+"""Approvals: what people are asked before something dangerous runs, and what they decide."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import utc_time
 
 APPROVAL: Final = "approval:"
-"""Before an approval's id: what a job waits for while nobody has decided."""
+"""Prefix of an approval's id in the name of what a job waits for."""
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 TOKEN_BYTES: Final = 32
@@ -34,30 +34,30 @@ class Risk(StrEnum):
 
     @property
     def people_min(self) -> int:
-        """So many different people must agree."""
+        """How many different people must agree."""
         return 2 if self is Risk.CRITICAL else 1
 
     @property
     def needs_sign_in(self) -> bool:
-        """Whether a link alone does not tell well enough who decides."""
+        """Whether a link alone does not identify the person well enough."""
         return self.rank >= Risk.HIGH.rank
 
 
 class ApprovalStatus(StrEnum):
-    """Where a request stands; all but the first are final."""
+    """The state of a request; all but the first are final."""
 
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
     EXPIRED = "EXPIRED"
-    """Nobody decided in time: nothing was executed, and nobody said no."""
+    """No decision came in time: nothing was executed, and it was not denied."""
     CANCELLED = "CANCELLED"
     """Its job ended in another way."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalRequest:
-    """What a job asks for. Its arguments are canonical JSON: what is shown is what runs."""
+    """A job's question. Its arguments are canonical JSON: what is shown is what runs."""
 
     id: UUID
     key: str
@@ -68,18 +68,18 @@ class ApprovalRequest:
     digest: bytes
     """SHA-256 of the arguments."""
     schema: Mapping[str, Any] | None
-    """JSON schema of the arguments, by which edited ones are checked; None: not to be edited."""
+    """JSON schema that edited arguments are checked against; None: not to be edited."""
     risk: Risk
     effect: str | None
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     policy: str | None
-    """The policy that asks, in words."""
+    """The policy that requires it, as text."""
     said: str | None
-    """What the model said with the call; nobody is to decide by it."""
+    """The model's text beside the call; decisions must not rely on it."""
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     expires_s: float
     on_deny: Literal["tell", "fail"]
     on_expiry: Literal["tell", "fail"]
@@ -87,16 +87,16 @@ class ApprovalRequest:
 
 @attrs.frozen(kw_only=True)
 class Decided:
-    """A request as its job sees it when it comes back."""
+    """A request as its job sees it when it resumes."""
 
     id: UUID
     job_id: UUID
-    """The job that asked: maybe an earlier one of its line."""
+    """The job that asked: maybe an earlier one of its lineage."""
     status: ApprovalStatus
     arguments: str
     """As asked, or as a person edited them: canonical JSON."""
     digest: bytes
-    """SHA-256 of those."""
+    """SHA-256 of `arguments`."""
     asked_digest: bytes
     risk: Risk
     people: int
@@ -109,7 +109,7 @@ class Decided:
 
 @attrs.frozen(kw_only=True)
 class ApprovalHead:
-    """What every list of requests has of one."""
+    """The fields of a request that every list has."""
 
     id: UUID
     job_id: UUID
@@ -125,9 +125,9 @@ class ApprovalHead:
     effect: str | None
     policy: str | None
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     agreed: int
-    """So many have."""
+    """How many have agreed."""
     status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
     created_at: datetime
     expires_at: datetime
@@ -148,9 +148,9 @@ class ApprovalRow(ApprovalHead):
     arguments_text: str
     """Canonical JSON, as they will run."""
     schema: Mapping[str, Any] | None
-    """By which edits are checked; None: not to be edited."""
+    """Checks edits; None: not to be edited."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     requested_by: str | None
     now: datetime = attrs.field(eq=False)
 
@@ -180,11 +180,11 @@ class Approval(ApprovalRow):
     agent_id: UUID | None
     agent_version: int | None
     asked: dict[str, Any]
-    """What the job asked for, before anybody edited it."""
+    """What the job asked for, before any edit."""
     asked_text: str
     asked_digest: bytes
     said: str | None
-    """By the model: nobody is to decide by it."""
+    """By the model: decisions must not rely on it."""
     on_deny: str
     on_expiry: str
     requested_with: str | None
@@ -193,13 +193,13 @@ class Approval(ApprovalRow):
     client: str | None
     has_link: bool
     token_by: str | None
-    """Who made its link."""
+    """The person who made its link."""
     job_status: str | None
     job_head: Mapping[str, Any] | None
-    """What its job has done and cost."""
+    """The job's steps and cost so far."""
     is_job_due: bool
     effect_id: UUID | None
-    """What it let through."""
+    """The effect that it permitted."""
     effect_status: str | None
     votes: tuple[ApprovalVote, ...]
 
@@ -213,7 +213,7 @@ def ended(approval: Approval) -> str:
     why = f": {approval.reason}" if approval.reason else ""
     match status:
         case ApprovalStatus.EXPIRED:
-            return f"expired at {at}: nobody decided, nothing was executed"
+            return f"expired at {at}: no decision came, nothing was executed"
         case ApprovalStatus.CANCELLED:
             return f"void since {at}{why}"
         case _:
@@ -230,7 +230,7 @@ ALONE: Final = "decide them one by one"
 def check_batch(approvals: Sequence[Approval]) -> None:
     """Raise `UsageError` that names the first difference unless they may be decided together.
 
-    One may always. Takes requests as `store.approvals.show` gives them.
+    One request always may. Takes requests as `store.approvals.show` returns them.
     """
     if len(approvals) == 1:
         return
@@ -240,14 +240,16 @@ def check_batch(approvals: Sequence[Approval]) -> None:
         )
     for each in approvals:
         if Risk(each.risk).rank > RISK_MAX.rank:
-            raise UsageError(f"approval {each.id} is {each.risk}: it stands alone", hint=ALONE)
+            raise UsageError(
+                f"approval {each.id} is {each.risk}: it must be decided alone", hint=ALONE
+            )
     first = approvals[0]
     for noun, of in _SHAPE.items():
         for other in approvals[1:]:
             if of(other) != of(first):
                 raise UsageError(
                     f"approvals {first.id} and {other.id} are of different {noun}: "
-                    f"{_told(of(first))} and {_told(of(other))}",
+                    f"{_text(of(first))} and {_text(of(other))}",
                     hint=ALONE,
                 )
 
@@ -269,6 +271,6 @@ _SHAPE: Final[dict[str, Callable[[Approval], Any]]] = {
 }
 
 
-def _told(shape: Any) -> str:
+def _text(shape: Any) -> str:
     texts = shape if isinstance(shape, list | tuple) else (shape,)
     return ", ".join(str(text) for text in texts) or "none"

@@ -47,7 +47,7 @@ def test_letters_are_listed_by_their_error(cortex: Cortex, database: str) -> Non
         "go on after step 2 · step 2 and wait: the breaker of llm:x is OPEN"
     )
     assert (second["count"], second["error_message"]) == (3, "page 1 is gone")
-    assert second["on_retry"].startswith("begin anew and fail the same way unless")
+    assert second["on_retry"].startswith("restart and fail the same way unless")
     assert second["fingerprint"] == letter(database, gone[0])["fingerprint"]
     terminal = cortex.on_terminal("dead", "ls", columns=160)
     assert terminal.end() == 0

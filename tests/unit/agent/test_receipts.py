@@ -80,7 +80,7 @@ async def test_what_takes_too_long_is_not_clean(
     monkeypatch.setattr(receipts, "LOOK_S", 0.5)
     with trio.fail_after(20):
         receipt = await take(workspace, folder=tmp_path / "checkout")
-    assert receipt.problem == "its files could not be looked at within 0.5 seconds"
+    assert receipt.problem == "its files could not be examined within 0.5 seconds"
     assert not receipt.is_clean
 
 

@@ -42,7 +42,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
 @pytest.mark.parametrize(
     "cause, step, told",
     [
-        (a_cause(), None, "begin anew"),
+        (a_cause(), None, "restart"),
         (a_cause(), "3 fetch", "go on after step 3 fetch"),
         (
             a_cause(error_class="TRANSIENT_APP", source="llm:x", breaker="OPEN"),
@@ -57,7 +57,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
         (
             a_cause(error_class="PERMANENT", code="forbidden"),
             None,
-            "begin anew and fail the same way unless the credentials are mended",
+            "restart and fail the same way unless the credentials are fixed",
         ),
         (
             a_cause(error_class="PERMANENT", code="rejected"),
@@ -69,7 +69,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
             "1 a",
             (
                 "go on after step 1 a, wait while the breaker of llm:x is OPEN, "
-                "and fail the same way unless the credentials are mended"
+                "and fail the same way unless the credentials are fixed"
             ),
         ),
         (
@@ -78,7 +78,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
             ),
             None,
             (
-                "begin anew, wait while the breaker of llm:x is HALF_OPEN, "
+                "restart, wait while the breaker of llm:x is HALF_OPEN, "
                 "and fail the same way unless its code or agent changes"
             ),
         ),
@@ -95,7 +95,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
         (
             a_cause(error_class="PERMANENT", code="diverged"),
             "1 a",
-            "fail the same way unless it begins anew: --from-start",
+            "fail the same way unless it restarts: --from-start",
         ),
         (
             a_cause(code="invalid_value", message="payload of 'x' lacks url"),
