@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import attrs
@@ -17,6 +17,9 @@ EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 TOKEN_BYTES: Final = 32
 REASON_CHARS_MAX: Final = 1_000
+
+Follow: TypeAlias = Literal["tell", "fail"]
+"""The consequence: the agent gets a report and goes on, or the job fails."""
 
 
 class Risk(StrEnum):
@@ -81,8 +84,8 @@ class ApprovalRequest:
     people: int
     """How many different people must agree."""
     expires_s: float
-    on_deny: Literal["tell", "fail"]
-    on_expiry: Literal["tell", "fail"]
+    on_deny: Follow
+    on_expiry: Follow
 
 
 @attrs.frozen(kw_only=True)

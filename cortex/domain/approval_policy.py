@@ -9,11 +9,11 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Risk
+from cortex.domain.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Follow, Risk
 from cortex.domain.canonical import MISSING, find
 from cortex.domain.redaction import LONE_SURROGATE
 
@@ -123,9 +123,6 @@ WORDS_MAX: Final = 500
 """Characters of an effect or a reason."""
 RISK_DEFAULT: Final = Risk.MED
 """For an effect without a declared risk."""
-
-Follow: TypeAlias = Literal["tell", "fail"]
-"""The consequence: the agent gets a report and goes on, or the job fails."""
 
 
 @attrs.frozen(kw_only=True)

@@ -103,7 +103,7 @@ def _of_object(schema: Mapping[str, Any], value: Mapping[str, Any], path: Path) 
             yield from _misfits(properties[name], item, (*path, name))
         elif others is False:
             properties_text = ", ".join(map(safe, properties)) or "none"
-            yield (*path, name), f"is unknown; properties_text: {properties_text}"
+            yield (*path, name), f"is unknown; known: {properties_text}"
         else:
             yield from _misfits({} if others is True else others, item, (*path, name))
 

@@ -44,7 +44,7 @@ def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_
 
     Folders end with "/", symlinks with "@"; symlinks are not followed. What is inside .git, or
     more than 64 folders deep, is left out; so is what is inside caches, virtual environments and
-    node_modules, unless the pattern names that folder: `left_out` tells which. If `truncated` is
+    node_modules, unless the pattern names that folder: `left_out` lists them. If `truncated` is
     true there are more: use a narrower pattern.
 
     Args:

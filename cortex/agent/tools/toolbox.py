@@ -50,7 +50,7 @@ class Toolbox:
     tools: Mapping[str, Tool]
     confiner: Confiner = attrs.field(factory=Confiner.chosen)
     """Confines the programs that tools start."""
-    _rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
+    _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
         factory=dict, init=False, repr=False
     )
     """Approval rules by agent and version."""
@@ -125,12 +125,12 @@ class Toolbox:
     async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
         if attempt.agent is None:
             return ()
-        rules = self._rules.get(attempt.agent)
+        rules = self._kept_rules.get(attempt.agent)
         if rules is None:
             rules = AgentSpec.from_json(await attempt.agent_spec() or {}).approvals
-            if len(self._rules) >= RULES_KEPT_MAX:
-                self._rules.pop(next(iter(self._rules)))
-            self._rules[attempt.agent] = rules
+            if len(self._kept_rules) >= RULES_KEPT_MAX:
+                self._kept_rules.pop(next(iter(self._kept_rules)))
+            self._kept_rules[attempt.agent] = rules
         return rules
 
     def _tool(self, name: str) -> Tool:
