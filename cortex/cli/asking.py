@@ -29,6 +29,9 @@ MAKE_TOKEN: Final = "make one: cortex tokens create --name NAME --role approver"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+NO_TERMINAL: Final = "needs confirmation, but there is no terminal"
+
+
 class Reason(Text):
     """Text that may be left out: "" is none."""
 
@@ -44,7 +47,7 @@ def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
     if is_agreed:
         return
     if not _can_be_asked(options):
-        raise UsageError(f"{question}: nobody can be asked here", hint="add --yes")
+        raise UsageError(f"{question}: {NO_TERMINAL}", hint="add --yes")
     if not click.confirm(question, err=True):
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
@@ -59,7 +62,7 @@ def confirm_count(question: str, count: int, options: Options, *, is_agreed: boo
         confirm(question, options, is_agreed=is_agreed)
         return
     if not _can_be_asked(options):
-        raise UsageError(f"{question}: nobody can be asked here", hint="add --yes")
+        raise UsageError(f"{question}: {NO_TERMINAL}", hint="add --yes")
     typed = click.prompt(f"{question}: type {count:,} to go on", err=True, default="")
     if typed.replace(",", "").strip() != str(count):
         click.echo("nothing was done", err=True)
@@ -118,10 +121,12 @@ unasked_option = click.option(
 """Of a command that acts at once, so that a script may give it to each that acts."""
 
 
-def reason_option(told: str, *, is_required: bool = False) -> Callable[[Decorated], Decorated]:
+def reason_option(
+    told: str, *, is_required: bool = False, chars_max: int = REASON_MAX
+) -> Callable[[Decorated], Decorated]:
     """Return the option by which a command is told why; `told` is its help."""
     if is_required:
         return click.option(
-            "--reason", type=Text(REASON_MAX), required=True, metavar="TEXT", help=told
+            "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=told
         )
-    return click.option("--reason", type=Reason(REASON_MAX), default="", metavar="TEXT", help=told)
+    return click.option("--reason", type=Reason(chars_max), default="", metavar="TEXT", help=told)

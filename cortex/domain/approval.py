@@ -1,6 +1,6 @@
 """Approvals: what people are asked before something dangerous runs, and what they decide."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias
@@ -8,7 +8,6 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import utc_time
 
 APPROVAL: Final = "approval:"
@@ -16,7 +15,6 @@ APPROVAL: Final = "approval:"
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 TOKEN_BYTES: Final = 32
-REASON_CHARS_MAX: Final = 1_000
 
 Follow: TypeAlias = Literal["tell", "fail"]
 """The consequence: the agent gets a report and goes on, or the job fails."""
@@ -142,6 +140,11 @@ class ApprovalHead:
     agent: str | None
     job_type: str | None
 
+    def status_at(self, now: datetime) -> ApprovalStatus:
+        """Return its status; EXPIRED as soon as its time is over, whatever the row says."""
+        is_over = self.status is ApprovalStatus.PENDING and self.expires_at <= now
+        return ApprovalStatus.EXPIRED if is_over else self.status
+
 
 @attrs.frozen(kw_only=True)
 class ApprovalRow(ApprovalHead):
@@ -156,6 +159,11 @@ class ApprovalRow(ApprovalHead):
     """None: unknown."""
     requested_by: str | None
     now: datetime = attrs.field(eq=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it could still be decided when it was read."""
+        return self.status_at(self.now) is ApprovalStatus.PENDING
 
 
 @attrs.frozen(kw_only=True)
@@ -223,57 +231,3 @@ def ended(approval: Approval) -> str:
             how = f" on {approval.channel}" if approval.channel else ""
             where = f" from {approval.address}" if approval.address else ""
             return f"{status.lower()} by {approval.decided_by} at {at}{how}{where}{why}"
-
-
-BATCH_MAX: Final = 50
-RISK_MAX: Final = Risk.MED
-ALONE: Final = "decide them one by one"
-
-
-def check_batch(approvals: Sequence[Approval]) -> None:
-    """Raise `UsageError` that names the first difference unless they may be decided together.
-
-    One request always may. Takes requests as `store.approvals.show` returns them.
-    """
-    if len(approvals) == 1:
-        return
-    if len(approvals) > BATCH_MAX:
-        raise UsageError(
-            f"{len(approvals)} approvals are more than the {BATCH_MAX} that are decided at once"
-        )
-    for each in approvals:
-        if Risk(each.risk).rank > RISK_MAX.rank:
-            raise UsageError(
-                f"approval {each.id} is {each.risk}: it must be decided alone", hint=ALONE
-            )
-    first = approvals[0]
-    for noun, of in _SHAPE.items():
-        for other in approvals[1:]:
-            if of(other) != of(first):
-                raise UsageError(
-                    f"approvals {first.id} and {other.id} are of different {noun}: "
-                    f"{_text(of(first))} and {_text(of(other))}",
-                    hint=ALONE,
-                )
-
-
-def varying(approvals: Sequence[Approval]) -> list[str]:
-    """Return the names of the arguments in which requests of one shape differ."""
-    names = list(approvals[0].arguments)
-    texts = {
-        name: {repr(each.arguments[name]) for each in approvals}  # 1 and 1.0 differ
-        for name in names
-    }
-    return [name for name in names if len(texts[name]) > 1]
-
-
-_SHAPE: Final[dict[str, Callable[[Approval], Any]]] = {
-    "tools": lambda each: each.tool or f"{each.job_type}, {each.key}",
-    "argument names": lambda each: sorted(each.arguments),
-    "policies": lambda each: (each.risk, each.effect, each.policy),
-}
-
-
-def _text(shape: Any) -> str:
-    texts = shape if isinstance(shape, list | tuple) else (shape,)
-    return ", ".join(str(text) for text in texts) or "none"

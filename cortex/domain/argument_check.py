@@ -175,6 +175,14 @@ EDITED_BYTES_MAX: Final = 1_048_576
 WHAT: Final = "edited arguments"
 
 
+def not_editable() -> RejectedError:
+    """Return the error for an edit of a request that has no schema."""
+    return RejectedError(
+        "its arguments cannot be edited: they have no schema",
+        hint="approve or deny them as they are",
+    )
+
+
 def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
     """Return edited arguments as canonical JSON; the types of values stay as written.
 
@@ -182,10 +190,7 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
     `InvalidValueError` that names every argument that does not fit.
     """
     if schema is None:
-        raise RejectedError(
-            "its arguments cannot be edited: they have no schema",
-            hint="approve or deny them as they are",
-        )
+        raise not_editable()
     size = len(text.encode(errors="replace"))
     if size > EDITED_BYTES_MAX:
         raise InvalidValueError(f"{WHAT} have {size:,} bytes, more than {EDITED_BYTES_MAX:,}")

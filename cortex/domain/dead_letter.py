@@ -197,22 +197,22 @@ def judge(cause: FailureCause) -> TriageVerdict:
 def prospect(cause: FailureCause, *, step: str | None) -> str:
     """Describe in one line what a retry would do; `step`: the last one in the record."""
     if cause.is_unreadable:
-        return "fail the same way: no handler can read its payload"
+        return "fails again: no handler can read its payload"
     if cause.code == "diverged":
-        return "fail the same way unless it restarts: --from-start"
+        return "fails again unless it restarts: --from-start"
     start, remedy = _start(cause, step), _remedy(cause)
     breaker = f"the breaker of {cause.source} is {cause.breaker}"
     if remedy is None:
-        return f"{start} and wait: {breaker}" if cause.is_cut_off else start
-    wait = f", wait while {breaker}," if cause.is_cut_off else ""
-    return f"{start}{wait} and fail the same way unless {remedy}"
+        return f"{start}, then waits: {breaker}" if cause.is_cut_off else start
+    wait = f", waits while {breaker}" if cause.is_cut_off else ""
+    return f"{start}{wait}; will fail again unless {remedy}"
 
 
 def _start(cause: FailureCause, step: str | None) -> str:
     if cause.asks_again_after is not None:
         before = cause.asks_again_after
-        return f"ask the model again after step {before}" if before else "ask the model again"
-    return "restart" if step is None else f"go on after step {step}"
+        return f"asks the model again after step {before}" if before else "asks the model again"
+    return "restarts" if step is None else f"continues after step {step}"
 
 
 def _remedy(cause: FailureCause) -> str | None:

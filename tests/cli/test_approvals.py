@@ -247,7 +247,7 @@ def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) ->
     assert own.error["hint"].startswith("another person has to agree, by a credential")
     first = cortex("approvals", "approve", *confirmed, *LI)
     assert first.code == 0
-    assert "1 of 2 agreed: somebody else has to, too" in first.out
+    assert "1 of 2 agreed: another person must agree, too" in first.out
     assert "it waits for one other person to approve the same arguments" in first.err
     other_name = cortex("approvals", "approve", *confirmed, *KIM)
     assert (other_name.code, "CORTEX_TOKEN" in other_name.err) == (5, True)

@@ -75,7 +75,7 @@ def test_hostile_errors_do_nothing(cortex: Cortex, life: Life) -> None:
 def test_nothing_failed(cortex: Cortex) -> None:
     ended = cortex("breakers", "ls")
     assert (ended.code, ended.out) == (0, "")
-    assert "nothing that jobs call has failed lately" in ended.err
+    assert "no breaker is open; no recent failures" in ended.err
 
 
 def test_a_person_opens_and_closes(cortex: Cortex, life: Life) -> None:

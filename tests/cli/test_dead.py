@@ -44,10 +44,10 @@ def test_letters_are_listed_by_their_error(cortex: Cortex, database: str) -> Non
     first, second = cortex("dead", "ls", "--json").document["errors"]
     assert (first["count"], first["job_id"]) == (1, str(stalled))
     assert first["on_retry"] == (
-        "go on after step 2 · step 2 and wait: the breaker of llm:x is OPEN"
+        "continues after step 2 · step 2, then waits: the breaker of llm:x is OPEN"
     )
     assert (second["count"], second["error_message"]) == (3, "page 1 is gone")
-    assert second["on_retry"].startswith("restart and fail the same way unless")
+    assert second["on_retry"].startswith("restarts; will fail again unless")
     assert second["fingerprint"] == letter(database, gone[0])["fingerprint"]
     terminal = cortex.on_terminal("dead", "ls", columns=160)
     assert terminal.end() == 0
@@ -135,7 +135,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
         "last step  1 · plan",
         "spent      $0.0123",
         'payload    {"urls":["a"]}',
-        "on retry   it would go on after step 1 · plan",
+        "on retry   continues after step 1 · plan",
         "attempt 1: failed · no answer",
         '  File "x.py"',
     ):
@@ -143,7 +143,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
     assert "\x1b" not in shown
     document = cortex("dead", "show", str(job_id), "--json").document
     assert document["letter"]["step"] == "1 plan"
-    assert document["letter"]["on_retry"] == "go on after step 1 · plan"
+    assert document["letter"]["on_retry"] == "continues after step 1 · plan"
     assert [each["outcome"] for each in document["attempts"]] == ["failed"]
 
 

@@ -30,7 +30,7 @@ def test_those_that_fit_are_cancelled_and_counted(cortex: Cortex, life: Life) ->
     submit_many(life.dsn, 150, "work", {})
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--limit", "120", "--reason", "old")
     assert (done.code, left(life)) == (2, 150), done.err
-    assert "cancel 120 jobs: nobody can be asked here" in done.err
+    assert "cancel 120 jobs: needs confirmation, but there is no terminal" in done.err
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--limit", "120", "--yes", "--as", "ana")
     assert done.out == "120 cancelled\nmore may fit: raise --limit, or run it again\n"
     assert left(life) == 30

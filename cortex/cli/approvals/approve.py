@@ -3,9 +3,10 @@
 import sys
 from typing import Any, Final
 
+import attrs
 import click
 
-from cortex.cli.approvals.choice import ApprovalAnswer, agree, are_open, choose, decide, present
+from cortex.cli.approvals.choice import agree, choose, decide, present, votes_on
 from cortex.cli.asking import as_option, deciding_person, reason_option
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent
@@ -13,7 +14,8 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.approval import Approval
-from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT, edited_arguments
+from cortex.domain.approval_vote import REASON_CHARS_MAX, check_editable, edit_in
+from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json
 
@@ -22,7 +24,7 @@ OTHER_EDIT: Final = "name one by EDITOR, or give the arguments by --edit FILE"
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Kept with the decision.")
+@reason_option("Kept with the decision.", chars_max=REASON_CHARS_MAX)
 @click.option(
     "--edit",
     "edit_file",
@@ -61,14 +63,20 @@ def approve(
     with session(options) as call:
         by, credential = deciding_person(call, actor)
         approvals = choose(call, names)
-        edited = _edited(approvals, edit_file, options, in_editor=edit_in_editor)
-        answer = ApprovalAnswer(
-            is_approved=True, by=by, credential=credential, reason=reason or None, edited=edited
+        votes = votes_on(
+            approvals,
+            is_approved=True,
+            by=by,
+            credential=credential,
+            reason=reason or None,
+            edited=_edited(approvals, edit_file, options, in_editor=edit_in_editor),
         )
-        if are_open(approvals):
-            present(approvals, answer, output)
-            agree(approvals, answer, options, is_agreed=yes, confirmed=confirm)
-        decide(call, approvals, answer, output=output, key=idempotency_key)
+        if all(each.is_open for each in approvals):
+            edited = edit_in(approvals[0], votes[0])
+            present(approvals, edited, output)
+            typed = agree(approvals, edited, options, is_agreed=yes, confirmed=confirm)
+            votes = [attrs.evolve(each, confirm=typed) for each in votes]
+        decide(call, approvals, votes, output=output, key=idempotency_key)
 
 
 def _edited(
@@ -78,18 +86,13 @@ def _edited(
     *,
     in_editor: bool,
 ) -> str | None:
-    """Return checked arguments in place of those asked for; None: they stay as they are."""
+    """Return the arguments as the person edited them; None: they stay as they are."""
     if edit_file is None and not in_editor:
         return None
-    if len(approvals) > 1:
-        raise UsageError("only one request can be edited at a time")
-    (approval,) = approvals
-    schema = approval.schema
-    if schema is None:
-        edited_arguments("{}", schema=None)  # before an editor is opened in vain
-    text = _read(edit_file) if edit_file is not None else _in_editor(approval.arguments, options)
-    edited = edited_arguments(text, schema=schema)
-    return None if edited == approval.arguments_text else edited
+    check_editable(approvals)  # before an editor is opened in vain
+    if edit_file is not None:
+        return _read(edit_file)
+    return _in_editor(approvals[0].arguments, options)
 
 
 def _read(name: str) -> str:

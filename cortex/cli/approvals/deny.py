@@ -2,17 +2,18 @@
 
 import click
 
-from cortex.cli.approvals.choice import ApprovalAnswer, choose, decide
+from cortex.cli.approvals.choice import choose, decide, votes_on
 from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
+from cortex.domain.approval_vote import REASON_CHARS_MAX
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Told to the agent, and kept.", is_required=True)
+@reason_option("Told to the agent, and kept.", is_required=True, chars_max=REASON_CHARS_MAX)
 @unasked_option
 @as_option
 @idempotent
@@ -33,5 +34,6 @@ def deny(
     output = Output(options)
     with session(options) as call:
         by, credential = deciding_person(call, actor)
-        answer = ApprovalAnswer(is_approved=False, by=by, credential=credential, reason=reason)
-        decide(call, choose(call, names), answer, output=output, key=idempotency_key)
+        approvals = choose(call, names)
+        votes = votes_on(approvals, is_approved=False, by=by, credential=credential, reason=reason)
+        decide(call, approvals, votes, output=output, key=idempotency_key)

@@ -12,11 +12,11 @@ from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.approval import TOKEN_BYTES, Approval
+from cortex.domain.approval_vote import why_sign_in
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store import approvals as store
-from cortex.view.approval_facts import needs_sign_in
 from cortex.view.approvals import left_s
 
 URL_MAX: Final = 500
@@ -51,22 +51,20 @@ def link(options: Options, *, name: str, base_url: str | None, actor: str | None
 
 
 def _tell(output: Output, approval: Approval, url: str) -> None:
-    who_decides_signs_in = needs_sign_in(approval)
+    why = why_sign_in(approval)
     document = {
         "id": approval.id,
         "url": url,
         "expires_at": approval.expires_at,
-        "needs_sign_in": who_decides_signs_in,
+        "needs_sign_in": why is not None,
     }
     output.record(document, name=url, page=lambda: [url])
     if not output.is_for_people:
         return
     until = f"good until it is decided, {span(left_s(approval))} at most"
     output.say(f"{short_id(approval.id)}: {until}; shown this once", "dim")
-    if who_decides_signs_in:
-        people = " for several people" if approval.people > 1 else ""
-        told = f"it is {approval.risk}{people}: the link shows it, who decides signs in"
-        output.say(told, "dim")
+    if why is not None:
+        output.say(f"it {why}: the link shows it, who decides signs in", "dim")
 
 
 def _default(options: Options) -> str:

@@ -36,7 +36,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
     "for_s",
     type=Span(),
     metavar="TIME",
-    help="So long, such as 30m: then one call tries it [until somebody closes it].",
+    help="So long, such as 30m: then one call tries it [until it is closed].",
 )
 @_reason_option
 @_yes_option
@@ -53,11 +53,11 @@ def open_(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Hold a breaker open for some time, or until somebody closes it: jobs that need it wait."""
+    """Hold a breaker open for some time, or until it is closed: jobs that need it wait."""
     policy_of(name)
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
-    end = "until somebody closes it" if for_s is None else f"for {span(for_s)}"
+    end = "until it is closed" if for_s is None else f"for {span(for_s)}"
     confirm(safe(f"open {name}: jobs that need it wait {end}"), options, is_agreed=yes)
     act = partial(store.force_open, name=name, by=acting_name(actor), reason=reason)
     if for_s is not None:

@@ -97,7 +97,7 @@ def _facts(letter: DeadLetterDetail, terminal: Terminal) -> dict[str, str]:
         "payload": exact(letter.payload),
         "trace": letter.trace_id or "",
         "settled": _settled(letter, terminal),
-        "on retry": f"it would {on_retry(letter)}" if _is_unresolved(letter) else "",
+        "on retry": on_retry(letter) if _is_unresolved(letter) else "",
     }
 
 

@@ -98,7 +98,7 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
     for row in call(breakers.page, name=name, limit=1):
         if row.state != BreakerState.OPEN:
             return
-        until = "until somebody closes it"
+        until = "until it is closed"
         if row.open_until is not None:
             left_s = (row.open_until - row.now).total_seconds()
             at = output.talk.clock(row.open_until)
