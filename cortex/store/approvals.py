@@ -117,11 +117,11 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
 
 
 async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
-    """Count votes on requests, each on its own one: all or none. In the order given.
+    """Count one vote on each of these requests, all or none; return the results in that order.
 
-    The first decision of each request wins. Raises `NotFoundError`, and for the first vote that
-    breaks a rule what `approval_vote.checked` and `approval_vote.refusal` say, or `RejectedError`
-    for an edit that needs more than was asked for; then nothing is changed.
+    The first decision of a request wins. Raises `NotFoundError`, what `approval_vote.checked` and
+    `approval_vote.refusal` raise and return for the first vote that does not count, and
+    `RejectedError` for an edit that needs more people than were asked. Then nothing is changed.
     """
     ids = [vote.approval_id for vote in votes]
     check_ids(ids)
