@@ -39,7 +39,7 @@ def effect_words(row: EffectRow) -> str:
 def why(row: EffectRow) -> str:
     """Say why it stands so, or who has said it; not safe yet."""
     if row.resolution and not is_unknown(row):  # it may be so again, after another call
-        return f"{row.resolution}, said {row.resolved_by}"
+        return f"{row.resolution}, by {row.resolved_by}"
     return str(row.why or "")
 
 
