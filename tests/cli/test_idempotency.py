@@ -224,7 +224,9 @@ def test_a_twin_that_does_not_end_is_a_conflict(
 ) -> None:
     monkeypatch.setattr(idempotent, "PENDING_MAX_S", 0.2)
     other(hold_key)
-    with pytest.raises(ConflictError, match="a request with key 'order-7' is on its way") as caught:
+    with pytest.raises(
+        ConflictError, match="a request with key 'order-7' is in progress"
+    ) as caught:
         a_write(call)
     assert caught.value.exit_code == 5
     assert job_count(database, "true") == 0

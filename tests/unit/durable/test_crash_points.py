@@ -60,7 +60,7 @@ NO_PROGRESS = frozenset(
         # what is told, to people and to breakers: no job depends on whether it is there
         "facts.append",
         "method",
-        "tasks.tell_blocked",
+        "tasks.record_blocked",
         "watches.send",
         "watches.unwatch",
         "watches.watch",
