@@ -105,10 +105,12 @@ async def intend(
     return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 
 
-async def record(db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]) -> set[UUID]:
+async def record_outcomes(
+    db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]
+) -> set[UUID]:
     """Record outcomes of effects whose steps are not done; return their ids. Safe to repeat."""
     rows = await db.fetch(
-        "effects.record",
+        "effects.record_outcomes",
         pod_id,
         [op.id for op in operations],
         [op.lease.job_id for op in operations],

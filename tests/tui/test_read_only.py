@@ -74,7 +74,7 @@ def test_it_shows_all_and_says_how_it_is_held(
         screen.type("K")
         screen.until(lambda text: "start cortex tui without --read-only" in text, what="why not")
         screen.type("\r")
-        screen.until(lambda text: "no step is committed yet" in text, what="the job alone")
+        screen.until(lambda text: "no step is recorded yet" in text, what="the job alone")
         visit_all(screen)
         for words in ("permission denied", "read-only transaction", "✗"):
             assert words not in screen.text

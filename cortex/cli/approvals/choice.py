@@ -1,7 +1,7 @@
-"""Deciding from the command line: what was chosen is shown, agreed to, and decided as shown.
+"""Deciding from the command line: shows the chosen requests, asks, and decides exactly those.
 
-A decision carries the digest of the arguments that this terminal showed: were they changed in
-between, it does not count.
+A decision carries the digest of the displayed arguments; if they changed in between, it is
+rejected.
 """
 
 import sys
@@ -13,7 +13,7 @@ import attrs
 import click
 
 from cortex.cli.approvals.page import arguments, broken, diff, page
-from cortex.cli.asking import confirm
+from cortex.cli.asking import NO_TERMINAL, confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
@@ -45,29 +45,29 @@ CHANNEL: Final = "cli"
 
 
 def choose(call: Session, names: Sequence[str]) -> list[Approval]:
-    """Return the requests that were named, each once. Raises unless they are of one shape."""
+    """Return the named requests, each once. Raises unless all have the same shape."""
     ids = dict.fromkeys(call(store.find, name) for name in names)
     found = [call(store.show, each) for each in ids]
     check_batch(found)
     return found
 
 
-def votes_on(approvals: Sequence[Approval], **said: Any) -> list[Vote]:
+def votes_on(approvals: Sequence[Approval], **answer: Any) -> list[Vote]:
     """Return one person's votes on requests as this terminal shows them."""
     return [
-        Vote(approval_id=each.id, seen=each.digest, channel=CHANNEL, **said) for each in approvals
+        Vote(approval_id=each.id, seen=each.digest, channel=CHANNEL, **answer) for each in approvals
     ]
 
 
 def present(approvals: Sequence[Approval], edited: str | None, output: Output) -> None:
-    """Show people on stderr what they are about to decide; `edited`: arguments, of one request."""
+    """Show the requests to be decided on stderr; `edited`: arguments of a single request."""
     if not output.is_for_people:
         return
     talk = output.talk
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
     if edited is not None:
         found = changes(approvals[0].arguments, parse(edited))
-        lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
+        lines += ["", talk.paint("  your edit: the requested arguments, and yours", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:
         talk.write(line)
@@ -82,9 +82,9 @@ def agree(
     is_agreed: bool,
     confirmed: str | None,
 ) -> str | None:
-    """Ask whether to approve: y/N, or the end of the id of what is dangerous; return that.
+    """Ask whether to approve: y/N, or the end of the id if the risk is high; return that.
 
-    Raises `UsageError` where nobody can be asked and the answer was not given.
+    Raises `UsageError` if there is no terminal and the answer was not given.
     """
     if confirmed is not None:
         return confirmed
@@ -109,7 +109,7 @@ def decide(
     output: Output,
     key: str | None,
 ) -> None:
-    """Decide all or none, and show what follows. Raises what `store.approvals.decide` does."""
+    """Decide all or none, and report the result. Raises the errors of `store.approvals.decide`."""
     first = votes[0]
 
     async def work(db: Database) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def decide(
             for each, result in zip(votes, results, strict=True)
         ]
 
-    told = mutate(
+    text = mutate(
         call,
         work,
         output=output,
@@ -136,7 +136,7 @@ def decide(
     by_id = {each.id: each for each in approvals}
     rows = [
         _Taken(by_id[UUID(each["id"])], outcome=each["outcome"], agreed=each["agreed"])
-        for each in told
+        for each in text
     ]
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
@@ -144,7 +144,7 @@ def decide(
 def _end_of_id(approval: Approval, question: str, options: Options) -> str:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{question}: nobody can be asked here",
+            f"{question}: {NO_TERMINAL}",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
     prompt = f"{question}: type {last_digits(approval.id)} to approve it"
@@ -156,7 +156,7 @@ def _end_of_id(approval: Approval, question: str, options: Options) -> str:
 
 
 def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
-    """What all have in common as the first one says it, and a table of what they differ in."""
+    """Return the common properties once, then a table of the differences."""
     names = varying(approvals)
     first, talk = approvals[0], output.talk
     same = {name: value for name, value in first.arguments.items() if name not in names}
@@ -196,7 +196,7 @@ def _follows(row: _Taken) -> str:
             last = attrs.evolve(approval, agreed=approval.people - 1)
             return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row.agreed} of {approval.people} agreed: somebody else has to, too"
+            return f"{row.agreed} of {approval.people} agreed: another person must agree, too"
         case _:
             return f"denied: {if_denied(approval)}"
 

@@ -97,7 +97,7 @@ class Closed:
 
     def how(self) -> str:
         """Say which key there is."""
-        return "  esc goes on "
+        return "  esc continue "
 
 
 class Choice:
@@ -125,4 +125,5 @@ class Choice:
 
     def how(self) -> str:
         """Say which keys there are."""
-        return "".join(f"  {key} {told} " for key, told in self.answers.items()) + "  esc stays "
+        answers = " · ".join(f"{key} {text}" for key, text in self.answers.items())
+        return f" {answers} · esc cancel "

@@ -170,7 +170,7 @@ def _outcome(rulings: Sequence[VoteResult], subject: Subject) -> str:
 def _follows(rulings: Sequence[VoteResult], subject: Subject) -> str:
     match rulings[0].outcome:
         case "agreed":
-            return ": somebody else has to, too"
+            return ": another person must agree, too"
         case "denied":
             return f": {subject.facts.if_denied}"
         case _:

@@ -381,7 +381,7 @@ class ApprovalsScreen(Frame):
             order = (row.id for row in self._inbox.window.rows)
             self._batch = tuple(each for each in order if each in self._inbox.marked)
         else:
-            told = f"mark 2 to {BATCH_MAX} requests of one shape by space, then b"
+            told = f"mark 2 to {BATCH_MAX} requests of one shape with space, then press b"
             self.strip.tell(told, "warn")
         self._refocus()
 
@@ -393,8 +393,9 @@ class ApprovalsScreen(Frame):
             self._page.scroll_page("pagedown")
             self._silence.restart()
             below = self._page.below_count
-            more = f"{below} more {'line' if below == 1 else 'lines'}" if below else "that was all"
-            self.strip.tell(f"see all of it first: {more}; a goes on", "warn")
+            lines = "1 more line" if below == 1 else f"{below} more lines"
+            told = f"Read all of it first: {lines}." if below else "That was everything."
+            self.strip.tell(f"{told} Press a again to {'read on' if below else 'approve'}.", "warn")
             return
         edit = self._edit
         question = self._decider.approving(subject, edit)
