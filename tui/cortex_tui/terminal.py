@@ -212,7 +212,6 @@ class Output:
         self._is_gone = False
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._number
 
     def write(self, text: str) -> None:

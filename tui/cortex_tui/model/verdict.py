@@ -36,7 +36,6 @@ class _Guarded:
         guard.restart(now())
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- the silence has begun
-        """Whether a key is of those that agree."""
         return False
 
     def _is_early(self) -> bool:
@@ -67,7 +66,6 @@ class ApproveQuestion(_Guarded):
         self.wanted = wanted
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if not character or not self.wanted.startswith(self.typed + character):
@@ -79,7 +77,6 @@ class ApproveQuestion(_Guarded):
         return KeyAnswer.YES if self.typed == self.wanted else KeyAnswer.NONE
 
     def how(self) -> str:
-        """Say what has to be typed."""
         if len(self.wanted) == 1:
             return f"{self._bar()}  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
@@ -105,7 +102,6 @@ class DenyQuestion(_Guarded):
         """Why, once it was answered."""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if key == "enter":
@@ -132,7 +128,6 @@ class DenyQuestion(_Guarded):
         return KeyAnswer.YES
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self.typed:
             return f"  {self.typed[-40:]}▏  enter denies   esc no "
         return f"{self._bar()}  1 to {len(self._reasons)}, or words and enter   esc no "
