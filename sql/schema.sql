@@ -7,7 +7,7 @@ CREATE SCHEMA cortex;
 GRANT USAGE ON SCHEMA cortex TO cortex_runtime;
 GRANT USAGE ON SCHEMA cortex TO cortex_reader;
 
--- The transient queue: a task lives until its job needs no pod any more.
+-- The transient queue: a task lives until its job no longer needs a pod.
 CREATE SCHEMA cortex_worker;
 GRANT USAGE ON SCHEMA cortex_worker TO cortex_runtime;
 GRANT USAGE ON SCHEMA cortex_worker TO cortex_reader;
@@ -23,7 +23,7 @@ CREATE TABLE cortex.migration (
 GRANT SELECT ON cortex.migration TO cortex_runtime;
 GRANT SELECT ON cortex.migration TO cortex_reader;
 
--- The only clock that leases, due times and stamps use. A test moves time by replacing it.
+-- The only clock of leases, due times and timestamps. A test moves time by replacing it.
 CREATE FUNCTION cortex.now()
  RETURNS timestamp with time zone
  LANGUAGE sql
@@ -46,11 +46,11 @@ BEGIN
         USING ERRCODE = 'check_violation';
 END $function$;
 
--- A named agent; what it is stands in its immutable versions.
+-- A named agent; its immutable versions define it.
 CREATE TABLE cortex.agent (
     id uuid NOT NULL,  -- UUIDv7 made by the application.
     name text NOT NULL,  -- The name that people and jobs use.
-    version integer NOT NULL,  -- The newest version: what a job submitted now will use.
+    version integer NOT NULL,  -- The newest version: the one that newly submitted jobs use.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the first version was applied.
     CONSTRAINT agent_pkey PRIMARY KEY (id),
     CONSTRAINT agent_name_key UNIQUE (name),
@@ -65,7 +65,7 @@ CREATE TABLE cortex.agent_version (
     agent_id uuid NOT NULL,  -- The agent.
     version integer NOT NULL,  -- 1, 2, 3 … without gaps.
     spec jsonb NOT NULL,  -- The specification as canonical JSON.
-    digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: applying the same again makes no version.
+    digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: applying the same again creates no version.
     applied_by text NOT NULL,  -- Who applied it.
     applied_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was applied.
     CONSTRAINT agent_version_pkey PRIMARY KEY (agent_id, version),
@@ -80,7 +80,7 @@ CREATE TRIGGER agent_version_is_immutable BEFORE DELETE OR UPDATE ON cortex.agen
 
 -- Sets of tools that versions of agents have; few, and never changed.
 CREATE TABLE cortex.tool_set (
-    task text NOT NULL,  -- What cortex_worker.task.task is for the jobs of agents with these tools.
+    task text NOT NULL,  -- The value of cortex_worker.task.task for jobs of agents with these tools.
     tools text[] NOT NULL,  -- Their names, sorted.
     CONSTRAINT tool_set_pkey PRIMARY KEY (task),
     CONSTRAINT tool_set_tools_check CHECK (cardinality(tools) >= 1)
@@ -97,7 +97,7 @@ AS $function$
 SELECT ARRAY(SELECT DISTINCT t.name COLLATE "C" FROM jsonb_array_elements_text(
     CASE jsonb_typeof(spec->'tools') WHEN 'array' THEN spec->'tools' ELSE '[]' END) AS t(name) ORDER BY 1) $function$;
 
--- The task of jobs whose agent has these tools, sorted.
+-- The task name of jobs whose agent has these tools, sorted.
 CREATE FUNCTION cortex.task_with(tools text[])
  RETURNS text
  LANGUAGE sql
@@ -134,7 +134,7 @@ CREATE TRIGGER agent_version_has_tools AFTER INSERT ON cortex.agent_version FOR 
 
 -- Policies and prices, one immutable row for each set that a pod ever started with.
 CREATE TABLE cortex.config (
-    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- What a job keeps.
+    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- The id that a job keeps.
     digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: the same set again is the same row.
     spec jsonb NOT NULL,  -- Policies by job type and prices by model, as canonical JSON.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When a pod first had it.
@@ -147,13 +147,13 @@ GRANT SELECT ON cortex.config TO cortex_reader;
 
 CREATE TRIGGER config_is_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.config FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Defaults of each job type, written by the pods that know it; used by submit_job.
+-- Defaults of each job type, written by the pods that have it; used by submit_job.
 CREATE TABLE cortex.job_type (
     name text NOT NULL,  -- The name under which handlers are registered.
     worker_attempts integer NOT NULL,  -- Attempts of one task before the job fails.
     max_retries integer NOT NULL,  -- Application retries of one job.
-    timeout_s integer NOT NULL,  -- Seconds from the first start of a job to its time-out.
-    timeout_max_s integer,  -- The longest time-out that a job of this type may be given. Null, from an old pod: 1.5 times timeout_s.
+    timeout_s integer NOT NULL,  -- Seconds from the first start of a job to its timeout.
+    timeout_max_s integer,  -- The longest timeout that a job of this type may get. Null, from an old pod: 1.5 times timeout_s.
     CONSTRAINT job_type_pkey PRIMARY KEY (name),
     CONSTRAINT job_type_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
     CONSTRAINT job_type_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
@@ -169,56 +169,56 @@ CREATE TYPE cortex.job_status AS ENUM ('PENDING', 'RUNNING', 'WAITING_FOR_APPROV
 
 -- The permanent record of one job.
 CREATE TABLE cortex.job (
-    id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit is found again.
-    type text NOT NULL,  -- Which registered handler runs it.
-    tenant text NOT NULL DEFAULT 'default'::text,  -- Whose job it is.
+    id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit finds the same job.
+    type text NOT NULL,  -- The registered handler that runs it.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- The tenant that owns it.
     agent_id uuid,  -- The agent that it runs, if it runs one.
     agent_version integer,  -- The agent's version, bound at submit and kept on every attempt.
-    status cortex.job_status NOT NULL DEFAULT 'PENDING'::cortex.job_status,  -- Where it stands; illegal transitions are refused.
+    status cortex.job_status NOT NULL DEFAULT 'PENDING'::cortex.job_status,  -- Its state; illegal transitions are refused.
     attempt integer NOT NULL DEFAULT 0,  -- Number of its latest run, never reused: the fence of every write.
     retry_count integer NOT NULL DEFAULT 0,  -- Application retries used.
     max_retries integer NOT NULL DEFAULT 3,  -- Application retries allowed.
     worker_attempts integer NOT NULL DEFAULT 3,  -- Worker attempts of each of its tasks.
-    pod_deaths integer NOT NULL DEFAULT 0,  -- Pods that died while running it, in a row and without a step in between: it makes a job a suspect and condemns none.
-    timeout_s integer NOT NULL DEFAULT 3600,  -- Seconds from started_at to its time-out.
+    pod_deaths integer NOT NULL DEFAULT 0,  -- Pods that died while running it, consecutively and without a step in between: makes it a suspect, but does not condemn it.
+    timeout_s integer NOT NULL DEFAULT 3600,  -- Seconds from started_at to its timeout.
     priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
     queue_name text,  -- Jobs of one named queue run one after another.
     pod_id uuid,  -- The pod that runs it, or ran it last; null between attempts.
-    worker_job_id bigint,  -- Its task: a soft reference, null when nothing is in flight.
+    worker_job_id bigint,  -- Its task: a soft reference, null when it has no task.
     approval_token bytea,  -- SHA-256 of the token of the approval that it waits for.
     next_retry_at timestamptz,  -- When RETRY becomes due.
-    heartbeat_at timestamptz,  -- When its pod last said that it runs; null between attempts.
+    heartbeat_at timestamptz,  -- Its pod's last heartbeat for it; null between attempts.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     started_at timestamptz,  -- When its first attempt began.
     finished_at timestamptz,  -- When it reached its terminal state.
-    cancel_requested_at timestamptz,  -- When a person asked for its end; its pod stops it.
+    cancel_requested_at timestamptz,  -- When a person requested its cancellation; its pod stops it.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was submitted.
-    updated_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Stamped on any change.
-    cancelled_by text,  -- Who asked for its cancellation.
+    updated_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When any column last changed.
+    cancelled_by text,  -- Who requested its cancellation.
     cancel_reason text,  -- Why.
-    error_message text,  -- One line for people, set exactly in FAILED.
+    error_message text,  -- One line for people, set only in FAILED.
     error_code text,  -- Stable code of that error.
-    checkpoint jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Small head of its progress: step, seq, phase, totals.
-    result jsonb,  -- What its handler returned.
-    payload jsonb NOT NULL,  -- What it was submitted with; immutable.
-    config_id integer,  -- Policies and prices that it began with, and keeps on every attempt.
+    checkpoint jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Small summary of its progress: step, seq, phase, totals.
+    result jsonb,  -- The return value of its handler.
+    payload jsonb NOT NULL,  -- Its arguments, as submitted; immutable.
+    config_id integer,  -- Policies and prices that it started with, and keeps on every attempt.
     waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.
-    suspended_at timestamptz,  -- Since when no pod has it; null while one does, and before its first start.
-    waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its time-out.
-    rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries that a rate limit cost it.
-    attempts_kept integer NOT NULL DEFAULT 0,  -- Worker attempts that its next task begins with: those of a task that ended to wait, not to be tried again.
+    suspended_at timestamptz,  -- Since when no pod has it; null while a pod has it, and before its first start.
+    waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its timeout.
+    rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries caused by a rate limit.
+    attempts_kept integer NOT NULL DEFAULT 0,  -- Worker attempts that its next task starts with: those of a task that ended to wait, not to retry.
     waits_count integer NOT NULL DEFAULT 0,  -- How often in a row it waited for a breaker or a budget without a step in between.
     own_failure_at timestamptz,  -- When it last had to wait because its own call failed, without a step since then.
-    job_key text,  -- The key that it was submitted with: a new job with the same replaces it while it waits.
+    job_key text,  -- The key that it was submitted with: a new job with the same key replaces it while it waits.
     error_class text,  -- Class of the error that it failed with.
     error_source text,  -- What failed: the name of a breaker, as in waiting_on; null for its own code.
-    origin_id uuid,  -- The failed job that it goes on from.
-    lineage_id uuid,  -- The first job of that line: its name is the workspace's. Null for itself.
+    origin_id uuid,  -- The failed job that it continues.
+    lineage_id uuid,  -- The first job of its lineage, which names the workspace. Null if that is the job itself.
     submitted_by text DEFAULT NULLIF(current_setting('cortex.actor'::text, true), ''::text),  -- Who submitted it: the session's setting cortex.actor.
-    has_open boolean NOT NULL DEFAULT false,  -- It has had effects or approvals: what is open of them is closed when it ends.
-    was_suspect boolean NOT NULL DEFAULT false,  -- Its task was a suspect when it came to wait; its next task is one, unless it has made a step.
-    submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential by which it was submitted: os:UID@HOST, token:ID or db:LOGIN; null of jobs from before there were any.
-    process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, their pods alive, in a row and without a step in between: the poison guard.
+    has_open boolean NOT NULL DEFAULT false,  -- It has had effects or approvals: open ones are closed when it ends.
+    was_suspect boolean NOT NULL DEFAULT false,  -- Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
+    submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
+    process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -267,7 +267,7 @@ CREATE INDEX job_waits_for_tool ON cortex.job USING btree (waiting_on) WHERE sta
 GRANT INSERT, SELECT, UPDATE ON cortex.job TO cortex_runtime;
 GRANT SELECT ON cortex.job TO cortex_reader;
 
--- The one table of legal transitions.
+-- The single table of legal transitions.
 CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new cortex.job_status)
  RETURNS boolean
  LANGUAGE sql
@@ -317,7 +317,7 @@ END $function$;
 
 CREATE TRIGGER job_payload_is_immutable BEFORE UPDATE OF payload ON cortex.job FOR EACH ROW WHEN (new.payload IS DISTINCT FROM old.payload) EXECUTE FUNCTION cortex.job_payload_is_immutable();
 
--- Every transition of every job, in the transaction that made it. Append-only.
+-- Every transition of every job, written in the same transaction. Append-only.
 CREATE TABLE cortex.job_history (
     job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
@@ -326,7 +326,7 @@ CREATE TABLE cortex.job_history (
     attempt integer NOT NULL,  -- The job's attempt at that moment.
     pod_id uuid,  -- The pod that ran it at that moment.
     at timestamptz NOT NULL,  -- When, by the database's clock.
-    metadata jsonb NOT NULL,  -- What belongs to the new state: error, retry, who and why.
+    metadata jsonb NOT NULL,  -- Details of the new state: error, retry, who and why.
     CONSTRAINT job_history_pkey PRIMARY KEY (job_id, id)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 GRANT SELECT ON cortex.job_history TO cortex_runtime;
@@ -380,18 +380,18 @@ REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
 CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
--- Attempts that ended before their job did, one row each: why the job has more than one attempt.
+-- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
     job_id uuid NOT NULL,  -- The job.
     attempt integer NOT NULL,  -- Which attempt.
     pod_id uuid,  -- The pod that ran it.
-    outcome text NOT NULL,  -- failed: tried again by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died beside its pod · lease_expired: its pod fell silent.
+    outcome text NOT NULL,  -- failed: retried by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died, its pod did not · lease_expired: its pod fell silent.
     ended_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it ended.
-    due_at timestamptz,  -- When the next one was due; null when a person decides.
+    due_at timestamptz,  -- When the next attempt was due; null when a person decides.
     error text,  -- One line, for failed attempts.
-    error_class text,  -- Class of the error: what decided whether and how it is tried again.
+    error_class text,  -- Class of the error: decides whether and how it is retried.
     error_code text,  -- Stable code of the error.
-    error_source text,  -- What failed, or what is waited for.
+    error_source text,  -- What failed, or what the job waits for.
     retry_count integer,  -- Application retries used when it ended.
     CONSTRAINT job_attempt_pkey PRIMARY KEY (job_id, attempt),
     CONSTRAINT job_attempt_outcome_check CHECK (outcome = ANY (ARRAY['failed'::text, 'retry'::text, 'suspended'::text, 'handed_back'::text, 'pod_died'::text, 'process_died'::text, 'lease_expired'::text]))
@@ -400,28 +400,28 @@ CREATE INDEX job_attempt_handed_back ON cortex.job_attempt USING btree (pod_id, 
 GRANT INSERT, SELECT ON cortex.job_attempt TO cortex_runtime;
 GRANT SELECT ON cortex.job_attempt TO cortex_reader;
 
--- Receipts of time-outs. Append-only; the transcript up to each are the steps to its checkpoint and its partial text.
+-- Receipts of timeouts. Append-only; the transcript up to each receipt is the steps up to its checkpoint and its partial text.
 CREATE TABLE cortex.timeout_event (
     job_id uuid NOT NULL,  -- The job. No foreign key: a receipt outlives its job.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was recorded.
     attempt integer NOT NULL,  -- The attempt that ran out of time.
-    nth integer NOT NULL,  -- Which time-out of that scope and step in that attempt: a call is tried several times.
-    scope text NOT NULL,  -- Whose limit fired.
+    nth integer NOT NULL,  -- Number of the timeout of that scope and step in that attempt: a call is tried several times.
+    scope text NOT NULL,  -- The scope whose limit was exceeded.
     limit_s double precision NOT NULL,  -- That limit, in seconds.
     elapsed_s double precision NOT NULL,  -- Seconds since that scope began.
     phase text NOT NULL,  -- model: waiting for an answer · tool: in a tool · step: in a step of the job's own · handler: between steps.
     step_key text,  -- The step that was interrupted; null between steps.
     step_elapsed_s double precision NOT NULL,  -- Seconds since that step began, or since the last checkpoint.
-    step_started_at timestamptz NOT NULL,  -- The same by the pod's clock: what the files' times compare with.
-    checkpoint_seq integer NOT NULL,  -- The last committed step, where the job goes on; 0: none.
+    step_started_at timestamptz NOT NULL,  -- The same by the pod's clock, for comparison with the times of files.
+    checkpoint_seq integer NOT NULL,  -- The last committed step, where the job continues; 0: none.
     checkpoint_key text,  -- Its key.
     retry_count integer NOT NULL,  -- Application retries used by then.
-    final_action text NOT NULL,  -- retried_call: called again in the step · told_model: the model was told · released: tried again by the worker layer · retry: by the application layer · failed: the job failed.
-    partial_text text,  -- What the model had said by then.
-    artefacts jsonb NOT NULL,  -- Files of the workspace that the step changed, the newest 200: path, bytes written, when changed.
+    final_action text NOT NULL,  -- retried_call: called again in the step · told_model: reported to the model · released: retried by the worker layer · retry: by the application layer · failed: the job failed.
+    partial_text text,  -- The model's output so far.
+    artefacts jsonb NOT NULL,  -- Files of the workspace that the step changed, the newest 200: path, bytes written, time of change.
     work_trees jsonb NOT NULL,  -- Git work trees of the job's folder and workspace: root, branch, head, uncommitted changes, diff.
-    problem text,  -- Why the files could not be looked at, or not all.
+    problem text,  -- Why some or all files could not be inspected.
     CONSTRAINT timeout_event_pkey PRIMARY KEY (job_id, id),
     CONSTRAINT timeout_event_once UNIQUE NULLS NOT DISTINCT (job_id, attempt, scope, step_key, nth),
     CONSTRAINT timeout_event_attempt_check CHECK (attempt >= 1),
@@ -449,15 +449,15 @@ CREATE TABLE cortex.job_step (
     attempt integer NOT NULL,  -- The attempt that committed it.
     kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
-    digest bytea NOT NULL,  -- Digest of its input: a replay that asks for another input diverged.
+    digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
     finished_at timestamptz NOT NULL,  -- When it was committed.
-    cost_usd numeric(18,8),  -- What it cost in US dollars; null when nothing or when the price is unknown.
+    cost_usd numeric(18,8),  -- Its cost in US dollars; null when zero or when the price is unknown.
     usage jsonb,  -- Tokens: input, output, cache read, cache write.
-    output json,  -- What it returned; json and not jsonb, which would change numbers: a replay must see the same.
-    input text,  -- What it was asked with, as JSON: secrets redacted, at most 4 KiB of it. Shows what changed when a replay diverges.
-    amid text,  -- error: asked for while an exception was being handled · failure: after a step of its attempt had failed. A replay need not come by it.
-    parent_key text,  -- Key of the step whose function asked for it; null: the handler did. A replay that finds the parent on record does not come by it.
+    output json,  -- Its return value; json rather than jsonb, which would change numbers: a replay must see the same.
+    input text,  -- Its input as JSON: secrets redacted, at most 4 KiB. Shows what changed when a replay diverges.
+    amid text,  -- error: called while an exception was being handled · failure: called after a step of its attempt had failed. A replay may skip it.
+    parent_key text,  -- Key of the step whose function called it; null: the handler did. A replay that finds the parent recorded skips it.
     CONSTRAINT job_step_pkey PRIMARY KEY (job_id, seq),
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
@@ -472,37 +472,37 @@ CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON co
 
 -- Every pod that ever started: one run of `cortex up`.
 CREATE TABLE cortex.pod (
-    id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is another pod.
+    id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
     lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives.
     name text NOT NULL,  -- Host name and process id, for people only.
     version text NOT NULL,  -- Version of Cortex that it runs.
-    state text NOT NULL DEFAULT 'READY'::text,  -- READY, DRAINING, STOPPED (left in order) or DEAD (taken over).
+    state text NOT NULL DEFAULT 'READY'::text,  -- READY, DRAINING, STOPPED (drained and ended) or DEAD (taken over).
     job_types text[] NOT NULL,  -- Job types that it can run.
-    slots integer NOT NULL,  -- Jobs that it runs at once at most.
+    slots integer NOT NULL,  -- The most jobs that it runs at the same time.
     running integer NOT NULL DEFAULT 0,  -- Jobs that it ran at its last heartbeat.
     started_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it registered.
     heartbeat_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Its last heartbeat.
-    draining_at timestamptz,  -- When it began to leave.
-    ended_at timestamptz,  -- When it left, or was found dead.
-    loop_lag_ms real,  -- Worst delay of its event loop since the heartbeat before.
+    draining_at timestamptz,  -- When it began to drain.
+    ended_at timestamptz,  -- When it ended, or was found dead.
+    loop_lag_ms real,  -- Longest delay of its event loop since the previous heartbeat.
     rss_bytes bigint,  -- Its resident memory.
     hint_latency_ms real,  -- How long a notification takes to reach it; null while none arrives.
-    phase text,  -- Where it stands while it leaves; of a dead pod, where it died; else null.
+    phase text,  -- Its shutdown phase while it drains; for a dead pod, the phase in which it died; else null.
     phase_at timestamptz,  -- When that phase began.
-    abort_at timestamptz,  -- When jobs that it still runs are handed back; in later phases, when they were.
-    closed_at timestamptz,  -- By when it has closed everything and ended.
-    liveness text NOT NULL DEFAULT 'lock'::text,  -- What tells that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, the heartbeat alone.
-    trouble text,  -- What is wrong with the database as this pod finds it, such as disk_full, though its heartbeat comes through; else null.
+    abort_at timestamptz,  -- When the jobs that it still runs are handed back; in later phases, when they were.
+    closed_at timestamptz,  -- The deadline for closing everything and ending.
+    liveness text NOT NULL DEFAULT 'lock'::text,  -- What shows that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, only the heartbeat.
+    trouble text,  -- What is wrong with the database from this pod's view, such as disk_full, although its heartbeat succeeds; else null.
     trouble_at timestamptz,  -- Since when.
-    drain_requested_at timestamptz,  -- When a person asked it to take no more jobs and hand back those that it runs; its process stays. Null: nobody does.
-    drain_requested_by text,  -- Who asked.
+    drain_requested_at timestamptz,  -- When a person requested that it take no more jobs and hand back those that it runs; its process stays. Null: no request.
+    drain_requested_by text,  -- Who requested it.
     drain_reason text,  -- Why; may be empty.
-    confinement text,  -- What confines the programs that agents start; unsafe: the operator lets them run free.
-    tools text[] NOT NULL DEFAULT '{}'::text[],  -- The tools that it has for agents.
-    look_s double precision NOT NULL DEFAULT 0.5,  -- Its setting look_s: how often it looks for pods that died.
+    confinement text,  -- What confines the programs that agents start; unsafe: the operator lets them run unconfined.
+    tools text[] NOT NULL DEFAULT '{}'::text[],  -- The tools that it offers to agents.
+    look_s double precision NOT NULL DEFAULT 0.5,  -- Its setting look_s: how often it polls for pods that died.
     heartbeat_s double precision NOT NULL DEFAULT 30,  -- Its setting heartbeat_s: how often it writes a heartbeat.
     zombie_s double precision NOT NULL DEFAULT 300,  -- Its setting zombie_s: the silence after which it frees the jobs of another pod.
-    sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it looks for jobs of silent pods.
+    sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it polls for jobs of silent pods.
     silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
@@ -525,7 +525,7 @@ CREATE INDEX pod_alive ON cortex.pod USING btree (heartbeat_at) WHERE state = AN
 GRANT INSERT, SELECT, UPDATE ON cortex.pod TO cortex_runtime;
 GRANT SELECT ON cortex.pod TO cortex_reader;
 
--- When the server began to take writes: it was started, or promoted, or it recovered from a crash. Before, nobody could hold a lock or write a heartbeat.
+-- When the server began to accept writes: it was started or promoted, or it recovered from a crash. Before that, no pod could hold a lock or write a heartbeat.
 CREATE FUNCTION cortex.serving_since()
  RETURNS timestamp with time zone
  LANGUAGE sql
@@ -538,7 +538,7 @@ REVOKE EXECUTE ON FUNCTION cortex.serving_since() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.serving_since() TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.serving_since() TO cortex_reader;
 
--- The session whose transaction this is, as far as anybody can tell; null if it is over. A locked row names its transaction in xmax.
+-- The session that runs this transaction, as far as can be determined; null if it is over. A locked row names its transaction in xmax.
 CREATE FUNCTION cortex.holder_of(held xid)
  RETURNS jsonb
  LANGUAGE sql
@@ -553,7 +553,7 @@ REVOKE EXECUTE ON FUNCTION cortex.holder_of(xid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_reader;
 
--- Pods said to be alive whose session ended: nobody holds their lock. Behind a pooler there is none; only silence tells.
+-- Pods marked alive whose session ended: their lock is free. A pod behind a pooler has no lock; only its silence shows that it died.
 CREATE FUNCTION cortex.lost_pods()
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -566,42 +566,42 @@ WITH held AS MATERIALIZED (
 )
 SELECT p.id FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
-  -- Who has just registered takes its lock next; after a start of the server all of them take theirs anew.
+  -- A pod that has just registered takes its lock next; after a start of the server all pods take theirs again.
   AND p.started_at < cortex.now() - interval '2 s'
   AND cortex.serving_since() < cortex.now() - interval '5 s' $function$;
 REVOKE EXECUTE ON FUNCTION cortex.lost_pods() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_reader;
 
--- Periodic work that all pods do by turns: who finds it done a moment ago leaves it.
+-- Periodic work that all pods take turns at: a pod that finds it recently done skips it.
 CREATE TABLE cortex.runner (
-    name text NOT NULL,  -- Which.
-    ran_at timestamptz NOT NULL,  -- When some pod did it last.
+    name text NOT NULL,  -- Name of the work.
+    ran_at timestamptz NOT NULL,  -- When a pod last did it.
     CONSTRAINT runner_pkey PRIMARY KEY (name),
     CONSTRAINT runner_name_check CHECK (length(name) >= 1 AND length(name) <= 100)
 ) WITH (fillfactor=50);
 GRANT INSERT, SELECT, UPDATE ON cortex.runner TO cortex_runtime;
 GRANT SELECT ON cortex.runner TO cortex_reader;
 
--- LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: to be claimed · LOCKED: a pod has it.
+-- LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: can be claimed · LOCKED: a pod has it.
 CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
 
 -- The transient row of a job that needs a pod; deleted when it does not.
 CREATE TABLE cortex_worker.task (
     job_id uuid NOT NULL,  -- Its job; a job never has more than one task.
     id bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,  -- Order of arrival; job.worker_job_id names it. Tasks are found by their job.
-    task text NOT NULL,  -- Job type; for run_agent of an agent with tools followed by their set, see cortex.tool_set.
+    task text NOT NULL,  -- Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set.
     state cortex_worker.task_state NOT NULL,  -- Whether it can be claimed.
     priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
-    attempt integer NOT NULL DEFAULT 0,  -- The job's attempt: raised by each claim, the fence.
+    attempt integer NOT NULL DEFAULT 0,  -- The job's attempt: raised by each claim; the fence.
     attempts_spent integer NOT NULL DEFAULT 0,  -- Claims that count against max_attempts.
-    max_attempts integer NOT NULL,  -- After so many failed claims the job fails.
+    max_attempts integer NOT NULL,  -- The job fails after this many failed claims.
     locked_by uuid,  -- The pod that has it.
     locked_at timestamptz,  -- Since when.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     queue_name text,  -- Tasks of one named queue run one after another.
     job_key text,  -- A new task with the same key replaces this one while it is not locked.
-    is_suspect boolean NOT NULL DEFAULT false,  -- Pods or processes have died while running it: it runs in a process of its own.
+    is_suspect boolean NOT NULL DEFAULT false,  -- Pods or processes have died while running it: it runs in its own process.
     CONSTRAINT task_pkey PRIMARY KEY (job_id),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
     CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED'::cortex_worker.task_state OR queue_name IS NOT NULL),
@@ -626,7 +626,7 @@ CREATE FUNCTION cortex_worker.hint()
  SET search_path TO 'pg_catalog'
 AS $function$
 BEGIN
-    -- One notification a statement at most: NOTIFY takes a lock over the whole database at commit.
+    -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
     IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
         PERFORM pg_notify('cortex_task', 'ready');
     ELSIF EXISTS (SELECT FROM inserted WHERE state = 'QUEUED') THEN
@@ -653,9 +653,9 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.task_with_tools() FROM PUBLIC;
 
 CREATE TRIGGER task_with_tools BEFORE INSERT ON cortex_worker.task FOR EACH ROW WHEN (new.task = 'run_agent'::text) EXECUTE FUNCTION cortex_worker.task_with_tools();
 
--- The job types and priorities of ready tasks: of each, the first one that a claim looks at is its oldest.
---   task: What their tasks are called: the type, and the set of tools.
---   priority: Their priority: the smaller, the sooner.
+-- The job types and priorities of ready tasks: a claim takes the oldest task of each first.
+--   task: Name of their tasks: the type and the set of tools.
+--   priority: Their priority: smaller runs first.
 CREATE VIEW cortex_worker.ready_head WITH (security_invoker=true) AS
  WITH RECURSIVE head AS (
         ( SELECT task.task,
@@ -681,9 +681,9 @@ CREATE VIEW cortex_worker.ready_head WITH (security_invoker=true) AS
 GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
 GRANT SELECT ON cortex_worker.ready_head TO cortex_reader;
 
--- Queues from which nothing is claimed now; a queue that is not here is open. Who paused and resumed what stands in the facts.
+-- Queues from which nothing is claimed now; a queue without a row is open. Facts record who paused and resumed it.
 CREATE TABLE cortex_worker.queue_pause (
-    queue text NOT NULL,  -- Name of the queue; empty: the default one, of tasks without a queue.
+    queue text NOT NULL,  -- Name of the queue; empty: the default queue, of tasks without a queue.
     paused_by text NOT NULL,  -- Who paused it.
     paused_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when.
     reason text NOT NULL,  -- Why.
@@ -695,7 +695,7 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives each of these jobs its task, with the key that it was submitted with, if it waits without one; returns those that got it. The caller holds the jobs.
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[])
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -706,7 +706,7 @@ WITH made AS (
         task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
     SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
-           -- Whoever wanted its key has cancelled it, but for one who took the key before it came to wait.
+           -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
@@ -720,17 +720,17 @@ SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN c
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $function$;
 
--- Gives a job that waits for a person its task; whether it did.
+-- Gives a task to a job that waits for a person; returns whether it did.
 CREATE FUNCTION cortex.let_go(of_job uuid)
  RETURNS boolean
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
 AS $function$
--- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
+-- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
     SELECT j.id FROM cortex.job j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $function$;
 
--- Gives a task to each of these jobs that waits for a budget; returns to how many.
+-- Gives a task to each of these jobs that waits for a budget; returns how many got one.
 CREATE FUNCTION cortex.wake(jobs uuid[])
  RETURNS integer
  LANGUAGE sql
@@ -743,7 +743,7 @@ WITH held AS MATERIALIZED (
 )
 SELECT count(*)::int FROM cortex.give_tasks(ARRAY(SELECT id FROM held)) $function$;
 
--- Frees a job key for its next holder, one at a time; cancels the waiting one.
+-- Frees a job key for its next holder, one at a time; cancels the waiting job.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
  RETURNS void
  LANGUAGE plpgsql
@@ -751,26 +751,27 @@ CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
 AS $function$
 DECLARE
     replaced uuid;
-    told text := format('replaced by job %s with the same key %L', successor, key);
+    message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
-    -- A locked one runs on; the key passes to its successor.
+    -- A locked job runs on; the key passes to its successor.
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
-    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
+    -- locked.
     UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL, worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
     UPDATE cortex.job SET job_key = key WHERE id = successor;
 END $function$;
 
--- Submits a batch in the caller's transaction; returns the ids that were new. A null element takes its type's default.
+-- Submits a batch in the caller's transaction; returns the ids that were new. A null element gets its type's default.
 CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
  RETURNS SETOF uuid
  LANGUAGE plpgsql
@@ -836,7 +837,7 @@ BEGIN
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;
-    -- By key, so that two batches do not wait for each other; the last one of a batch keeps its key.
+    -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
     FOR keyed IN
         SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
         WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
@@ -847,7 +848,7 @@ BEGIN
     RETURN QUERY SELECT unnest(new_ids);
 END $function$;
 
--- Submits a job from any language, in the caller's transaction; returns its id. The same id again does nothing.
+-- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
 CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7())
  RETURNS uuid
  LANGUAGE plpgsql
@@ -875,28 +876,28 @@ BEGIN
     RETURN (SELECT worker_job_id FROM cortex.job WHERE id = added);
 END $function$;
 
--- Versions of all breakers: one that was forgotten and comes back is newer than what any pod remembers of it.
+-- Versions of all breakers: a breaker that was deleted and comes back is newer than any pod's copy of it.
 CREATE SEQUENCE cortex.breaker_version;
 GRANT USAGE ON SEQUENCE cortex.breaker_version TO cortex_runtime;
 
--- What failed lately of all that jobs call, and whether it may be called. A row is written only when calls fail.
+-- Recent failures of everything that jobs call, and whether it may be called. A row is written only when calls fail.
 CREATE TABLE cortex.breaker (
     name text NOT NULL,  -- llm:MODEL, tool:NAME, http:HOST or notify:CHANNEL; what job.waiting_on names.
     state text NOT NULL,  -- CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
-    failures integer NOT NULL,  -- Failures in a row that pass: what would repeat itself does not count.
-    successes integer NOT NULL,  -- Probes in a row that succeeded.
-    requests bigint NOT NULL,  -- Calls since it last closed, as far as pods had a reason to tell of them.
-    opened_at timestamptz,  -- Beginning of the outage, however often it was probed since.
-    open_until timestamptz,  -- From then on it may be probed; null while a person holds it open without an end.
-    probe integer NOT NULL,  -- Number of the last probe: a report of an older one decides nothing.
-    probe_by uuid,  -- The pod whose probe is on its way.
-    probe_until timestamptz,  -- When that probe counts as lost: its pod renews it while it lives.
-    forced_by text,  -- Who holds it open: until open_until if that is told, until somebody closes it, or until it is probed.
+    failures integer NOT NULL,  -- Consecutive transient failures; failures that would repeat do not count.
+    successes integer NOT NULL,  -- Consecutive successful probes.
+    requests bigint NOT NULL,  -- Calls since it last closed, as far as pods had a reason to report them.
+    opened_at timestamptz,  -- Start of the outage, however often it was probed since.
+    open_until timestamptz,  -- When it may be probed; null while a person holds it open indefinitely.
+    probe integer NOT NULL,  -- Number of the latest probe: a report of an older one decides nothing.
+    probe_by uuid,  -- The pod whose probe is in flight.
+    probe_until timestamptz,  -- When that probe counts as lost: its pod renews this while it lives.
+    forced_by text,  -- Who holds it open: until open_until if that is set, until a person closes it, or until it is probed.
     forced_reason text,  -- Why.
     forced_at timestamptz,  -- Since when.
     last_error text,  -- Code and message of the newest failure that counted.
-    escalated_at timestamptz,  -- When a person was asked, once an outage.
-    version bigint NOT NULL DEFAULT nextval('cortex.breaker_version'::regclass),  -- Larger with each write, and never used again: tells an old look from a new one.
+    escalated_at timestamptz,  -- When a person was asked; once per outage.
+    version bigint NOT NULL DEFAULT nextval('cortex.breaker_version'::regclass),  -- Larger with each write, and never reused: distinguishes an old copy from a new one.
     updated_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was last written.
     CONSTRAINT breaker_pkey PRIMARY KEY (name),
     CONSTRAINT breaker_failures_check CHECK (failures >= 0),
@@ -922,7 +923,7 @@ CREATE INDEX breaker_unhealthy ON cortex.breaker USING btree (updated_at DESC) W
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.breaker TO cortex_runtime;
 GRANT SELECT ON cortex.breaker TO cortex_reader;
 
--- How a breaker stands now, from its columns of these names: an OPEN one whose time is over is HALF_OPEN.
+-- The current state of a breaker, from its columns of these names: an OPEN breaker whose time is over is HALF_OPEN.
 CREATE FUNCTION cortex.breaker_state(state text, open_until timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -930,23 +931,23 @@ CREATE FUNCTION cortex.breaker_state(state text, open_until timestamp with time 
 AS $function$
 SELECT CASE WHEN state = 'OPEN' AND open_until <= cortex.now() THEN 'HALF_OPEN' ELSE state END $function$;
 
--- Breakers as they stand now: what time alone has changed is seen at once.
+-- Breakers in their current state: changes due to time alone are visible at once.
 --   name: llm:MODEL, tool:NAME, http:HOST or notify:CHANNEL; what job.waiting_on names.
 --   state: CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
---   failures: Failures in a row that pass: what would repeat itself does not count.
---   successes: Probes in a row that succeeded.
---   requests: Calls since it last closed, as far as pods had a reason to tell of them.
---   opened_at: Beginning of the outage, however often it was probed since.
---   open_until: From then on it may be probed; null while a person holds it open without an end.
---   probe: Number of the last probe: a report of an older one decides nothing.
---   probe_by: The pod whose probe is on its way.
---   probe_until: When that probe counts as lost: its pod renews it while it lives.
---   forced_by: Who holds it open: until open_until if that is told, until somebody closes it, or until it is probed.
+--   failures: Consecutive transient failures; failures that would repeat do not count.
+--   successes: Consecutive successful probes.
+--   requests: Calls since it last closed, as far as pods had a reason to report them.
+--   opened_at: Start of the outage, however often it was probed since.
+--   open_until: When it may be probed; null while a person holds it open indefinitely.
+--   probe: Number of the latest probe: a report of an older one decides nothing.
+--   probe_by: The pod whose probe is in flight.
+--   probe_until: When that probe counts as lost: its pod renews this while it lives.
+--   forced_by: Who holds it open: until open_until if that is set, until a person closes it, or until it is probed.
 --   forced_reason: Why.
 --   forced_at: Since when.
 --   last_error: Code and message of the newest failure that counted.
---   escalated_at: When a person was asked, once an outage.
---   version: Larger with each write, and never used again: tells an old look from a new one.
+--   escalated_at: When a person was asked; once per outage.
+--   version: Larger with each write, and never reused: distinguishes an old copy from a new one.
 --   updated_at: When it was last written.
 CREATE VIEW cortex.breaker_now WITH (security_invoker=true) AS
  SELECT name,
@@ -970,26 +971,26 @@ CREATE VIEW cortex.breaker_now WITH (security_invoker=true) AS
 GRANT SELECT ON cortex.breaker_now TO cortex_runtime;
 GRANT SELECT ON cortex.breaker_now TO cortex_reader;
 
--- What went wrong, what it cost, and who changed what. Append-only.
+-- Errors, costs, and who changed what. Append-only.
 CREATE TABLE cortex.fact (
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When, by the database's clock.
-    type text NOT NULL,  -- error: something failed · cost: one call of a model · lifecycle: something changed its state, or a person changed it.
-    subtype text NOT NULL,  -- What exactly: an error's code, "model_call", "budget_raised", "breaker_opened" …
+    type text NOT NULL,  -- error: something failed · cost: one call of a model · lifecycle: something changed state, or a person changed it.
+    subtype text NOT NULL,  -- Details of the type: an error's code, "model_call", "budget_raised", "breaker_opened" …
     source text,  -- What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.
-    tenant text NOT NULL DEFAULT 'default'::text,  -- Whose it is.
-    job_id uuid,  -- The job, if it belongs to one. No foreign key: a fact outlives its job.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- The tenant that it belongs to.
+    job_id uuid,  -- The job, if there is one. No foreign key: a fact outlives its job.
     attempt integer,  -- The job's attempt.
     step text,  -- Key of the step.
     agent_id uuid,  -- The job's agent.
-    agent_version integer,  -- That agent's version: the configuration it happened under.
+    agent_version integer,  -- That agent's version, whose configuration applied.
     pod_id uuid,  -- The pod.
     trace_id text,  -- Trace of the request that it belongs to.
-    call_id uuid,  -- The call that a cost is of: each call is booked once.
-    amount numeric(18,8),  -- Money; null when nothing or when the price is unknown.
+    call_id uuid,  -- The call that a cost belongs to: each call is booked once.
+    amount numeric(18,8),  -- Money; null when zero or when the price is unknown.
     currency text,  -- ISO 4217 code of the amount.
-    resolves bigint,  -- The error fact that this one says is over.
-    data jsonb NOT NULL DEFAULT '{}'::jsonb,  -- What belongs to the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.
+    resolves bigint,  -- The error fact that this one resolves.
+    data jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.
     CONSTRAINT fact_pkey PRIMARY KEY (id),
     CONSTRAINT amount_and_currency_together CHECK ((amount IS NULL) = (currency IS NULL)),
     CONSTRAINT fact_currency_check CHECK (length(currency) = 3),
@@ -1010,16 +1011,16 @@ GRANT SELECT ON cortex.fact TO cortex_reader;
 
 CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- How much the calls of a job, an agent or a tenant may take; who changed it stands in the facts.
+-- How much the calls of a job, an agent or a tenant may use; facts record who changed it.
 CREATE TABLE cortex.budget (
     id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which budgets are locked.
-    name text GENERATED ALWAYS AS ((((((scope || ':'::text) || subject) || ':'::text) || unit) || ':'::text) || period) STORED,  -- What people and waiting jobs call it: scope:subject:unit:period.
-    scope text NOT NULL,  -- Whose calls it counts: those of one line of jobs, of an agent or of a tenant.
-    subject text NOT NULL,  -- Name of the agent or the tenant; of a job the id of the first one of its line.
+    name text GENERATED ALWAYS AS ((((((scope || ':'::text) || subject) || ':'::text) || unit) || ':'::text) || period) STORED,  -- Its name for people and waiting jobs: scope:subject:unit:period.
+    scope text NOT NULL,  -- The calls that it counts: those of one lineage of jobs, of an agent or of a tenant.
+    subject text NOT NULL,  -- Name of the agent or the tenant; for a job, the id of the first job of its lineage.
     unit text NOT NULL,  -- usd: money · tokens: tokens of every kind.
-    period text NOT NULL,  -- run: each line of jobs has the limit to itself · day: all share it, anew each UTC day.
-    limit_amount numeric(20,8) NOT NULL,  -- US dollars or tokens. A call that begins when so much is spent does not begin.
-    declared_amount numeric(20,8),  -- What the agent's file said last: the same again does not undo what a person changed.
+    period text NOT NULL,  -- run: each lineage of jobs has its own limit · day: all share it, renewed each UTC day.
+    limit_amount numeric(20,8) NOT NULL,  -- US dollars or tokens. No call begins once this much is spent.
+    declared_amount numeric(20,8),  -- The amount last declared in the agent's file: declaring it again does not undo a person's change.
     changed_by text NOT NULL,  -- Who changed it last.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     reason text NOT NULL,  -- Why.
@@ -1036,18 +1037,18 @@ CREATE TABLE cortex.budget (
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.budget TO cortex_runtime;
 GRANT SELECT ON cortex.budget TO cortex_reader;
 
--- What was taken from a budget in one run or on one day.
+-- The usage of a budget in one run or on one day.
 CREATE TABLE cortex.budget_use (
-    budget_id integer NOT NULL,  -- The budget. No foreign key: a removed one must not fail a call on its way.
-    window_key text NOT NULL,  -- Per run the first job of the line, per day the UTC date.
+    budget_id integer NOT NULL,  -- The budget. No foreign key: removing it must not fail a call in flight.
+    window_key text NOT NULL,  -- Per run the first job of the lineage, per day the UTC date.
     spent numeric(20,8) NOT NULL DEFAULT 0,  -- Booked by calls that have ended.
-    reserved numeric(20,8) NOT NULL DEFAULT 0,  -- Estimates of the calls under way.
-    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the run or the day began to take from it.
+    reserved numeric(20,8) NOT NULL DEFAULT 0,  -- Estimates of the calls in flight.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the run or the day began to use it.
     run_spent numeric(20,8) GENERATED ALWAYS AS (
 CASE
     WHEN length(window_key) = 36 THEN spent
     ELSE NULL::numeric
-END) STORED,  -- What a run spent, to find the one that spent most; null for a day, whose row changes with each call and stays out of indexes.
+END) STORED,  -- Spending of a run, to find the most expensive one; null for a day, whose row changes with each call and stays out of indexes.
     CONSTRAINT budget_use_pkey PRIMARY KEY (budget_id, window_key),
     CONSTRAINT budget_use_reserved_check CHECK (reserved >= 0::numeric)
 ) WITH (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_scale_factor=0.02);
@@ -1056,7 +1057,7 @@ CREATE INDEX budget_use_at ON cortex.budget_use USING btree (at, budget_id, wind
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.budget_use TO cortex_runtime;
 GRANT SELECT ON cortex.budget_use TO cortex_reader;
 
--- A call under way, with or without budgets: what is left here when its pod dies is booked as lost.
+-- A call in flight, with or without budgets: if its pod dies, the row left here is booked as lost.
 CREATE TABLE cortex.reservation (
     id uuid NOT NULL,  -- The call; its cost is booked under the same id.
     job_id uuid NOT NULL,  -- The job.
@@ -1067,19 +1068,19 @@ CREATE TABLE cortex.reservation (
     agent_version integer,  -- That agent's version.
     step text NOT NULL,  -- Key of the step.
     model text NOT NULL,  -- The model.
-    input_tokens bigint NOT NULL,  -- Likely tokens of the prompt: what a lost call is booked with.
+    input_tokens bigint NOT NULL,  -- Likely tokens of the prompt: booked for a lost call.
     input_usd numeric(18,8),  -- Their likely price in US dollars; null when the model's price is unknown.
     budget_ids integer[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
     window_keys text[] NOT NULL,  -- The run or the day of each.
     amounts numeric[] NOT NULL,  -- The room in each, in its unit.
-    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the call was let through.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the call was admitted.
     CONSTRAINT reservation_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1);
 CREATE INDEX reservation_job ON cortex.reservation USING btree (job_id, attempt);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.reservation TO cortex_runtime;
 GRANT SELECT ON cortex.reservation TO cortex_reader;
 
--- Ends calls: gives their room back, books what they used, records the cost. A call that was ended before is skipped.
+-- Ends calls: returns their room, books what they used, records the cost. A call that has already ended is skipped.
 CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[])
  RETURNS integer
  LANGUAGE plpgsql
@@ -1119,7 +1120,7 @@ BEGIN
     RETURN booked;
 END $function$;
 
--- Ends calls whose outcome nobody will tell: the prompt was likely paid.
+-- Ends calls whose outcome will stay unknown: the prompt was likely paid.
 CREATE FUNCTION cortex.settle_lost(calls uuid[])
  RETURNS integer
  LANGUAGE plpgsql
@@ -1134,7 +1135,7 @@ BEGIN
         FROM cortex.reservation r WHERE r.id = ANY (calls));
 END $function$;
 
--- Whether nobody will tell any more what a call cost whose attempt is over: its pod is gone, or had a minute for it.
+-- Whether the cost of a call will stay unknown: its attempt is over, and its pod is gone or had a minute to book it.
 CREATE FUNCTION cortex.is_lost(call cortex.reservation)
  RETURNS boolean
  LANGUAGE sql
@@ -1142,12 +1143,12 @@ CREATE FUNCTION cortex.is_lost(call cortex.reservation)
  SET search_path TO 'pg_catalog'
 AS $function$
 SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
-    -- A pod that lives books what its call really cost, as soon as it reaches the database again.
+    -- A living pod books the real cost of its call as soon as it reaches the database again.
     OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
                 (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
                 '-infinity') < cortex.now() - interval '1 minute' $function$;
 
--- Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.
+-- Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or that the lease is lost.
 CREATE FUNCTION cortex.reserve(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid, of_version integer, of_step text, of_model text, most_tokens bigint, most_usd numeric, likely_tokens bigint, likely_usd numeric)
  RETURNS TABLE(verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s double precision, is_own boolean)
  LANGUAGE plpgsql
@@ -1201,7 +1202,7 @@ BEGIN
             JOIN cortex.budget_use u ON u.budget_id = n.id AND u.window_key = n.key
             ORDER BY n.id FOR UPDATE OF u
         LOOP
-            -- Who finds nobody else's call under way may begin with whatever is left, so that it can be spent.
+            -- If no other call is in flight, a call may begin with whatever is left, so that it can be spent.
             rank := CASE WHEN held.amount IS NULL THEN 3
                          WHEN held.spent >= held.limit_amount THEN 2
                          WHEN held.reserved > 0 AND held.spent + held.reserved + held.amount > held.limit_amount THEN 1
@@ -1233,27 +1234,27 @@ BEGIN
     RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
 END $function$;
 
--- Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts that are no short names.
+-- Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts other than short names.
 CREATE FUNCTION cortex.fingerprint(type text, code text, message text)
  RETURNS text
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN substr(encode(sha256(convert_to(concat_ws(''::text, type, code, regexp_replace(regexp_replace(regexp_replace(regexp_replace("left"(message, 1000), '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)'::text, '""'::text, 'gi'::text), '(?<![\w/.:])~?/[\w.-][^\s"''`:,;)]*'::text, '/'::text, 'g'::text), '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M'::text, '#'::text, 'gi'::text), '[0-9#]+([.,:][0-9#]+)*'::text, '#'::text, 'g'::text)), 'UTF8'::name)), 'hex'::text), 1, 12);
 
--- How many steps a retry of a failed job goes on after, when its last model response is why it failed: those before that one. Null: all.
+-- The number of steps that a retry of a failed job keeps when the last model response is why it failed: those before that response. Null: all.
 CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text)
  RETURNS integer
  LANGUAGE sql
  STABLE PARALLEL SAFE
 RETURN (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text]))))));
 
--- What became of each job that failed; payload, attempts and times are its job's.
+-- The outcome of each failed job; payload, attempts and times are in its job.
 CREATE TABLE cortex.dead_letter (
     job_id uuid NOT NULL,  -- The failed job. No foreign key: rows come from the job's own trigger.
-    lineage_id uuid NOT NULL,  -- First job of the line that it belongs to; its own id when it goes on from none.
-    fingerprint text NOT NULL,  -- What equal errors share: see cortex.fingerprint.
+    lineage_id uuid NOT NULL,  -- First job of its lineage; its own id when it continues no other job.
+    fingerprint text NOT NULL,  -- Shared by equal errors: see cortex.fingerprint.
     type text NOT NULL,  -- Job type.
-    tenant text NOT NULL,  -- Whose job it was.
+    tenant text NOT NULL,  -- The job's tenant.
     agent_id uuid,  -- The agent that it ran, if it ran one.
     error_class text,  -- Class of the error.
     error_code text,  -- Stable code of the error.
@@ -1262,15 +1263,15 @@ CREATE TABLE cortex.dead_letter (
 CASE
     WHEN error_class = ANY (ARRAY['TRANSIENT_INFRA'::text, 'TRANSIENT_APP'::text]) THEN error_source
     ELSE NULL::text
-END) STORED,  -- The breaker whose closing lets it be retried by itself: the source of an error that passes.
-    state text NOT NULL DEFAULT 'OPEN'::text,  -- OPEN: nobody has decided · ESCALATED: an operator must change something first · RETRIED: another job goes on from it · DISCARDED: given up by a person · ARCHIVED: no retry could ever read it.
+END) STORED,  -- The breaker whose closing triggers an automatic retry: the source of a transient error.
+    state text NOT NULL DEFAULT 'OPEN'::text,  -- OPEN: undecided · ESCALATED: an operator must change something first · RETRIED: another job continues it · DISCARDED: a person gave it up · ARCHIVED: no retry could read it.
     created_at timestamptz NOT NULL,  -- When the job failed.
-    triaged_at timestamptz,  -- When the triage was done with it: what is still OPEN waits for a person.
+    triaged_at timestamptz,  -- When the triage handled it: if still OPEN, it waits for a person.
     resolved_at timestamptz,  -- When it was retried, discarded or archived.
     resolved_by text,  -- By whom.
     reason text,  -- Why it was resolved or escalated.
-    retried_as uuid,  -- The job that goes on from it.
-    is_automatic boolean NOT NULL DEFAULT false,  -- It was retried by the triage, which does so once in a line of jobs.
+    retried_as uuid,  -- The job that continues it.
+    is_automatic boolean NOT NULL DEFAULT false,  -- The triage retried it, which happens once per lineage.
     CONSTRAINT dead_letter_pkey PRIMARY KEY (job_id),
     CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED'::text OR NOT is_automatic),
     CONSTRAINT dead_letter_resolved_by_check CHECK (length(resolved_by) >= 1 AND length(resolved_by) <= 200),
@@ -1282,7 +1283,7 @@ CREATE INDEX dead_letter_newest ON cortex.dead_letter USING btree (created_at, j
 CREATE INDEX dead_letter_unresolved ON cortex.dead_letter USING btree (created_at, job_id) WHERE state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text]);
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter USING btree (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter USING btree (COALESCE(awaits, ''::text), created_at) WHERE state = 'OPEN'::text AND triaged_at IS NULL;
--- A line of jobs is retried by itself once; then a person decides.
+-- A lineage of jobs is retried automatically once; then a person decides.
 CREATE UNIQUE INDEX dead_letter_automatic ON cortex.dead_letter USING btree (lineage_id) WHERE is_automatic;
 GRANT SELECT ON cortex.dead_letter TO cortex_runtime;
 GRANT UPDATE (state, triaged_at, resolved_at, resolved_by, reason, retried_as, is_automatic) ON cortex.dead_letter TO cortex_runtime;
@@ -1306,7 +1307,7 @@ REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
 
 CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status) EXECUTE FUNCTION cortex.dead_letter_of_failure();
 
--- The longest pause, in seconds, before an application retry of a job after so many: by what it began with, or as its agent has it.
+-- The longest pause, in seconds, before an application retry of a job after this many: by the policy that it started with, or that of its agent.
 CREATE FUNCTION cortex.backoff_s(of_type text, config_id integer, agent_id uuid, agent_version integer, retry_count integer)
  RETURNS double precision
  LANGUAGE sql
@@ -1319,7 +1320,7 @@ WITH given AS (
     LEFT JOIN cortex.config c ON c.id = j.config_id
     LEFT JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
 ), figure AS (
-    -- What another version wrote, and this one cannot read, must not stop the sweep.
+    -- A setting that another version wrote and this one cannot read must not stop the sweep.
     SELECT n.name, (coalesce(nullif(g.agent->n.agent_name, 'null'), g.policy->n.name)) AS value
     FROM given g, (VALUES ('base_s', 'base_seconds'), ('cap_s', 'cap_seconds'), ('multiplier', 'multiplier'))
         AS n(name, agent_name)
@@ -1330,25 +1331,25 @@ SELECT least(coalesce((SELECT value FROM known WHERE name = 'cap_s'), 300),
              coalesce((SELECT value FROM known WHERE name = 'base_s'), 1)
              * power(coalesce((SELECT value FROM known WHERE name = 'multiplier'), 2), retry_count)) $function$;
 
--- What a person asked for of many dead letters at once. Pods work it off; its progress is written with the letters.
+-- A person's bulk operation on many dead letters. Pods process it; its progress is written together with the dead letters.
 CREATE TABLE cortex.dead_act (
-    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Its number, by which people name it.
-    token uuid NOT NULL,  -- By which asking twice begins one act.
-    verb text NOT NULL,  -- What becomes of the letters.
-    state text NOT NULL DEFAULT 'RUNNING'::text,  -- RUNNING: pods are at it, or will be · PAUSED: by a person · DONE: each letter had its turn · ENDED: by a person, before that.
-    which text NOT NULL,  -- How the letters were chosen, as one types it; for people only.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Its number, which people use to name it.
+    token uuid NOT NULL,  -- Makes requests repeatable: the same token starts one operation.
+    verb text NOT NULL,  -- What happens to the dead letters.
+    state text NOT NULL DEFAULT 'RUNNING'::text,  -- RUNNING: pods process it, or will · PAUSED: by a person · DONE: each dead letter was processed · ENDED: by a person, before that.
+    which text NOT NULL,  -- How the dead letters were selected, as typed; for people only.
     agent_version integer,  -- Of the new jobs' agents; null: the same, 0: the newest.
-    from_start boolean NOT NULL DEFAULT false,  -- The new jobs are given no steps.
-    rate_per_s double precision NOT NULL,  -- So many letters a second at most, across all pods.
-    asked_by text NOT NULL,  -- Who asked; the letters are settled in this name.
-    reason text NOT NULL,  -- Why; kept with each letter.
-    letter_count integer NOT NULL,  -- Letters that it was begun for: they are fixed.
-    done_count integer NOT NULL DEFAULT 0,  -- Letters that it has settled.
-    failed_count integer NOT NULL DEFAULT 0,  -- Letters that it could not settle; they say why.
-    batch_max integer NOT NULL,  -- Letters of the next batch at most: halved when a batch takes too long or is refused, then grown again.
+    from_start boolean NOT NULL DEFAULT false,  -- The new jobs get no steps.
+    rate_per_s double precision NOT NULL,  -- At most this many dead letters per second, across all pods.
+    asked_by text NOT NULL,  -- Who requested it; recorded with the dead letters.
+    reason text NOT NULL,  -- Why; kept with each dead letter.
+    letter_count integer NOT NULL,  -- Number of dead letters that it was started for; it never changes.
+    done_count integer NOT NULL DEFAULT 0,  -- Dead letters that it has settled.
+    failed_count integer NOT NULL DEFAULT 0,  -- Dead letters that it could not settle; their rows say why.
+    batch_max integer NOT NULL,  -- Most dead letters of the next batch: halved when a batch takes too long or is refused, then increased again.
     due_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When its next batch is due.
-    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was begun.
-    changed_by text,  -- Who paused it, let it go on or ended it last.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was started.
+    changed_by text,  -- Who last paused, resumed or ended it.
     changed_at timestamptz,  -- When.
     change_reason text,  -- Why; may be empty.
     ended_at timestamptz,  -- When it was done, or ended.
@@ -1378,13 +1379,13 @@ GRANT DELETE, INSERT, SELECT ON cortex.dead_act TO cortex_runtime;
 GRANT UPDATE (state, done_count, failed_count, batch_max, due_at, changed_by, changed_at, change_reason, ended_at) ON cortex.dead_act TO cortex_runtime;
 GRANT SELECT ON cortex.dead_act TO cortex_reader;
 
--- The letters of each act, in their order: as many of the first ones had their turn as the act has counted.
+-- The dead letters of each operation, in order: those up to the operation's counters have been processed.
 CREATE TABLE cortex.dead_act_letter (
-    act_id bigint NOT NULL,  -- The act.
-    nth integer NOT NULL,  -- Its place, from 1.
+    act_id bigint NOT NULL,  -- The bulk operation.
+    nth integer NOT NULL,  -- Its position, from 1.
     job_id uuid NOT NULL,  -- The failed job.
     error_code text,  -- Code of the error.
-    error text,  -- Why it was not settled; null: it was, or had no turn yet.
+    error text,  -- Why it was not settled; null: it was, or was not processed yet.
     CONSTRAINT dead_act_letter_pkey PRIMARY KEY (act_id, nth),
     CONSTRAINT dead_act_letter_act_id_fkey FOREIGN KEY (act_id) REFERENCES cortex.dead_act(id) ON DELETE CASCADE,
     CONSTRAINT dead_act_letter_error_check CHECK (length(error) <= 1000),
@@ -1396,15 +1397,15 @@ GRANT DELETE, INSERT, SELECT ON cortex.dead_act_letter TO cortex_runtime;
 GRANT UPDATE (error_code, error) ON cortex.dead_act_letter TO cortex_runtime;
 GRANT SELECT ON cortex.dead_act_letter TO cortex_reader;
 
--- How often, or for how much, a tool's effects may be begun in an hour or a day, by all pods together.
+-- How many effects of a tool, or up to which sum, all pods together may begin in an hour or a day.
 CREATE TABLE cortex.quota (
     id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which quotas of one tool are locked.
-    name text GENERATED ALWAYS AS ((((tool || ':'::text) || COALESCE(argument, 'calls'::text)) || ':'::text) || period) STORED,  -- What people and waiting jobs call it: tool:argument:period, or tool:calls:period.
+    name text GENERATED ALWAYS AS ((((tool || ':'::text) || COALESCE(argument, 'calls'::text)) || ':'::text) || period) STORED,  -- Its name for people and waiting jobs: tool:argument:period, or tool:calls:period.
     tool text NOT NULL,  -- The tool.
-    argument text,  -- The argument that is added up, dotted where it is nested; null: calls are counted.
-    unit text,  -- What the argument is measured in, for people.
+    argument text,  -- The argument that is summed, dotted if nested; null: calls are counted.
+    unit text,  -- The unit of the argument, for people.
     period text NOT NULL,  -- hour or day, of UTC.
-    limit_amount numeric(20,8) NOT NULL,  -- How much at most.
+    limit_amount numeric(20,8) NOT NULL,  -- The largest number or sum.
     changed_by text NOT NULL,  -- Who changed it last.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     reason text NOT NULL,  -- Why.
@@ -1423,9 +1424,9 @@ CREATE INDEX quota_tool ON cortex.quota USING btree (tool, id);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.quota TO cortex_runtime;
 GRANT SELECT ON cortex.quota TO cortex_reader;
 
--- What was taken from a quota in one hour or one day.
+-- The usage of a quota in one hour or on one day.
 CREATE TABLE cortex.quota_use (
-    quota_id integer NOT NULL,  -- The quota. No foreign key: a removed one must not fail a call on its way.
+    quota_id integer NOT NULL,  -- The quota. No foreign key: removing it must not fail a call in flight.
     began_at timestamptz NOT NULL,  -- When that hour or day began.
     used numeric(20,8) NOT NULL DEFAULT 0,  -- Begun effects, or the sum of their argument.
     CONSTRAINT quota_use_pkey PRIMARY KEY (quota_id, began_at),
@@ -1435,14 +1436,14 @@ CREATE INDEX quota_use_began ON cortex.quota_use USING btree (began_at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.quota_use TO cortex_runtime;
 GRANT SELECT ON cortex.quota_use TO cortex_reader;
 
--- When the hour or the day of an instant began, in UTC.
+-- The start of the UTC hour or day that contains an instant.
 CREATE FUNCTION cortex.quota_began(period text, at timestamp with time zone)
  RETURNS timestamp with time zone
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (date_trunc(period, (at AT TIME ZONE 'UTC'::text)) AT TIME ZONE 'UTC'::text);
 
--- Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.
+-- Takes one effect from all quotas of its tool, or from none and returns the quota that stops it: quota (wait), never, or no_amount. What it took before counts for the rest of that hour or day.
 CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamp with time zone)
  RETURNS TABLE(verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
  LANGUAGE plpgsql
@@ -1470,7 +1471,7 @@ BEGIN
         takes := 1;
         IF held.argument IS NOT NULL THEN
             asked := of_arguments #>> string_to_array(held.argument, '.');
-            -- Only what is written as a plain number counts: anything else cannot be held to a limit.
+            -- Only a plain number counts: anything else cannot be held to a limit.
             IF asked IS NULL OR json_typeof(of_arguments #> string_to_array(held.argument, '.')) <> 'number'
                OR asked::numeric < 0 THEN
                 RETURN QUERY SELECT 'no_amount', held.name, held.used, held.limit_amount, NULL::numeric, NULL::float8;
@@ -1494,30 +1495,30 @@ BEGIN
     FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
 END $function$;
 
--- Calls with an outside result: intent before, outcome after. A row that is PENDING may have been applied or not.
+-- Calls with an outside result: intent before, outcome after. A PENDING effect may or may not have been applied.
 CREATE TABLE cortex.effect (
-    id uuid NOT NULL,  -- The invocation: the idempotency key of the other side, the same on every repetition.
-    job_id uuid NOT NULL,  -- The job that intends it, the last one of its line.
-    lineage_id uuid NOT NULL,  -- First job of that line: a job that goes on from a failed one does not do it again.
+    id uuid NOT NULL,  -- The invocation: the idempotency key for the other side, the same on every repetition.
+    job_id uuid NOT NULL,  -- The job that intends it, the last one of its lineage.
+    lineage_id uuid NOT NULL,  -- First job of that lineage: a job that continues a failed one does not repeat the effect.
     attempt integer NOT NULL,  -- The attempt of the job that may call it: the fence.
-    key text NOT NULL,  -- The step that it is.
+    key text NOT NULL,  -- The step that calls it.
     tool text NOT NULL,  -- The tool, or the function of the job's own code.
-    tenant text NOT NULL,  -- Whose job it is.
+    tenant text NOT NULL,  -- The job's tenant.
     agent_id uuid,  -- The job's agent.
     agent_version integer,  -- That agent's version.
-    arguments json NOT NULL,  -- What it is called with, as canonical JSON.
+    arguments json NOT NULL,  -- The arguments of the call, as canonical JSON.
     digest bytea NOT NULL,  -- SHA-256 of the arguments.
-    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: the call may be under way, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: certainly not applied · ABANDONED: given up by a person.
+    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: the call may be in flight, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: certainly not applied · ABANDONED: a person gave it up.
     is_sure boolean NOT NULL DEFAULT false,  -- Certainly not applied so far: the next attempt may call at once.
-    calls_count integer NOT NULL DEFAULT 1,  -- How many attempts were given leave to call.
-    can_reconcile boolean NOT NULL,  -- Whether the other side can be asked what became of it.
-    approval_id uuid,  -- The decision that it consumed: a decision lets one call through.
-    why text,  -- Why it failed, or why nobody knows.
-    result json,  -- What a person said that it returned; of others it stands in their step.
+    calls_count integer NOT NULL DEFAULT 1,  -- How many attempts were allowed to call.
+    can_reconcile boolean NOT NULL,  -- Whether the other side can look up the outcome.
+    approval_id uuid,  -- The decision that it consumed: one decision admits one call.
+    why text,  -- Why it failed, or why its outcome is unknown.
+    result json,  -- The result that a person entered; otherwise the result is in the step.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first intended.
-    called_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When an attempt last got leave to call.
+    called_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When an attempt was last allowed to call.
     finished_at timestamptz,  -- When its outcome was recorded.
-    resolution text,  -- What a person said of it.
+    resolution text,  -- A person's resolution.
     resolved_by text,  -- Who.
     resolved_at timestamptz,  -- When.
     resolved_reason text,  -- Why.
@@ -1542,7 +1543,7 @@ CREATE INDEX effect_job ON cortex.effect USING btree (job_id, created_at DESC, i
 GRANT INSERT, SELECT, UPDATE ON cortex.effect TO cortex_runtime;
 GRANT SELECT ON cortex.effect TO cortex_reader;
 
--- Leave for an attempt to call, or why not: go · recheck: called before, nobody recorded the outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.
+-- Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.
 CREATE FUNCTION cortex.intend(of_job uuid, of_attempt integer, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea, sure boolean, reconciles boolean, of_approval uuid)
  RETURNS TABLE(id uuid, verdict text, attempt integer, result json, why text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
  LANGUAGE plpgsql
@@ -1577,7 +1578,7 @@ BEGIN
             WHEN sure OR known.is_sure OR known.status = 'FAILED' THEN 'go'
             ELSE 'recheck' END;
         IF verdict IN ('go', 'recheck') THEN
-            -- From here on no earlier owner can tell its outcome.
+            -- From here on no earlier owner can record its outcome.
             UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
             IF NOT owner.has_open THEN
                 UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
@@ -1585,7 +1586,7 @@ BEGIN
         END IF;
         IF verdict <> 'go' OR known.id = new_id THEN
             RETURN QUERY SELECT known.id, verdict, known.attempt,
-                -- What it returned stands in its step, unless somebody else said so.
+                -- Its result is in its step, unless a person entered one.
                 CASE WHEN verdict = 'done' THEN coalesce(known.result, (
                     SELECT s.output FROM cortex.job_step s WHERE s.job_id = known.job_id AND s.key = known.key)) END,
                 known.why, NULL, NULL::numeric,
@@ -1637,7 +1638,7 @@ BEGIN
     END IF;
 END $function$;
 
--- A person says what became of an effect: resolved, or why not: missing · not_unknown · again.
+-- Records a person's resolution of an effect: resolved, or why not: missing · not_unknown · again.
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
  RETURNS TABLE(outcome text, is_let_go boolean)
  LANGUAGE plpgsql
@@ -1671,7 +1672,7 @@ BEGIN
         finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
         result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
         resolution = said, resolved_by = person, resolved_at = cortex.now(),
-        resolved_reason = $4  -- the column `why` is another thing
+        resolved_reason = $4  -- not the column `why`
     WHERE e.id = of_effect;
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
@@ -1702,48 +1703,48 @@ REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;
 
 CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.has_open AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
 
--- Requests for a person's decision; each is decided once. While one waits, its job holds nothing.
+-- Requests for a person's decision; each is decided once. While a request waits, its job holds nothing.
 CREATE TABLE cortex.approval (
-    id uuid NOT NULL,  -- UUIDv7 made by the pod that asked.
-    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of asking, also when the clock went back.
-    job_id uuid NOT NULL,  -- The job that waits, the last one of its line.
-    lineage_id uuid NOT NULL,  -- First job of that line.
-    attempt integer NOT NULL,  -- The attempt that asked.
+    id uuid NOT NULL,  -- UUIDv7 made by the requesting pod.
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the requests, also when the clock went back.
+    job_id uuid NOT NULL,  -- The job that waits, the last one of its lineage.
+    lineage_id uuid NOT NULL,  -- First job of that lineage.
+    attempt integer NOT NULL,  -- The attempt that requested it.
     key text NOT NULL,  -- The step that waits for it.
     tool text,  -- The tool that will be called; null for a gate in the job's own code.
-    tenant text NOT NULL,  -- Whose job it is.
+    tenant text NOT NULL,  -- The job's tenant.
     agent_id uuid,  -- The job's agent.
     agent_version integer,  -- That agent's version.
-    requested_by text,  -- Who submitted the job: of a critical request not one of those who decide.
-    asked json NOT NULL,  -- The arguments as the job asked for them, canonical JSON.
+    requested_by text,  -- Who submitted the job: not allowed to decide a critical request.
+    asked json NOT NULL,  -- The arguments that the job requested, canonical JSON.
     asked_digest bytea NOT NULL,  -- SHA-256 of those.
-    arguments json NOT NULL,  -- The arguments that will run: as asked, or as a person edited them.
-    digest bytea NOT NULL,  -- SHA-256 of those: the only ones that the decision lets through.
-    schema jsonb,  -- JSON schema by which edited arguments are checked; null: not to be edited.
-    version integer NOT NULL DEFAULT 1,  -- Raised by each edit: a decision names the one that was seen.
+    arguments json NOT NULL,  -- The arguments that will run: as requested, or as a person edited them.
+    digest bytea NOT NULL,  -- SHA-256 of those: the only arguments that the decision admits.
+    schema jsonb,  -- JSON schema that edited arguments must fit; null: they cannot be edited.
+    version integer NOT NULL DEFAULT 1,  -- Raised by each edit: a decision names the version that the person saw.
     risk text NOT NULL,  -- LOW, MED, HIGH or CRITICAL.
-    effect text,  -- What happens outside, in words.
-    reversible boolean,  -- Whether it can be undone; null: nobody said.
-    policy text,  -- The policy that asks, in words.
-    said text,  -- What the model said when it asked for the call; never what decides.
-    people integer NOT NULL,  -- So many different people must agree.
-    on_deny text NOT NULL,  -- tell: the job goes on and is told · fail: it fails.
-    on_expiry text NOT NULL,  -- The same, when nobody decides.
-    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended, or asks for something else.
+    effect text,  -- The outside effect, in words.
+    reversible boolean,  -- Whether it can be undone; null: not declared.
+    policy text,  -- The policy that requires the approval, in words.
+    said text,  -- The model's text when it requested the call; decides nothing.
+    people integer NOT NULL,  -- How many different people must agree.
+    on_deny text NOT NULL,  -- tell: the job continues and gets the decision · fail: it fails.
+    on_expiry text NOT NULL,  -- The same, for an expiry.
+    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING · APPROVED · DENIED · EXPIRED: not decided in time · CANCELLED: its job ended, or requests something else.
     token_digest bytea,  -- SHA-256 of the token of its link, which was shown once; gone with the decision.
     token_by text,  -- Who made that link.
-    spent_digest bytea,  -- SHA-256 of the token of its last link, once decided: for a week it still shows how it ended.
-    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was asked.
-    expires_at timestamptz NOT NULL,  -- From then on nobody can decide.
+    spent_digest bytea,  -- SHA-256 of the token of its last link, once decided: for a week the link still shows the outcome.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was requested.
+    expires_at timestamptz NOT NULL,  -- From then on it cannot be decided.
     edited_by text,  -- Who edited the arguments last.
     decided_at timestamptz,  -- When it was decided, expired or cancelled.
-    decided_by text,  -- Who decided; of several the last one, see approval_vote.
-    channel text,  -- cli, api, page, link (nobody signed in) or tui.
-    address text,  -- Network address of who decided, if there was one.
-    client text,  -- Its program, as it said.
+    decided_by text,  -- Who decided; of several people the last one, see approval_vote.
+    channel text,  -- cli, api, page, link (without sign-in) or tui.
+    address text,  -- Network address of the person who decided, if known.
+    client text,  -- That person's program, by its own account.
     reason text,  -- Why it was decided so.
-    requested_with text,  -- The credential by which its job was submitted: of a critical request it does not decide.
-    decided_with text,  -- The credential of decided_by; null where nobody signed in.
+    requested_with text,  -- The credential that submitted the job: it cannot decide a critical request.
+    decided_with text,  -- The credential of decided_by; null without sign-in.
     CONSTRAINT approval_pkey PRIMARY KEY (id),
     CONSTRAINT approval_token_digest_key UNIQUE (token_digest),
     CONSTRAINT approval_address_check CHECK (length(address) <= 200),
@@ -1778,18 +1779,18 @@ CREATE INDEX approval_line ON cortex.approval USING btree (lineage_id, key, seq 
 GRANT INSERT, SELECT, UPDATE ON cortex.approval TO cortex_runtime;
 GRANT SELECT (id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address, client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
 
--- Who agreed to what; append-only. Those count that agreed to the arguments as they stand.
+-- Who agreed to what; append-only. Only votes for the current arguments count.
 CREATE TABLE cortex.approval_vote (
     approval_id uuid NOT NULL,  -- The request.
     person text NOT NULL,  -- Who.
     digest bytea NOT NULL,  -- SHA-256 of the arguments that were agreed to.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
-    channel text NOT NULL,  -- cli, api, page, link (nobody signed in) or tui.
+    channel text NOT NULL,  -- cli, api, page, link (without sign-in) or tui.
     address text,  -- Network address.
     client text,  -- Program.
     reason text,  -- Why.
     old json,  -- The arguments before, if this person edited them.
-    credential text NOT NULL DEFAULT ''::text,  -- What showed who it was: os:UID@HOST, token:ID or db:LOGIN; empty where nobody signed in, and before there were any.
+    credential text NOT NULL DEFAULT ''::text,  -- The credential of the vote: os:UID@HOST, token:ID or db:LOGIN; empty without sign-in, and for votes older than credentials.
     CONSTRAINT approval_vote_pkey PRIMARY KEY (approval_id, person, digest, credential),
     CONSTRAINT approval_vote_person_check CHECK (length(person) >= 1 AND length(person) <= 200)
 );
@@ -1821,7 +1822,7 @@ END $function$;
 
 CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
 
--- What names of one person have in common: case, blanks and ways to write a letter do not count.
+-- The common form of one person's names: ignores case, blanks and variants of letters.
 CREATE FUNCTION cortex.same_person(name text)
  RETURNS text
  LANGUAGE sql
@@ -1835,7 +1836,7 @@ CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
  STABLE
 RETURN (SELECT (count(DISTINCT CASE v.credential WHEN ''::text THEN ('name:'::text || cortex.same_person(v.person)) ELSE v.credential END))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
 
--- The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
+-- The single way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
 CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text, by_client text, edited json, with_credential text)
  RETURNS TABLE(outcome text, votes integer)
  LANGUAGE plpgsql
@@ -1855,11 +1856,11 @@ BEGIN
         RETURN QUERY SELECT 'missing', 0;
         RETURN;
     END IF;
-    -- In the order of all locks. After these nobody can suspend, resume or end the job beside this.
+    -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
     SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
     PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
     IF NOT FOUND THEN
-        -- It got its task, or lost it, while the locks were waited for: a suspend under way would not see this.
+        -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
         RETURN QUERY SELECT 'again', 0;
         RETURN;
     END IF;
@@ -1899,7 +1900,7 @@ BEGIN
         INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
         SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
                CASE WHEN stands_digest <> held.digest THEN held.arguments END
-        -- Edited back to what they agreed to before, it is no second vote.
+        -- Edited back to what this person agreed to before, it is no second vote.
         WHERE NOT EXISTS (
             SELECT FROM cortex.approval_vote v
             WHERE v.approval_id = of_approval AND v.digest = stands_digest
@@ -1942,7 +1943,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $function$;
 
--- Closes up to so many requests that nobody decided in time; what follows is what each asked for. Returns how many.
+-- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -1954,7 +1955,7 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two do not wait for each other's jobs.
+    -- One pod at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
         RETURN 0;
     END IF;
@@ -1967,8 +1968,8 @@ BEGIN
             ORDER BY found.expires_at LIMIT most) a
         ORDER BY a.job_id, a.id
     LOOP
-        -- What somebody else holds is left for the next time: one job must not hold up all the others. A task that
-        -- is not got, or that came meanwhile, is not the one that the job names.
+        -- Rows locked by others are left for the next time: one job must not delay all others. A task that could not be
+        -- locked, or that was created meanwhile, is not the one that the job names.
         SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
         PERFORM FROM cortex.job j
         WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
@@ -1996,7 +1997,7 @@ BEGIN
     RETURN expired;
 END $function$;
 
--- Whether a link lets somebody decide this request.
+-- Whether a link permits deciding this request.
 CREATE FUNCTION cortex.has_link(of_approval uuid)
  RETURNS boolean
  LANGUAGE sql
@@ -2008,18 +2009,18 @@ REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_reader;
 
--- Who may use the HTTP API. The token itself is nowhere: only its digest.
+-- Access to the HTTP API. The token itself is not stored: only its digest.
 CREATE TABLE cortex.api_token (
     id uuid NOT NULL,  -- Its name in lists and facts.
-    name text NOT NULL,  -- Of the person who holds it: recorded with all that is done by it. A person may have several.
+    name text NOT NULL,  -- Name of the token's holder, recorded with everything done with it. A person may have several tokens.
     digest bytea NOT NULL,  -- SHA-256 of the token.
     roles text[] NOT NULL,  -- viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.
     created_by text NOT NULL,  -- Who made it.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was made.
-    expires_at timestamptz,  -- From then on it opens nothing; null: never.
-    revoked_at timestamptz,  -- When it was revoked: from then on it opens nothing.
+    expires_at timestamptz,  -- From then on it is invalid; null: never.
+    revoked_at timestamptz,  -- When it was revoked: from then on it is invalid.
     revoked_by text,  -- Who revoked it.
-    last_used_at timestamptz,  -- When it was last used, to a minute.
+    last_used_at timestamptz,  -- When it was last used, to the minute.
     CONSTRAINT api_token_pkey PRIMARY KEY (id),
     CONSTRAINT api_token_digest_key UNIQUE (digest),
     CONSTRAINT api_token_created_by_check CHECK (length(created_by) >= 1 AND length(created_by) <= 200),
@@ -2034,12 +2035,12 @@ CREATE INDEX api_token_newest ON cortex.api_token USING btree (created_at, id);
 GRANT INSERT, SELECT ON cortex.api_token TO cortex_runtime;
 GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
 
--- People who signed in on a page with their token; as good as the token, and no longer.
+-- Sign-ins on a page with a token; a session has the token's rights, and does not outlive it.
 CREATE TABLE cortex.api_session (
     digest bytea NOT NULL,  -- SHA-256 of the cookie.
-    token_id uuid NOT NULL,  -- The token that they signed in with: revoked or expired, it ends the session.
+    token_id uuid NOT NULL,  -- The token that was used to sign in: when it is revoked or expires, the session ends.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When they signed in.
-    expires_at timestamptz NOT NULL,  -- From then on they must sign in again.
+    expires_at timestamptz NOT NULL,  -- From then on the person must sign in again.
     CONSTRAINT api_session_pkey PRIMARY KEY (digest),
     CONSTRAINT api_session_token_id_fkey FOREIGN KEY (token_id) REFERENCES cortex.api_token(id),
     CONSTRAINT api_session_digest_check CHECK (octet_length(digest) = 32)
@@ -2051,14 +2052,14 @@ GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
 
 -- Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.
 CREATE TABLE cortex.idempotency_key (
-    key text COLLATE "C" NOT NULL,  -- What the caller chose: 1 to 255 visible ASCII characters.
-    digest bytea NOT NULL,  -- SHA-256 of the operation and the canonical request: the same key must ask the same.
-    operation text NOT NULL,  -- What was asked for, such as jobs.submit.
-    status text NOT NULL DEFAULT 'pending'::text,  -- pending: its transaction is under way, which nobody else sees · completed: the response stands · failed: the error does.
-    response jsonb,  -- What the caller was told, and is told again.
-    error jsonb,  -- The permanent error that the caller was told: code, message and hint.
+    key text COLLATE "C" NOT NULL,  -- Chosen by the caller: 1 to 255 visible ASCII characters.
+    digest bytea NOT NULL,  -- SHA-256 of the operation and the canonical request: the same key must come with the same request.
+    operation text NOT NULL,  -- The requested operation, such as jobs.submit.
+    status text NOT NULL DEFAULT 'pending'::text,  -- pending: its transaction is in progress, invisible to others · completed: the response is stored · failed: the error is stored.
+    response jsonb,  -- The response, returned again for a repeated request.
+    error jsonb,  -- The permanent error that was returned: code, message and hint.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the key was first used.
-    expires_at timestamptz NOT NULL,  -- From then on it counts as free, and is swept.
+    expires_at timestamptz NOT NULL,  -- From then on the key counts as free, and is deleted.
     CONSTRAINT idempotency_key_pkey PRIMARY KEY (key),
     CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'::text)),
     CONSTRAINT idempotency_key_digest_check CHECK (octet_length(digest) = 32),
@@ -2072,25 +2073,25 @@ CREATE TABLE cortex.idempotency_key (
 CREATE INDEX idempotency_key_expiry ON cortex.idempotency_key USING btree (expires_at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.idempotency_key TO cortex_runtime;
 
--- Who watches which job just now: only what is watched is sent as it is said. Transient, lost in a crash.
+-- Who watches which job right now: only watched output is sent live. Transient, lost in a crash.
 CREATE UNLOGGED TABLE cortex.watch (
-    job_id uuid NOT NULL,  -- The job. No foreign key: a watch outlives nothing.
+    job_id uuid NOT NULL,  -- The job. No foreign key: a watch is short-lived.
     watcher uuid NOT NULL,  -- A pod on behalf of its clients, or a terminal: random, new with each start.
-    pod_id uuid,  -- The pod that ran the job when the watch was last renewed: who has to send.
-    asked_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the newest of its followers came: all is sent again that was said before, since that one lacks it.
-    until timestamptz NOT NULL,  -- When it lapses: its watcher renews it while it watches.
-    is_polled boolean NOT NULL DEFAULT false,  -- Its watcher hears no notifications: what is sent is to be kept for it, too.
+    pod_id uuid,  -- The pod that ran the job when the watch was last renewed; it has to send.
+    asked_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When its newest follower joined: earlier output is sent again, since that follower lacks it.
+    until timestamptz NOT NULL,  -- When it expires: its watcher renews it while it watches.
+    is_polled boolean NOT NULL DEFAULT false,  -- Its watcher receives no notifications: sent output is also stored for it.
     CONSTRAINT watch_pkey PRIMARY KEY (job_id, watcher)
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
 CREATE INDEX watch_pod ON cortex.watch USING btree (pod_id) WHERE pod_id IS NOT NULL;
 CREATE INDEX watch_until ON cortex.watch USING btree (until);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.watch TO cortex_runtime;
 
--- What models said in the last seconds, for watchers that hear no notifications. Transient, lost in a crash.
+-- Output of models in the last seconds, for watchers that receive no notifications. Transient, lost in a crash.
 CREATE UNLOGGED TABLE cortex.said (
-    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- In the order of coming; of two pods the later one may be there first.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival; with two pods, the later output may arrive first.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was sent.
-    payload text NOT NULL,  -- As it was notified.
+    payload text NOT NULL,  -- As sent by NOTIFY.
     CONSTRAINT said_pkey PRIMARY KEY (id),
     CONSTRAINT said_payload_check CHECK (octet_length(payload) < 8000)
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
@@ -2098,7 +2099,7 @@ CREATE INDEX said_at ON cortex.said USING btree (at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.said TO cortex_runtime;
 GRANT SELECT ON cortex.said TO cortex_reader;
 
--- What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.
+-- What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.
 CREATE FUNCTION cortex.waits_for(waiting_on text)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -2136,7 +2137,7 @@ BEGIN
     RETURN NULL;
 END $function$;
 
--- A tool that jobs wait for and no ready pod has; null: there is none.
+-- A tool that jobs wait for and no ready pod has; null if there is none.
 CREATE FUNCTION cortex.lacking_tool()
  RETURNS text
  LANGUAGE sql
@@ -2146,7 +2147,7 @@ SELECT lack.name FROM (
     (SELECT 1 AS nth, coalesce((
                 SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
                     SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
-                left(array_to_string(s.tools, ', '), 60)) AS name  -- one pod has this one, another that one
+                left(array_to_string(s.tools, ', '), 60)) AS name  -- different pods have different tools
      FROM cortex.tool_set s
      WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
        AND NOT EXISTS (
@@ -2160,13 +2161,13 @@ SELECT lack.name FROM (
      WHERE NOT EXISTS (
          SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
      ORDER BY waits.waiting_on LIMIT 1)) lack
-WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- else nothing runs at all
+WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- otherwise nothing runs at all
 ORDER BY lack.nth LIMIT 1 $function$;
 REVOKE EXECUTE ON FUNCTION cortex.lacking_tool() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_reader;
 
--- What stands at the top of every screen, in one row; each count ends at the given one. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that somebody must let go on; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run free.
+-- The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run unconfined.
 CREATE FUNCTION cortex.head(counted integer)
  RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, lacking text, is_unsafe boolean)
  LANGUAGE sql

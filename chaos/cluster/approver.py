@@ -18,12 +18,12 @@ from chaos.cluster.ledger import Ledger
 from chaos.cluster.postgres import Postgres
 from chaos.history import History
 from cortex.domain.approval import ApprovalRow
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.store import approvals, effects
-from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 POLL_S: Final = 0.25
@@ -119,14 +119,14 @@ class Approver:
             by=by,
             credential=f"token:{by}",
             seen=approval.digest,
+            reason=None if is_approved else "by chance",
+            confirm=last_digits(approval.id),
             channel="cli",
         )
 
         async def decide() -> str:
-            ruling = await approvals.decide(db, vote)
-            if not ruling.is_taken:
-                raise approvals.refusal(await approvals.show(db, approval.id), ruling)
-            return ruling.outcome
+            (result,) = await approvals.decide(db, [vote])
+            return result.outcome
 
         labels = {"approval": str(approval.id), "by": by, "approve": is_approved}
         await self._operation("decide", labels, decide)

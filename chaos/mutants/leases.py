@@ -65,7 +65,7 @@ MUTANTS: Final = (
             Patch(
                 "cortex/runtime/liveness/sweeper.py",
                 "        if is_steady and trio.current_time() >= self._not_before:\n",
-                "        if self._standing.is_sure:\n",
+                "        if self._self_fence.is_sure:\n",
             ),
             Patch(
                 "sql/queries/tasks.sql",

@@ -26,7 +26,7 @@ CANCELLED_BY: Final = "points"
 CLAIMING: Final = "points"
 """The subject of a claim's request key."""
 CLAIM_FAILED: Final = '"claim failed"'
-ORPHANS_FOUND: Final = '"released what does not run here"'
+ORPHANS_FOUND: Final = '"orphans released"'
 """In a pod's log."""
 
 _NO_ROOM: Final = """

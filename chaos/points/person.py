@@ -10,10 +10,10 @@ from typing import Final
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
 from cortex.domain.approval import ApprovalRow
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects
-from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 POLL_S: Final = 0.1
@@ -51,9 +51,10 @@ async def _agree(trial: Trial, request: ApprovalRow) -> None:
         by=NAME,
         credential=f"token:{NAME}",
         seen=request.digest,
+        confirm=last_digits(request.id),
         channel="cli",
     )
-    await approvals.decide(trial.db, vote)
+    await approvals.decide(trial.db, [vote])
 
 
 async def _resolve(trial: Trial, effect: EffectRow) -> None:

@@ -15,6 +15,7 @@ from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
 from chaos.workloads.program import Program
 from cortex.domain.approval import ApprovalRow
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.idempotency import request_digest
@@ -23,7 +24,6 @@ from cortex.domain.policy import request_of
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database, Profile
 from cortex.store import approvals, effects, idempotency, jobs
-from cortex.store.approvals import Vote
 from cortex.store.effects import EffectRow
 
 PAUSE_S: Final = (0.2, 2.0)
@@ -145,14 +145,14 @@ class People:
             by=by,
             credential=f"token:{by}",
             seen=approval.digest,
+            reason=None if is_approved else "by chance",
+            confirm=last_digits(approval.id),
             channel="cli",
         )
 
         async def decide() -> dict[str, Any]:
-            ruling = await self._port(approvals.decide, vote)
-            if not ruling.is_taken:
-                raise approvals.refusal(await self._port(approvals.show, approval.id), ruling)
-            return {"outcome": ruling.outcome}
+            (result,) = await self._port(approvals.decide, [vote])
+            return {"outcome": result.outcome}
 
         labels = {"approval": str(approval.id), "by": by, "approve": is_approved}
         who = f"approver-{by}"

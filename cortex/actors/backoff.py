@@ -1,8 +1,8 @@
 """Backoff of a loop while the database is unavailable: logs the first failure, then pauses longer.
 
-All loops of all pods meet the same outage and its end, so nearly all of each pause is random. What
-is wrong, and for how long, the pod reports once for all of them: see `database_watch`. A database
-that lacks disk, memory or connections is asked seldom.
+All loops of all pods meet the same outage and its end, so nearly all of each pause is random. The
+pod reports the trouble and its duration once for all loops: see `database_watch`. A database that
+lacks disk, memory or connections is tried seldom.
 """
 
 import random
@@ -17,7 +17,7 @@ from cortex.domain.errors import CortexError, UnavailableError
 
 OUTAGE: Final = Backoff(base_s=0.1, cap_s=5.0)
 SHORTAGE: Final = Backoff(base_s=1.0, cap_s=15.0)
-"""A full disk is not emptied in seconds; once it is, nobody waits longer than this."""
+"""A full disk is not emptied in seconds; once it is, no loop waits longer than this."""
 LEAST: Final = 0.1
 """The part of each pause that is not random."""
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class BackoffLogger(Protocol):
-    """What is used of a logger."""
+    """The part of a logger that a backoff uses."""
 
     def warning(self, event: str, **context: object) -> object: ...
     def debug(self, event: str, **context: object) -> object: ...
 
 
 class LoopBackoff:
-    """Counts one loop's failures in a row and says how long to pause after each."""
+    """Counts one loop's consecutive failures and returns how long to pause after each."""
 
     def __init__(self, *, rng: random.Random, backoff: Backoff = OUTAGE) -> None:
         self._rng = rng

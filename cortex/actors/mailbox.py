@@ -7,7 +7,7 @@ On failure: an actor that crashes leaves its mailbox as it is; the restarted act
 the next item. A batch that the crashed actor had taken is its own to answer for (see `reply.py`).
 
 On stop: `close()` refuses further items; what was accepted is still received, then
-`trio.EndOfChannel` tells the actor that it may return.
+`trio.EndOfChannel` signals the actor that it may return.
 
 When full: `send` waits, in order of arrival. That is the backpressure; nothing is ever dropped.
 

@@ -30,7 +30,7 @@ import structlog
 import trio
 
 Seconds = float | Callable[[], float]
-"""A length of time; of a callable, what it returns when the phase is left."""
+"""A length of time; a callable is called when the phase is left."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
     LATE = "late"
     """As clean, but beyond the deadline: something could not be cancelled."""
     ABORTED = "aborted"
-    """The deadline came first, and what was left is the next phase's."""
+    """The deadline came first; the next phase takes over what was left."""
     CUT = "cut"
     """The grace ran out or was aborted, and what was left was cancelled."""
     CANCELLED = "cancelled"
@@ -60,11 +60,11 @@ class PhaseRecord:
     outcome: Outcome
     took_s: float
     deadline_s: float
-    """Since then: by when it should have been over."""
+    """Seconds after the end of its body by which it should have been over."""
 
     @property
     def is_clean(self) -> bool:
-        """Nothing in it was cut off."""
+        """The phase ended without being cut."""
         return self.outcome in (Outcome.CLEAN, Outcome.LATE, Outcome.ABORTED)
 
 
@@ -93,7 +93,7 @@ class ShutdownLog:
 
     @contextmanager
     def timed(self, name: str, *, deadline_s: float) -> Generator["Timed", None, None]:
-        """Keep the record of a phase that is no nursery: the block."""
+        """Record a block as a phase without a nursery."""
         began, block = trio.current_time(), Timed()
         try:
             yield block
@@ -107,7 +107,7 @@ class ShutdownLog:
 
 @attrs.define
 class Timed:
-    """A phase that is no nursery, while it goes on; it says itself how it ends."""
+    """An open phase without a nursery; the block sets its own outcome."""
 
     outcome: Outcome = Outcome.CLEAN
 
@@ -125,13 +125,13 @@ class Phase:
         self.leaving = trio.Event()
         self.left_at = math.inf
         self.deadline_s = math.inf
-        """Since `left_at`: by when it should be over."""
+        """Seconds after `left_at` by which it should be over."""
         self.is_aborted = False
         self._grace_s = grace_s
         self._bound_s = bound_s
 
     def abort(self) -> None:
-        """Give no grace, or no more of it; the body, if it still runs, is left to end by itself."""
+        """Give no grace, or no more of it; a body that still runs is left to end by itself."""
         self.is_aborted = True
         if self.leaving.is_set():
             self.nursery.cancel_scope.cancel(reason="shutdown aborted")
@@ -148,11 +148,11 @@ class Phase:
         _log.info("phase leaving", phase=self.name, deadline_s=round(self.deadline_s, 3))
         if self.is_aborted or self._grace_s == 0:
             self.nursery.cancel_scope.cancel(reason="no grace")
-        elif self.nursery.child_tasks:  # of nothing nothing is cut, however late it is
+        elif self.nursery.child_tasks:  # no children left, so the deadline cannot cut anything
             self.nursery.cancel_scope.deadline = self.left_at + grace_s
 
     def outcome(self) -> Outcome:
-        """How it ended, of itself."""
+        """The outcome, judged by the phase's own state."""
         if self.is_aborted or (self._has_grace and self.nursery.cancel_scope.cancel_called):
             return Outcome.CUT
         is_late = trio.current_time() - self.left_at > self.deadline_s
@@ -194,7 +194,7 @@ async def phase(
 
 
 def is_only_cancelled(error: BaseException) -> bool:
-    """Tell whether an error is a cancellation and nothing else, in groups of any depth."""
+    """Return whether an error is a cancellation and nothing else, in groups of any depth."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)

@@ -1,9 +1,9 @@
-"""The answer to one request: the asker waits on it, the actor that took the request fills it.
+"""The answer to one request: the sender waits for it, the actor that took the request sets it.
 
 Owns: one slot, empty or answered, and the trio task that waits for it.
 
 On failure: the actor that took a request owes it an answer on every way out of its code, crashes
-included, or the asker waits for ever. `answered` tells which ones are still owed::
+included, or the sender waits for ever. `answered` shows which ones are still owed::
 
     batch = await mailbox.receive_batch(500)
     try:
@@ -13,7 +13,7 @@ included, or the asker waits for ever. `answered` tells which ones are still owe
             if not request.reply.answered:
                 request.reply.fail(OutcomeUnknownError(...))
 
-On stop: an asker that is cancelled just goes away; the answer may still be given and harms nobody.
+On stop: a cancelled sender just goes away; the answer may still be given and is dropped.
 """
 
 from typing import Generic, TypeVar

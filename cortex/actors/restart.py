@@ -10,7 +10,7 @@ from cortex.domain.backoff import Backoff
 
 _BACKOFF: Final = Backoff(base_s=0.1, cap_s=10.0)
 _LEAST: Final = 0.5
-"""The part of each pause that is not left to chance."""
+"""The part of each pause that is not random."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +50,7 @@ class CrashWindow:
         self._crashed_at: deque[float] = deque()
 
     def add(self, now: float) -> int:
-        """Note a crash at `now` (monotonic seconds); return how many fall within the window."""
+        """Record a crash at `now` (monotonic seconds); return how many fall within the window."""
         self._crashed_at.append(now)
         while self._crashed_at[0] <= now - self._window_s:
             self._crashed_at.popleft()

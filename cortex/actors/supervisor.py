@@ -49,11 +49,11 @@ class SupervisorEscalated(CortexError):
 
 
 class ActorReturned(Exception):
-    """A permanent actor returned though nobody asked it to."""
+    """A permanent actor returned although it was not stopped."""
 
 
 class ChildState(StrEnum):
-    """Where a child stands; the last three are final."""
+    """The state of a child; the last three are final."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -97,7 +97,7 @@ class _Child:
 
 @attrs.frozen
 class _Readiness:
-    """Notes a run's `started()` and passes the first one of all on to whoever waits in `start`."""
+    """Waits for a run's first `started()` on behalf of `start`."""
 
     child: _Child
     starter: trio.TaskStatus[None]
@@ -110,7 +110,7 @@ class _Readiness:
 
 
 class Supervisor:
-    """Runs actors in the nursery of `level`; made by `open_supervisor`, or on a phase one has."""
+    """Runs actors in the nursery of `level`; made by `open_supervisor`, or on an open phase."""
 
     def __init__(self, level: Phase, *, rng: random.Random, restart: RestartPolicy) -> None:
         self.level = level
@@ -137,7 +137,7 @@ class Supervisor:
             raise
 
     def cancel(self, name: str) -> None:
-        """Cancel one child for good; it ends at its next Trio checkpoint, `children` tells when.
+        """Cancel one child for good; it ends at its next Trio checkpoint, `children` shows when.
 
         An error that it raises while ending is logged and kept as its `last_error`, no more.
         Nothing happens if it has ended already. Raises `KeyError` for an unknown name.
@@ -151,7 +151,7 @@ class Supervisor:
     async def _supervise(
         self, child: _Child, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Be the child's trio task: run it to its end, then note in its state which end it was."""
+        """Be the child's trio task: run it to its end, then record in its state how it ended."""
         try:
             with child.scope:
                 await self._run_until_finished(child, _Readiness(child, task_status))
@@ -229,5 +229,5 @@ async def open_supervisor(
 
 
 def _is_being_cancelled() -> bool:
-    """Tell whether the next Trio checkpoint here would raise `trio.Cancelled`."""
+    """Return whether the next Trio checkpoint here would raise `trio.Cancelled`."""
     return trio.current_effective_deadline() <= trio.current_time()

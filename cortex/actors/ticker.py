@@ -1,16 +1,4 @@
-"""The pause of a loop that runs at intervals, or sooner when somebody hints that it should.
-
-Owns: one pending wake-up. A hint while the loop is at work is kept for its next pause, and any
-number of hints are one.
-
-On failure and on stop: a cancelled pause keeps the pending wake-up, so a restarted loop finds it.
-
-A loop is written so, and a test drives it by hand with `wake()`::
-
-    while True:
-        await self.sweep()
-        await self.pacer.wait(30.0)
-"""
+"""The pause of a loop that runs at intervals, or sooner on a hint."""
 
 import random
 
@@ -21,7 +9,7 @@ class Pacer:
     """Pauses of one loop; `wake` may be called from anywhere in the trio thread."""
 
     def __init__(self, *, rng: random.Random, jitter: float = 0.1) -> None:
-        """`jitter` is the share of each pause, 0 to 1, that chance may take off."""
+        """`jitter` is the share of each pause, 0 to 1, that a random draw may take off."""
         if not 0.0 <= jitter <= 1.0:
             raise ValueError(f"jitter must be between 0 and 1, not {jitter}")
         self._rng = rng
@@ -33,7 +21,7 @@ class Pacer:
         self._wakeup.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Pause for at most `timeout_s` seconds; tell whether a wake-up ended it.
+        """Pause for at most `timeout_s` seconds; return whether a wake-up ended the pause.
 
         The pause lasts between `timeout_s * (1 - jitter)` and `timeout_s`; `math.inf` waits for a
         wake-up only. Always a Trio checkpoint. After `trio.Cancelled` a pending wake-up is kept.

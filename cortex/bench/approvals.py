@@ -9,12 +9,12 @@ import trio
 from cortex.bench import workload
 from cortex.bench.in_process import measure
 from cortex.config import Settings
+from cortex.domain.approval_vote import Vote
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Submission
 from cortex.postgres.bridge import Port
 from cortex.store import approvals, jobs
-from cortex.store.approvals import Vote
 
 WARM_UP: Final = 20
 LOOK_S: Final = 0.01
@@ -51,10 +51,10 @@ async def _decide_each(port: Port, count: int) -> list[float]:
         arrived = trio.Event()
         job = Submission(id=chance.new_id(), type="bench_gate")
         await port(jobs.submit, [job])
-        verdict = await _asked(port, job.id)
+        vote = await _asked(port, job.id)
         await trio.sleep(IDLE_S)
         sent = time.perf_counter()
-        await port(approvals.decide, verdict)
+        await port(approvals.decide, [vote])
         with trio.move_on_after(BOUND_S):
             await arrived.wait()
         if job.id not in went_on:

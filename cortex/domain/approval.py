@@ -1,22 +1,23 @@
-"""Approvals: what is asked of people before something dangerous runs, and what they decide."""
+"""Approvals: what people are asked before something dangerous runs, and what they decide."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import utc_time
 
 APPROVAL: Final = "approval:"
-"""Before an approval's id: what a job waits for while nobody has decided."""
+"""Prefix of an approval's id in the name of what a job waits for."""
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 TOKEN_BYTES: Final = 32
-REASON_CHARS_MAX: Final = 1_000
+
+Follow: TypeAlias = Literal["tell", "fail"]
+"""The consequence: the agent gets a report and goes on, or the job fails."""
 
 
 class Risk(StrEnum):
@@ -34,30 +35,30 @@ class Risk(StrEnum):
 
     @property
     def people_min(self) -> int:
-        """So many different people must agree."""
+        """How many different people must agree."""
         return 2 if self is Risk.CRITICAL else 1
 
     @property
     def needs_sign_in(self) -> bool:
-        """Whether a link alone does not tell well enough who decides."""
+        """Whether a link alone does not identify the person well enough."""
         return self.rank >= Risk.HIGH.rank
 
 
 class ApprovalStatus(StrEnum):
-    """Where a request stands; all but the first are final."""
+    """The state of a request; all but the first are final."""
 
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
     EXPIRED = "EXPIRED"
-    """Nobody decided in time: nothing was executed, and nobody said no."""
+    """No decision came in time: nothing was executed, and it was not denied."""
     CANCELLED = "CANCELLED"
     """Its job ended in another way."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalRequest:
-    """What a job asks for. Its arguments are canonical JSON: what is shown is what runs."""
+    """A job's question. Its arguments are canonical JSON: what is shown is what runs."""
 
     id: UUID
     key: str
@@ -68,35 +69,35 @@ class ApprovalRequest:
     digest: bytes
     """SHA-256 of the arguments."""
     schema: Mapping[str, Any] | None
-    """JSON schema of the arguments, by which edited ones are checked; None: not to be edited."""
+    """JSON schema that edited arguments are checked against; None: not to be edited."""
     risk: Risk
     effect: str | None
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     policy: str | None
-    """The policy that asks, in words."""
+    """The policy that requires it, as text."""
     said: str | None
-    """What the model said with the call; nobody is to decide by it."""
+    """The model's text beside the call; decisions must not rely on it."""
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     expires_s: float
-    on_deny: Literal["tell", "fail"]
-    on_expiry: Literal["tell", "fail"]
+    on_deny: Follow
+    on_expiry: Follow
 
 
 @attrs.frozen(kw_only=True)
 class Decided:
-    """A request as its job sees it when it comes back."""
+    """A request as its job sees it when it resumes."""
 
     id: UUID
     job_id: UUID
-    """The job that asked: maybe an earlier one of its line."""
+    """The job that asked: maybe an earlier one of its lineage."""
     status: ApprovalStatus
     arguments: str
     """As asked, or as a person edited them: canonical JSON."""
     digest: bytes
-    """SHA-256 of those."""
+    """SHA-256 of `arguments`."""
     asked_digest: bytes
     risk: Risk
     people: int
@@ -109,7 +110,7 @@ class Decided:
 
 @attrs.frozen(kw_only=True)
 class ApprovalHead:
-    """What every list of requests has of one."""
+    """The fields of a request that every list has."""
 
     id: UUID
     job_id: UUID
@@ -125,9 +126,9 @@ class ApprovalHead:
     effect: str | None
     policy: str | None
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     agreed: int
-    """So many have."""
+    """How many have agreed."""
     status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
     created_at: datetime
     expires_at: datetime
@@ -139,6 +140,11 @@ class ApprovalHead:
     agent: str | None
     job_type: str | None
 
+    def status_at(self, now: datetime) -> ApprovalStatus:
+        """Return its status; EXPIRED as soon as its time is over, whatever the row says."""
+        is_over = self.status is ApprovalStatus.PENDING and self.expires_at <= now
+        return ApprovalStatus.EXPIRED if is_over else self.status
+
 
 @attrs.frozen(kw_only=True)
 class ApprovalRow(ApprovalHead):
@@ -148,11 +154,16 @@ class ApprovalRow(ApprovalHead):
     arguments_text: str
     """Canonical JSON, as they will run."""
     schema: Mapping[str, Any] | None
-    """By which edits are checked; None: not to be edited."""
+    """Checks edits; None: not to be edited."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     requested_by: str | None
     now: datetime = attrs.field(eq=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it could still be decided when it was read."""
+        return self.status_at(self.now) is ApprovalStatus.PENDING
 
 
 @attrs.frozen(kw_only=True)
@@ -180,11 +191,11 @@ class Approval(ApprovalRow):
     agent_id: UUID | None
     agent_version: int | None
     asked: dict[str, Any]
-    """What the job asked for, before anybody edited it."""
+    """What the job asked for, before any edit."""
     asked_text: str
     asked_digest: bytes
     said: str | None
-    """By the model: nobody is to decide by it."""
+    """By the model: decisions must not rely on it."""
     on_deny: str
     on_expiry: str
     requested_with: str | None
@@ -193,13 +204,13 @@ class Approval(ApprovalRow):
     client: str | None
     has_link: bool
     token_by: str | None
-    """Who made its link."""
+    """The person who made its link."""
     job_status: str | None
     job_head: Mapping[str, Any] | None
-    """What its job has done and cost."""
+    """The job's steps and cost so far."""
     is_job_due: bool
     effect_id: UUID | None
-    """What it let through."""
+    """The effect that it permitted."""
     effect_status: str | None
     votes: tuple[ApprovalVote, ...]
 
@@ -213,62 +224,10 @@ def ended(approval: Approval) -> str:
     why = f": {approval.reason}" if approval.reason else ""
     match status:
         case ApprovalStatus.EXPIRED:
-            return f"expired at {at}: nobody decided, nothing was executed"
+            return f"expired at {at}: no decision came, nothing was executed"
         case ApprovalStatus.CANCELLED:
             return f"void since {at}{why}"
         case _:
             how = f" on {approval.channel}" if approval.channel else ""
             where = f" from {approval.address}" if approval.address else ""
             return f"{status.lower()} by {approval.decided_by} at {at}{how}{where}{why}"
-
-
-BATCH_MAX: Final = 50
-RISK_MAX: Final = Risk.MED
-ALONE: Final = "decide them one by one"
-
-
-def check_batch(approvals: Sequence[Approval]) -> None:
-    """Raise `UsageError` that names the first difference unless they may be decided together.
-
-    One may always. Takes requests as `store.approvals.show` gives them.
-    """
-    if len(approvals) == 1:
-        return
-    if len(approvals) > BATCH_MAX:
-        raise UsageError(
-            f"{len(approvals)} approvals are more than the {BATCH_MAX} that are decided at once"
-        )
-    for each in approvals:
-        if Risk(each.risk).rank > RISK_MAX.rank:
-            raise UsageError(f"approval {each.id} is {each.risk}: it stands alone", hint=ALONE)
-    first = approvals[0]
-    for noun, of in _SHAPE.items():
-        for other in approvals[1:]:
-            if of(other) != of(first):
-                raise UsageError(
-                    f"approvals {first.id} and {other.id} are of different {noun}: "
-                    f"{_told(of(first))} and {_told(of(other))}",
-                    hint=ALONE,
-                )
-
-
-def varying(approvals: Sequence[Approval]) -> list[str]:
-    """Return the names of the arguments in which requests of one shape differ."""
-    names = list(approvals[0].arguments)
-    texts = {
-        name: {repr(each.arguments[name]) for each in approvals}  # 1 and 1.0 differ
-        for name in names
-    }
-    return [name for name in names if len(texts[name]) > 1]
-
-
-_SHAPE: Final[dict[str, Callable[[Approval], Any]]] = {
-    "tools": lambda each: each.tool or f"{each.job_type}, {each.key}",
-    "argument names": lambda each: sorted(each.arguments),
-    "policies": lambda each: (each.risk, each.effect, each.policy),
-}
-
-
-def _told(shape: Any) -> str:
-    texts = shape if isinstance(shape, list | tuple) else (shape,)
-    return ", ".join(str(text) for text in texts) or "none"

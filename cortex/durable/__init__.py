@@ -1,1 +1,1 @@
-"""What job code sees: `job`, `Context`, `Retry`; and how its steps are recorded and replayed."""
+"""The interface of job code: `job`, `Context`, `Retry`; and how steps are recorded and replayed."""

@@ -1,4 +1,4 @@
-"""One attempt of a job: its claim and its journal, and what its pod lends to it."""
+"""One attempt of a job: its claim, its journal, and the services that its pod provides."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,41 +20,39 @@ from cortex.durable.progress import PartialAnswer
 
 
 class EffectGateway(Protocol):
-    """Where intents are entered and decisions are found; given by the pod."""
+    """Records intents and finds decisions; given by the pod."""
 
     @property
-    def new_id(self) -> Callable[[], UUID]:
-        """Makes ids."""
+    def new_id(self) -> Callable[[], UUID]: ...
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """Wait until the job is this pod's for as long as a call of so many seconds may take."""
+        """Wait until the pod surely owns the job for a call of up to `call_s` seconds."""
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """Ask for leave to call. Raises `LeaseLost`."""
+        """Ask for permission to call. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectReport) -> None:
-        """Commit an outcome. Raises `LeaseLost`."""
+    async def record(self, operation: EffectReport) -> None: ...
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
-        """Return the newest request of a line of jobs for a step, decided or not."""
+        """Return the newest approval request for a step in a job's lineage, decided or not."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolCall:
-    """A call of a tool as job code or a model asks for it."""
+    """A tool call as requested by job code or a model."""
 
     tool: str
     arguments: Mapping[str, Any]
     key: str
-    """Of its step."""
+    """The key of its step."""
     gate_key: str
-    """Of the step that is the decision about it."""
+    """The key of the step that records the decision about it."""
     said: str | None
-    """What the model said with it."""
+    """The model's text beside the call."""
     folder: Path | None
-    """Where the tool reads; None: the job's workspace."""
+    """The folder where the tool reads; None: the job's workspace."""
     timeout_s: float | None
-    """In place of the tool's own."""
+    """Replaces the tool's own limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,39 +68,38 @@ class ToolPlan:
     """A checked call."""
 
     arguments: Mapping[str, Any]
-    """As it will run, defaults included: plain JSON."""
+    """The arguments of the call, defaults included: plain JSON."""
     effect: EffectTerms | None
-    """None: it changes nothing outside."""
+    """None: the call changes nothing outside."""
     gate: Gate | None
-    """What must be asked of people first; None: nothing."""
+    """The question for people before the call; None: no question."""
     run: Callable[[Invocation | None], Awaitable[Any]]
     """Call the tool; return its result as plain JSON."""
     guard: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
     """Await something behind the tool's circuit breaker; a `NotDone` counts as its error."""
     limit_s: float
-    """What one call may take."""
+    """The most seconds that one call may take."""
 
 
 class Tools(Protocol):
     """Describes and calls tools by name; given by the pod."""
 
     @property
-    def names(self) -> Sequence[str]:
-        """The tools that the pod has."""
+    def names(self) -> Sequence[str]: ...
 
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told: name, description, input_schema.
+        """Describe these tools for a model: name, description, input_schema.
 
-        Raises `Suspended` for one that the pod does not have: the job is another pod's to run.
+        Raises `Suspended` for one that the pod does not have: another pod must run the job.
         """
 
     def is_required(self, name: str) -> bool:
-        """Whether the failure of this tool fails the step that called it."""
+        """Return whether a failure of this tool fails the step that called it."""
 
     async def plan(self, attempt: "Attempt", call: ToolCall) -> ToolPlan:
-        """Check a call and say how it is to be made; nothing has run.
+        """Check a call and plan it without running anything.
 
-        Raises what is wrong with the call: the tool's name, its input.
+        Raises an error for an unknown tool or invalid input.
         """
 
 
@@ -122,28 +119,27 @@ class AgentSpecs(Protocol):
 
 @attrs.frozen(kw_only=True)
 class JobLimits:
-    """What a job began with, as its calls are measured by it. Times are in seconds."""
+    """Prices and limits that a job began with. Times are in seconds."""
 
     prices: PriceTable
     call_s: float
     """One model call in all."""
     idle_s: float
-    """Between two pieces of its answer."""
+    """Between two pieces of a model's answer."""
     connect_s: float
     step_s: float
-    """One step that has no limit of its own."""
+    """One step without a limit of its own."""
 
 
 class Policies(Protocol):
-    """Finds what a job began with; given by the pod."""
+    """Finds the limits that a job began with; given by the pod."""
 
-    async def limits(self, claim: Claim) -> JobLimits:
-        """Return the prices and the limits of the job's calls."""
+    async def limits(self, claim: Claim) -> JobLimits: ...
 
 
 @attrs.frozen(kw_only=True)
 class Services:
-    """What the pod lends to the contexts of its jobs."""
+    """The services that the pod provides to the contexts of its jobs."""
 
     models: Models
     tools: Tools
@@ -151,15 +147,15 @@ class Services:
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts
-    desk: EffectGateway
+    gateway: EffectGateway
     workspaces: Path
-    """Folder that holds one folder for each job's files."""
+    """Folder that contains one folder for each job's files."""
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
 
 
 class Attempt:
-    """What job code, its effects and its tools know of the attempt that they are part of."""
+    """What job code, its effects and its tools know of their attempt."""
 
     def __init__(
         self,
@@ -169,13 +165,13 @@ class Attempt:
         *,
         final: tuple[type[Exception], ...] = (),
     ) -> None:
-        """`final`: exceptions that no repetition mends."""
+        """`final`: exceptions that are never retried."""
         self.claim = claim
         self.journal = journal
         self.services = services
         self.final = final
         self.known_limits: JobLimits | None = None
-        """What `limits` returns, once it was asked."""
+        """The result of `limits`, once it was requested."""
 
     @property
     def job_id(self) -> UUID:
@@ -188,12 +184,12 @@ class Attempt:
 
     @property
     def lineage_id(self) -> UUID:
-        """The first of the jobs that this one goes on from; itself, if it is the first."""
+        """The first job of the lineage that this one continues; itself, if it is the first."""
         return self.claim.lineage_id or self.claim.lease.job_id
 
     @property
     def agent(self) -> tuple[UUID, int] | None:
-        """The agent and its version that the job runs, if it runs one."""
+        """The agent and the version that the job runs, if it runs one."""
         claim = self.claim
         if claim.agent_id is None or claim.agent_version is None:
             return None
@@ -201,14 +197,14 @@ class Attempt:
 
     @property
     def waits_count(self) -> int:
-        """How often in a row the job was suspended without a step in between."""
+        """How many times in a row the job was suspended without a step in between."""
         return self.claim.waits_count
 
     @property
     def workspace(self) -> Path:
-        """Folder of the job's own files; may not exist yet, and not on another machine.
+        """Folder of the job's own files; may not exist yet, or be on another machine.
 
-        A job that goes on from a failed one works in the folder of the first of them.
+        A job that continues a failed one works in the folder of the first of them.
         """
         return self.services.workspaces / str(self.lineage_id)
 
@@ -217,13 +213,13 @@ class Attempt:
         return None if self.agent is None else await self.services.agents.spec(*self.agent)
 
     async def limits(self) -> JobLimits:
-        """Return what the job's calls are measured by: it keeps what it began with."""
+        """Return the limits of the job's calls: those that it began with."""
         if self.known_limits is None:
             self.known_limits = await self.services.policies.limits(self.claim)
         return self.known_limits
 
     async def caller(self, key: str) -> Caller:
-        """Return whose call it is that step `key` makes."""
+        """Return the caller for calls made by step `key`."""
         claim, limits = self.claim, await self.limits()
         step = self.journal.progress.under_way(key)
         return Caller(

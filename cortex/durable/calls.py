@@ -1,6 +1,6 @@
-"""What stands around every outside call of a job: its circuit breaker, and its budgets.
+"""Protocols around every outside call of a job: circuit breakers, budgets, facts and metrics.
 
-The pod gives both; calls of models and tools go through them wherever they are made.
+The pod implements them; calls of models and tools go through them everywhere.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,27 +23,27 @@ from cortex.durable.progress import PartialAnswer
 
 @attrs.frozen(kw_only=True)
 class Caller:
-    """Whose call it is: what its facts and its budgets are counted under."""
+    """The owner of a call: its facts and its budgets are counted under it."""
 
     lease: Lease
     lineage_id: UUID
-    """The first job of its line: budgets per run count the whole line."""
+    """The first job of its lineage: budgets per run count the whole lineage."""
     tenant: str
     agent_id: UUID | None
     agent_version: int | None
     config_id: int | None
     key: str
-    """The step for which it is made."""
+    """The step that makes the call."""
     prices: PriceTable
     """Those that the job began with."""
     call_s: float
     idle_s: float
     connect_s: float
-    """Limits of one call, in seconds: in all, between two chunks, until there is a connection."""
+    """Limits of one call, in seconds: in all, between two chunks, until a connection."""
     retry: CallRetry = CALL_RETRIES["default"]
     """How often the call is repeated inside its step."""
     answer: PartialAnswer = attrs.field(factory=PartialAnswer, repr=False)
-    """Where what a model says is kept while it says it."""
+    """Keeps a model's answer while it arrives."""
 
 
 class Admission(Protocol):
@@ -56,17 +56,17 @@ class Admission(Protocol):
         """
 
     async def succeeded(self) -> None:
-        """The call came to its end. A failed report is only logged."""
+        """The call has succeeded. A report that fails is only logged."""
 
     async def failed(self, failure: Failure) -> None:
-        """The call failed. Raises `Suspended` if the breaker is open now."""
+        """The call has failed. Raises `Suspended` if the breaker is open now."""
 
 
 class CircuitBreakers(Protocol):
     """Circuit breakers by name, shared by all pods."""
 
     def admit(self, name: str) -> AbstractAsyncContextManager[Admission]:
-        """Wait for leave to call; entering raises `Suspended` while the breaker is open.
+        """Wait until a call may begin; entering raises `Suspended` while the breaker is open.
 
         Leaving without a report (a cancelled call) counts as nothing and gives a probe back.
         """
@@ -83,12 +83,12 @@ class Reservation:
 
 
 class BudgetGuard(Protocol):
-    """Budgets and the record of costs."""
+    """Reserves budget room before calls and books their costs."""
 
     async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
-        """Take room in every budget, or raise `Suspended` that names the spent one.
+        """Take room in every budget; raise `Suspended` with the name of a spent one.
 
-        Waits while other calls hold the room that is left.
+        Waits while other calls hold the remaining room.
         """
 
     async def settle(
@@ -101,16 +101,16 @@ class BudgetGuard(Protocol):
         took_s: float,
         failure: Failure | None = None,
     ) -> None:
-        """Give the room back, book what was really used, record it as a fact; all in one statement.
+        """Release the room, book the real usage and record it as a fact, all in one statement.
 
-        `outcome`: kept, failed or cancelled. `took_s`: from the request to its last byte. To be
-        called shielded; an outage is waited out within a bound, then the bill is kept and booked
-        when the database is back.
+        `outcome`: kept, failed or cancelled. `took_s`: from the request to its last byte. Call this
+        shielded; an outage is waited out within a bound, then the bill is kept and booked when the
+        database is back.
         """
 
 
 class Facts(Protocol):
-    """Where failures that do not end an attempt are recorded."""
+    """Records failures that do not end an attempt."""
 
     async def failed(
         self,
@@ -121,10 +121,10 @@ class Facts(Protocol):
         goes_on: bool = True,
         number: int | None = None,
     ) -> list[int]:
-        """Record one failed call and what was done about it; return the id of the fact.
+        """Record one failed call and the reaction to it; return the id of the fact.
 
-        `goes_on`: so does the attempt; a time-out then gets its receipt here, not at its end.
-        `number`: of the call in its step, from 1. A failed write is only logged: no id.
+        `goes_on`: the attempt goes on; a time-out then gets its receipt here, not at the attempt's
+        end. `number`: of the call in its step, from 1. A failed write is only logged: no id.
         """
         ...
 
@@ -132,32 +132,32 @@ class Facts(Protocol):
         """Record that these failures were made good. A failed write is only logged."""
 
 
-# --- What a pod measures of the calls that its jobs make; the pod gives the one that counts.
+# --- Metrics of the calls that jobs make; the pod provides the meter that counts.
 
 
 T = TypeVar("T")
 
 
 class Meter(Protocol):
-    """Takes what is to be measured, at once and without failing."""
+    """Takes measurements, at once and without failing."""
 
     def model_called(
         self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
     ) -> None:
-        """One call of a model is over. `outcome`: kept, failed or cancelled."""
+        """One model call is over. `outcome`: kept, failed or cancelled."""
 
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Await `call()`, one call of a tool of the pod; return and raise what it does."""
+        """Await `call()`, one call of a tool of the pod; pass on its result or error."""
         ...
 
     def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
         """A call of a tool of the pod is over. `outcome`: completed, failed or cancelled."""
 
     def effect_ended(self, tool: str, outcome: str) -> None:
-        """An effect came to an end: an `EffectStatus` in small letters."""
+        """An effect has ended: an `EffectStatus` in lower case."""
 
     def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
-        """A job has found what became of its request, so many seconds after it was made."""
+        """A job has found the decision about its request, `waited_s` seconds after it was made."""
 
 
 class Unmetered:
@@ -165,18 +165,13 @@ class Unmetered:
 
     def model_called(
         self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
-    ) -> None:
-        """See `Meter.model_called`."""
+    ) -> None: ...
 
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
-        """See `Meter.timed`."""
         return await call()
 
-    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
-        """See `Meter.tool_called`."""
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None: ...
 
-    def effect_ended(self, tool: str, outcome: str) -> None:
-        """See `Meter.effect_ended`."""
+    def effect_ended(self, tool: str, outcome: str) -> None: ...
 
-    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
-        """See `Meter.approval_decided`."""
+    def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None: ...

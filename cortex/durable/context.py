@@ -1,7 +1,7 @@
-"""The context that a job's handler works with: its steps, model calls, tool calls, concurrency.
+"""The context of a job's handler: its steps, model calls, tool calls, concurrency.
 
-A handler is ordinary async code. Whatever it must not do twice it does through its context; after
-a crash it runs again from its top, on any pod, and finds what it did before.
+A handler is ordinary async code. It makes every call that must not happen twice through its
+context. After a crash it runs again from its top, on any pod, and gets the recorded results.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -48,19 +48,17 @@ class Context:
         *,
         final: tuple[type[Exception], ...] = (),
     ) -> None:
-        """`final`: exceptions that no repetition mends."""
+        """`final`: exceptions that are never retried."""
         self._attempt = Attempt(claim, journal, services, final=final)
         self._journal = journal
         self._outside = Outside(self._attempt)
 
     @property
     def services(self) -> Services:
-        """What the pod lends to the job."""
         return self._attempt.services
 
     @property
     def job_id(self) -> UUID:
-        """The job."""
         return self._attempt.job_id
 
     @property
@@ -70,19 +68,19 @@ class Context:
 
     @property
     def usage(self) -> Usage:
-        """Tokens that the job used so far, in all its attempts."""
+        """Tokens that the job has used so far, in all its attempts."""
         return self._journal.usage
 
     @property
     def cost_usd(self) -> Decimal:
-        """What the job cost so far, as far as prices are known."""
+        """Cost of the job so far, as far as prices are known."""
         return self._journal.cost_usd
 
     @property
     def workspace(self) -> Path:
-        """Folder of this job's own files; may not exist yet, and not on another machine.
+        """Folder of this job's own files; may not exist yet, or be on another machine.
 
-        A job that goes on from a failed one works in the folder of the first of them.
+        A job that continues a failed one works in the folder of the first of them.
         """
         return self._attempt.workspace
 
@@ -91,16 +89,16 @@ class Context:
         return await self._attempt.agent_spec()
 
     async def limits(self) -> JobLimits:
-        """Return what the job's calls are measured by: it keeps what it began with."""
+        """Return the limits of the job's calls: those that it began with."""
         return await self._attempt.limits()
 
     async def caller(self, key: str) -> Caller:
-        """Return whose call it is that step `key` makes."""
+        """Return the caller for calls made by step `key`."""
         return await self._attempt.caller(key)
 
     @contextmanager
     def clocked(self, limit_s: float) -> Iterator[trio.CancelScope]:
-        """Limit several calls together, in seconds; the time that the record takes is extra."""
+        """Limit several calls together, in seconds; the time for recording is extra."""
         clock = self._journal.clock = StepClock(limit_s)
         try:
             with clock.scope:
@@ -121,9 +119,9 @@ class Context:
 
         A function that is not async runs in a thread, which is left behind on a time-out. Arguments
         and result are JSON or attrs classes; the result comes back as plain JSON. `timeout` is in
-        seconds, 600 by default and at most 900, and raises `TimedOutError`. A name used again
-        becomes `name#2`. With `repeat` the function, which may then run twice, is called again
-        inside the step when it fails for a reason that passes.
+        seconds, 600 by default and at most 900, and raises `TimedOutError`. A repeated name becomes
+        `name#2`. With `repeat` the function is called again inside the step after a transient
+        failure, so it may run twice.
         """
         key = self._journal.key(name)
         given = input_of(_name(function), args, kwargs, what=f"input of step {key!r}")
@@ -137,8 +135,8 @@ class Context:
                     return StepOutcome(value=await called(function, *args, **kwargs))
                 call = partial(called, function, *args, **kwargs)
                 return StepOutcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
-            told = f"step {key!r} took longer than {limit_s:g} seconds"
-            raise TimedOutError(told, scope="step", limit_s=limit_s)
+            message = f"step {key!r} took longer than {limit_s:g} seconds"
+            raise TimedOutError(message, scope="step", limit_s=limit_s)
 
         step = self._journal.once(StepKind.STEP, key, given=given, run=run)
         return self._journal.promised(key, step)
@@ -155,11 +153,11 @@ class Context:
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[Any, Any, ModelResponse]:
-        """Ask a model once in the life of the job; return its finished response.
+        """Call a model once in the life of the job; return its complete response.
 
-        The response is in the record before this returns: it is never paid for twice.
-        `timeout`: seconds for the call in all, at most 450. `urgency`: how often and how soon it is
-        repeated inside the step.
+        The response is recorded before this returns: it is never paid for twice. `timeout`: seconds
+        for the whole call, at most 450. `urgency`: how often and how soon it is repeated inside the
+        step.
         """
         if timeout is not None:
             check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
@@ -182,7 +180,7 @@ class Context:
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[Any, Any, ModelResponse]:
-        """Ask a model once; `given` stands for the request, whose transcript may be long."""
+        """Call a model once; `given` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
 
         async def respond() -> StepOutcome:
@@ -193,8 +191,8 @@ class Context:
             return await self.services.models.respond(request, caller)
 
         async def answer() -> ModelResponse:
-            found = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
-            return ModelResponse.from_json(found)
+            response = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
+            return ModelResponse.from_json(response)
 
         return self._journal.promised(key, answer())
 
@@ -212,14 +210,14 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Call a tool once in the life of the job; return its result as plain JSON.
 
-        `folder` is where the tool reads, the job's workspace by default; `timeout` is in seconds,
-        the tool's own by default, at most 600. What the tool raises is raised and not recorded,
-        unless `on_error` makes a result of it, which is. Where people must agree first, `said` is
-        shown to them, and `on_edited` hears of arguments that they changed.
+        `folder` is where the tool reads, the job's workspace by default. `timeout` is in seconds,
+        the tool's own by default, at most 600. An error of the tool is raised and not recorded,
+        unless `on_error` converts it to a result, which is recorded. If people must approve first,
+        they see `said`, and `on_edited` gets the arguments that they changed.
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
-        # A step whose name was long enough before there were decisions still is.
+        # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
         gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
         given = input_of(tool, arguments, what=f"input of tool call {key!r}")
@@ -254,18 +252,18 @@ class Context:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
-        """Do something outside once: `await function(*args, **kwargs)`, its intent recorded first.
+        """Make an outside call once: `await function(*args, **kwargs)`, its intent recorded first.
 
         A function that is not async runs in a thread, which a time-out leaves behind: what it calls
-        needs a limit of its own, below `timeout`, or it may apply what `reconcile` did not find.
-        A first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for
-        the other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an
-        async function of the invocation, says what became of the call: `Applied(result)`,
-        `NotApplied()` or `Unknown(why)`. Without it an `idempotent` one is called again with the
-        same id; of any other a person is asked. `timeout` is in seconds, 600 by default.
+        needs a limit of its own, below `timeout`, or it may apply what `reconcile` did not find. A
+        first parameter annotated `Invocation` is filled in: its `id` is the idempotency key for the
+        other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an async
+        function of the invocation, returns the fate of the call: `Applied(result)`, `NotApplied()`
+        or `Unknown(why)`. Without it an `idempotent` call is made again with the same id; for any
+        other call a person is asked. `timeout` is in seconds, 600 by default.
 
-        An error that leaves open whether it was applied never comes out of here before that is
-        known, except of an idempotent one, which the job's retries call again.
+        An error that leaves open whether the call was applied is only raised once that is known,
+        except for an idempotent call, which the job's retries make again.
         """
         key = self._journal.key(name)
         given = input_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
@@ -298,14 +296,14 @@ class Context:
         schema: Mapping[str, Any] | None = None,
         reason: str | None = None,
     ) -> Coroutine[Any, Any, Decision]:
-        """Wait until people agree; return their decision. While it waits the job holds nothing.
+        """Wait until people agree; return their decision. A waiting job holds no resources.
 
-        `detail` is what they are shown and agree to, plain JSON; with a JSON `schema` they may edit
-        it, and the decision's `arguments` are what they agreed to. `people` different ones must
-        agree: one, of a CRITICAL risk two. `expires_s` is from 60 seconds to 30 days. `reason` says
-        why they are asked.
+        `detail` is what they see and agree to, plain JSON; with a JSON `schema` they may edit it,
+        and the decision's `arguments` are what they agreed to. `people` different persons must
+        agree: one by default, two for a CRITICAL risk. `expires_s` is from 60 seconds to 30 days.
+        `reason` explains the question.
 
-        Raises `DeniedError` and, `expires_s` seconds after it was asked, `ApprovalExpiredError`.
+        Raises `DeniedError` and, `expires_s` seconds after the question, `ApprovalExpiredError`.
         """
         gate = own_gate(
             name,
@@ -340,9 +338,9 @@ class Context:
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await all of them concurrently and return their results in order.
 
-        The first one that fails cancels the others, and its error is raised as it is; several
-        that fail at the same moment are raised as an exception group. One that must wait
-        (`Suspended`) lets the others come to their end first: what they do is done once.
+        The first one that fails cancels the others, and its error is raised unchanged; several that
+        fail at the same moment are raised as an exception group. One that must wait (`Suspended`)
+        lets the others finish first, so that their work is done once.
         """
         results: list[Any] = [None] * len(awaitables)
         suspended: list[Suspended] = []
@@ -359,7 +357,7 @@ class Context:
                     nursery.start_soon(keep, index, awaitable)
         except BaseExceptionGroup as group:
             if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None  # noqa: ASYNC123 -- as it was raised
+                raise group.exceptions[0] from None  # noqa: ASYNC123 -- raised unchanged
             raise
         if suspended:
             raise together(suspended)

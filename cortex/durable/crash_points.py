@@ -1,9 +1,9 @@
-"""Named points at which a test kills this very process: what is left must be enough to go on.
+"""Named points at which a test kills this process: what is left must be enough to go on.
 
 `CORTEX_CRASH_AT=point:nth` ends the process with SIGKILL at the nth passing of a point,
-`point:nth:stop` stops it there with SIGSTOP until somebody lets it go on, and `record:FILE` appends
-the name of each point that is passed to a file. Armed by whoever starts a pod; unarmed, passing a
-point costs a look at one global.
+`point:nth:stop` stops it there with SIGSTOP until SIGCONT, and `record:FILE` appends the name of
+each passed point to a file. The starter of a pod arms it; unarmed, passing a point costs a read of
+one global.
 """
 
 import os
@@ -23,37 +23,37 @@ SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
 class Kind(StrEnum):
-    """What passes a point."""
+    """The circumstances in which a point is passed."""
 
     POD = "pod"
-    """Each pod, with whatever jobs."""
+    """Every pod, with any jobs."""
     JOB = "job"
-    """Each job, also one without steps."""
+    """Every job, even one without steps."""
     STEP = "step"
     MODEL = "model"
     TOOL = "tool"
-    """One without effect."""
+    """A tool without effect."""
     EFFECT = "effect"
-    """A tool's or the job's own."""
+    """An effect of a tool or of the job itself."""
     REFUSAL = "refusal"
-    """An effect that was certainly not applied: an error tells of it, no step."""
+    """An effect that was certainly not applied: it ends in an error, not in a step."""
     DOUBT = "doubt"
-    """An effect of which an earlier attempt left nothing but the intent."""
+    """An effect of which an earlier attempt left only the intent."""
     APPROVAL = "approval"
     RETRY = "retry"
-    """A job that says itself that it is to be tried again later."""
+    """A job that asks to be tried again later."""
     FAILURE = "failure"
     """An attempt that fails, and counts."""
     TIMEOUT = "timeout"
     """An attempt that its limit ends."""
     HAND_BACK = "hand_back"
-    """A job whose pod leaves while it runs."""
+    """A job whose pod shuts down while it runs."""
     EXPIRY = "expiry"
-    """A request that nobody decides in time."""
+    """A request that is not decided in time."""
     BUDGET = "budget"
     """A job that waits for room in its budget."""
     ORPHAN = "orphan"
-    """A job that the pod was given without hearing of it."""
+    """A job that the pod owns without knowing it."""
     LOST_CALL = "lost_call"
     """A model call of a job that ended with its pod."""
     DEATH = "death"
@@ -61,7 +61,7 @@ class Kind(StrEnum):
     SILENCE = "silence"
     """A job whose pod was stopped; the pod that frees it passes the point."""
     ACT = "act"
-    """A write that the API is asked for."""
+    """A write requested through the API."""
 
 
 @attrs.frozen
@@ -69,9 +69,9 @@ class Point:
     """One place in the code."""
 
     what: str
-    """What is true when it is passed."""
+    """The state when it is passed."""
     kinds: tuple[Kind, ...]
-    """Who passes it."""
+    """The circumstances in which it is passed."""
 
 
 _STEPS: Final = (Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT, Kind.APPROVAL)
@@ -81,11 +81,13 @@ _WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET)
 POINTS: Final[dict[str, Point]] = {
     # a pod begins
     "before_enter": Point("the pod is about to enter its job types and settings", (Kind.POD,)),
-    "after_enter": Point("they are committed, nobody knows of the pod yet", (Kind.POD,)),
+    "after_enter": Point("they are committed, the pod is not registered yet", (Kind.POD,)),
     "before_register": Point("it holds its lock and is about to enter itself", (Kind.POD,)),
     "after_register": Point("it is on record and has not beaten", (Kind.POD,)),
-    "before_beat": Point("it is about to say that it and its jobs live", (Kind.POD,)),
-    "after_beat": Point("it has said so, and has not looked at which jobs it lost", (Kind.POD,)),
+    "before_beat": Point("it is about to send a heartbeat for itself and its jobs", (Kind.POD,)),
+    "after_beat": Point(
+        "the heartbeat is committed, its lost jobs are not stopped yet", (Kind.POD,)
+    ),
     # a claim
     "before_promote": Point("due tasks are about to be made ready", (Kind.POD,)),
     "after_promote": Point("they are ready", (Kind.POD,)),
@@ -95,7 +97,7 @@ POINTS: Final[dict[str, Point]] = {
     "after_orphans": Point("that is given back", (Kind.ORPHAN,)),
     # a step
     "before_step": Point("steps have ended, the committer is about to write them", _STEPS),
-    "after_step": Point("they are committed, and none of their jobs knows", _STEPS),
+    "after_step": Point("they are committed, their jobs have no reply yet", _STEPS),
     # an effect
     "before_intent": Point("an effect is about to be entered in the ledger", _CALLS),
     "after_intent": Point("its intent is committed, the call has not begun", _CALLS),
@@ -123,13 +125,13 @@ POINTS: Final[dict[str, Point]] = {
     "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
     # the end of an attempt
     "before_finish": Point("a job has ended, nothing is recorded of that", (Kind.JOB,)),
-    "after_finish": Point("its end is committed, its pod does not know", (Kind.JOB,)),
+    "after_finish": Point("its end is committed, its pod has no reply yet", (Kind.JOB,)),
     "before_release": Point(
         "an attempt has ended and its task is about to be freed", (Kind.FAILURE, Kind.HAND_BACK)
     ),
     "after_release": Point("its task is free", (Kind.FAILURE, Kind.HAND_BACK)),
     "before_suspend": Point("an attempt has ended, its job is about to wait", _WAITS),
-    "after_suspend": Point("it waits, for people or for its time; nobody was told", _WAITS),
+    "after_suspend": Point("it waits, for people or for its time; no reply yet", _WAITS),
     "before_receipt": Point("a limit has ended something, its receipt is taken", (Kind.TIMEOUT,)),
     "after_receipt": Point("the receipt is committed, the attempt goes on to end", (Kind.TIMEOUT,)),
     # what goes on later, and elsewhere
@@ -141,41 +143,43 @@ POINTS: Final[dict[str, Point]] = {
     "after_sweep": Point("they are free, or failed", (Kind.SILENCE,)),
     "before_retire": Point("pods that are silent for long are about to be buried", (Kind.POD,)),
     "after_retire": Point("they are dead on record", (Kind.POD,)),
-    "before_triage": Point("dead letters are about to be looked through", (Kind.POD,)),
-    "after_triage": Point("some go on, some are archived, of some people are told", (Kind.POD,)),
+    "before_triage": Point("dead letters are about to be triaged", (Kind.POD,)),
+    "after_triage": Point("some go on, some are archived, some are reported", (Kind.POD,)),
     "before_dead_act": Point("a batch of many dead letters is about to be settled", (Kind.POD,)),
-    "after_dead_act": Point("it is settled, its act is as far as that", (Kind.POD,)),
+    "after_dead_act": Point(
+        "it is settled, the progress of its operation is recorded", (Kind.POD,)
+    ),
     # a pod leaves
-    "drain_intake": Point("it was told to leave: it takes no more", (Kind.HAND_BACK,)),
+    "drain_intake": Point("its shutdown was requested: it takes no more", (Kind.HAND_BACK,)),
     "drain_jobs": Point("its jobs go on to their next checkpoint", (Kind.HAND_BACK,)),
     "drain_hand_back": Point("those that still run are about to be cancelled", (Kind.HAND_BACK,)),
     "drain_flush": Point("no job runs, the committer takes no more", (Kind.HAND_BACK,)),
     "drain_sign_off": Point("all is committed, its heart still beats", (Kind.HAND_BACK,)),
-    "before_sign_off": Point("it is about to say that it has left", (Kind.HAND_BACK,)),
-    "after_sign_off": Point("it has left, its connections are open", (Kind.HAND_BACK,)),
+    "before_sign_off": Point("it is about to sign off", (Kind.HAND_BACK,)),
+    "after_sign_off": Point("it has signed off, its connections are open", (Kind.HAND_BACK,)),
     # the API
-    "before_act": Point("a write that the API was asked for is about to be made", (Kind.ACT,)),
-    "after_act": Point("it is committed, nobody was answered", (Kind.ACT,)),
+    "before_act": Point("a write requested through the API is about to be made", (Kind.ACT,)),
+    "after_act": Point("it is committed, no client has an answer yet", (Kind.ACT,)),
 }
-"""Every point. Each write of progress stands between two of them: a test sees to that."""
+"""Every point. A test checks that each write of progress stands between two of them."""
 
 _passed: Callable[[str], None] | None = None
 
 
 def crash_point(name: str) -> None:
-    """Pass a point; to be called with the name of one of `POINTS`."""
+    """Pass a point; `name` is one of `POINTS`."""
     if _passed is not None:
         _passed(name)
 
 
 def arm(setting: str | None) -> None:
-    """Do from now on what a setting asks for. Raises `UsageError` for one that is none."""
+    """Follow a setting from now on. Raises `UsageError` for an invalid one."""
     global _passed  # noqa: PLW0603 -- one check at each point is all that it may cost
     _passed = crash_points(setting, hit=_hit) if setting else None
 
 
 def crash_points(setting: str, *, hit: Callable[[signal.Signals], None]) -> Callable[[str], None]:
-    """Return what to call at a point, with its name. Raises `UsageError` for a bad setting."""
+    """Return the function to call at a point, with its name. Raises `UsageError`."""
     point, _, rest = setting.partition(":")
     if point == RECORD and rest:
         return _recorder(Path(rest))

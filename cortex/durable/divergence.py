@@ -1,4 +1,4 @@
-"""How the input that a step is asked with differs from the recorded one, in a few words."""
+"""Describes briefly how the present input of a step differs from the recorded one."""
 
 from typing import Final
 
@@ -9,19 +9,19 @@ CHANGES_MAX: Final = 3
 CHARS_MAX: Final = 80
 """Of each side of a change."""
 BEFORE_CHARS: Final = 20
-"""Shown before the first place that differs, in texts that were cut."""
+"""Shown before the first difference, in texts that were cut."""
 
 
 def difference(old: str, new: str) -> str:
-    """Say what changed between two inputs as they are kept: JSON texts, or what was cut of them."""
+    """Describe the difference of two recorded inputs: JSON texts, or the beginnings of such."""
     try:
-        found = changes(parse(old), parse(new))
+        differences = changes(parse(old), parse(new))
     except ValueError:  # cut
         return _of_texts(old, new)
-    told = [f"{each.field}: {_short(each.old)} → {_short(each.new)}" for each in found]
-    more = len(told) - CHANGES_MAX
-    told[CHANGES_MAX:] = [f"and {more} more"] if more > 0 else []
-    return ", ".join(told) or "only in secrets, which are not kept"
+    parts = [f"{each.field}: {_short(each.old)} → {_short(each.new)}" for each in differences]
+    more = len(parts) - CHANGES_MAX
+    parts[CHANGES_MAX:] = [f"and {more} more"] if more > 0 else []
+    return ", ".join(parts) or "only in secrets, which are not kept"
 
 
 def _of_texts(old: str, new: str) -> str:

@@ -1,8 +1,8 @@
-"""One call with an outside result: intent before, outcome after, and what became of it in between.
+"""One call with an outside result: intent before, outcome after, reconciliation in between.
 
-The intent is committed before the call begins. Whoever finds one that an earlier attempt left open
-asks the other side, or calls again what may be called again, or lets a person decide. Killed at any
-instruction, the other side sees the same invocation id at every repetition.
+The intent is committed before the call begins. An attempt that finds an open intent of an earlier
+one asks the other side, or repeats a call that may be repeated, or lets a person decide. Killed at
+any instant, the other side sees the same invocation id at every repetition.
 """
 
 import inspect
@@ -39,55 +39,54 @@ from cortex.durable.gates import frozen_arguments
 from cortex.durable.threads import called
 
 CALLS_MAX = 3
-"""Times that one attempt asks for leave: first, after it was found not applied, and once more."""
+"""How often one attempt asks for permission: first, after a "not applied", and once more."""
 
 
 class Ledger(Protocol):
-    """Where intents and outcomes go: the committer."""
+    """Takes intents and outcomes: the committer."""
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """Ask for leave. Raises `LeaseLost`."""
+        """Ask for permission. Raises `LeaseLost`."""
 
-    async def record(self, operation: EffectReport) -> None:
-        """Commit an outcome. Raises `LeaseLost`."""
+    async def record(self, operation: EffectReport) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
 class EffectCall:
-    """A call that is to happen once."""
+    """A call that must happen once."""
 
     key: str
-    """Of its step."""
+    """The key of its step."""
     tool: str
     arguments: str
-    """Canonical JSON: exactly what is called with."""
+    """Canonical JSON: exactly the arguments of the call."""
     digest: bytes
-    """SHA-256 of that."""
+    """SHA-256 of `arguments`."""
     invoke: Callable[[Invocation], Awaitable[Any]]
     reconcile: Callable[[Invocation], Awaitable[Verdict]] | None
-    """Asks the other side what became of an invocation."""
+    """Asks the other side whether an invocation was applied."""
     is_idempotent: bool
-    """The other side does it once for each invocation id."""
+    """The other side applies it once for each invocation id."""
     changes_nothing: bool = False
-    """Only its approval is used up: whatever it raises, nothing has happened."""
+    """Only its approval is used up: on any error, nothing has happened."""
     approval_id: UUID | None = None
-    """The decision that lets it through."""
+    """The decision that permits it."""
     limit_s: float = TIMEOUTS["tool_call"].default_s
-    """What it may take."""
+    """The most seconds that it may take."""
 
 
 @attrs.frozen
 class Done:
-    """It was done."""
+    """The call succeeded."""
 
     id: UUID | None
-    """None of a call that is no effect."""
+    """None for a call that is no effect."""
     result: Any
 
 
 @attrs.frozen
 class NotDone:
-    """It was certainly not applied, for this reason; or it was, and what it returned is no good."""
+    """The call was certainly not applied, for this reason; or it was, with an unusable result."""
 
     id: UUID | None
     """None if nothing was intended."""
@@ -100,10 +99,10 @@ async def perform(
 ) -> Done | NotDone:
     """Make the call unless it was made; its outcome is to be recorded with its step.
 
-    Raises `Suspended` when it must wait: for a person, a quota, the end of a freeze. Raises what
-    the call raised when nobody knows yet whether it was applied and it may be asked for again, and
-    `DivergedError`, `RejectedError` for what can never go on. Cancelled at any point, the ledger
-    tells the next attempt what to do.
+    Raises `Suspended` when it must wait: for a person, a quota, the end of a freeze. Raises the
+    call's own error when it is unknown whether it was applied and it may be asked for again, and
+    `DivergedError`, `RejectedError` for what can never go on. If it is cancelled at any point, the
+    ledger determines what the next attempt does.
     """
     # Without a claim of ours the ledger says go only where nothing can have been applied.
     leave, is_first = await _leave(call, lease, ledger, new_id, is_sure=False), True
@@ -120,7 +119,7 @@ async def perform(
             raise _doubt(call, leave.id, verdict.why)
         is_first = isinstance(verdict, NotApplied)
         leave = await _leave(call, lease, ledger, new_id, is_sure=True)
-    raise AssertionError(f"effect {call.key!r} was certain and is not any more")
+    raise AssertionError(f"effect {call.key!r} was certain and is no longer")
 
 
 async def _leave(
@@ -131,7 +130,7 @@ async def _leave(
     *,
     is_sure: bool,
 ) -> IntentReply | Done | NotDone:
-    """Ask for leave; return it when the call may or must go on (`go`, `recheck`), else the end."""
+    """Ask for permission; return it when the call may go on (`go`, `recheck`), else the end."""
     answer = await ledger.intend(
         EffectIntent(
             lease=lease,
@@ -153,11 +152,11 @@ async def _leave(
         case "never" | "no_amount":
             return NotDone(None, _beyond_quota(call, answer))
         case "frozen":
-            told = f": {answer.why}" if answer.why else ""
-            raise Suspended(FREEZE, f"effects are frozen{told}", delay_s=0.0)
+            message = f": {answer.why}" if answer.why else ""
+            raise Suspended(FREEZE, f"effects are frozen{message}", delay_s=0.0)
         case "quota":
-            told = f"{call.tool} has used up {answer.quota}: {answer.used:f} of {answer.limit:f}"
-            raise Suspended(f"{QUOTA}{answer.quota}", told, delay_s=answer.wait_s)
+            message = f"{call.tool} has used up {answer.quota}: {answer.used:f} of {answer.limit:f}"
+            raise Suspended(f"{QUOTA}{answer.quota}", message, delay_s=answer.wait_s)
         case "abandoned":
             raise RejectedError(f"{call.tool} was given up by a person, whether applied or not")
         case "diverged":
@@ -181,7 +180,7 @@ def _beyond_quota(call: EffectCall, answer: IntentReply) -> RejectedError:
 
 
 async def _called(call: EffectCall, invocation: Invocation, *, is_first: bool) -> Done | NotDone:
-    """Call; `is_first`: no call before can have been applied, so this one's error tells all."""
+    """Call; `is_first`: no earlier call can have been applied, so this call's error is decisive."""
     try:
         result = await call.invoke(invocation)
         crash_point("after_call")
@@ -194,7 +193,7 @@ async def _called(call: EffectCall, invocation: Invocation, *, is_first: bool) -
             return NotDone(invocation.id, error)
         if call.reconcile is None and call.is_idempotent:
             raise
-        # It failed in a way that leaves open whether it was applied: ask at once.
+        # The failure leaves open whether it was applied: ask at once.
         verdict = await _verdict(call, invocation)  # noqa: ASYNC120 -- a cancellation wins
         match verdict:
             case Applied(result):
@@ -204,13 +203,13 @@ async def _called(call: EffectCall, invocation: Invocation, *, is_first: bool) -
             case Unknown(why):
                 if call.is_idempotent:
                     raise
-                told = f"{failure_of(error).message}; {why}"
-                raise _doubt(call, invocation.id, told) from error
+                message = f"{failure_of(error).message}; {why}"
+                raise _doubt(call, invocation.id, message) from error
 
 
 async def _verdict(call: EffectCall, invocation: Invocation) -> Verdict:
     if call.reconcile is None:
-        return Unknown("nothing can tell whether it was applied")
+        return Unknown("there is no way to find out whether it was applied")
     crash_point("before_reconcile")
     verdict = await call.reconcile(invocation)
     crash_point("after_reconcile")
@@ -218,12 +217,12 @@ async def _verdict(call: EffectCall, invocation: Invocation) -> Verdict:
 
 
 def _doubt(call: EffectCall, effect_id: UUID, why: str) -> Suspended:
-    told = clean_text(why)
+    message = clean_text(why)
     return Suspended(
         f"{UNKNOWN_EFFECT}{effect_id}",
-        f"nobody knows whether {call.tool} was applied: {told}",
+        f"unknown whether {call.tool} was applied: {message}",
         delay_s=None,
-        unknown=(UnknownEffect(effect_id, told),),
+        unknown=(UnknownEffect(effect_id, message),),
     )
 
 
@@ -237,7 +236,7 @@ def _invocation(call: EffectCall, leave: IntentReply, lease: Lease) -> Invocatio
     )
 
 
-# --- Asking the other side what became of a call, by a function of somebody's own code.
+# --- Asking the other side about a call, by a reconcile function of user code.
 
 
 LIMIT_S: Final = 30.0
@@ -250,9 +249,9 @@ Reconcile = Callable[[Invocation], Any]
 async def asked(
     reconcile: Reconcile, invocation: Invocation, *, limit_s: float = LIMIT_S
 ) -> Verdict:
-    """Return what a reconcile function says; what it says wrongly means that nobody knows.
+    """Return a reconcile function's verdict; an invalid one counts as unknown.
 
-    Raises what passes, such as a refused connection, and `TimedOutError`: to be asked later.
+    Raises transient errors, such as a refused connection, and `TimedOutError`: ask again later.
     """
     with trio.move_on_after(limit_s):
         try:
@@ -265,18 +264,18 @@ async def asked(
             return verdict
         kind = type(verdict).__name__
         return Unknown(f"reconcile returned {kind}, not Applied, NotApplied or Unknown")
-    told = f"reconcile of {invocation.tool} took longer than {limit_s:g} seconds"
-    raise TimedOutError(told, scope="call", limit_s=limit_s)
+    message = f"reconcile of {invocation.tool} took longer than {limit_s:g} seconds"
+    raise TimedOutError(message, scope="call", limit_s=limit_s)
 
 
 def passes(error: Exception) -> bool:
-    """Whether an error says that the other side cannot be asked just now."""
+    """Return whether an error means that the other side cannot be asked now."""
     failure = failure_of(error)
     return failure.cls.is_transient and failure.code != UNKNOWN
 
 
 def takes_invocation(function: Callable[..., Any]) -> bool:
-    """Whether a function's first parameter is annotated `Invocation`."""
+    """Return whether a function's first parameter is annotated `Invocation`."""
     try:
         first = next(iter(inspect.signature(function).parameters.values()), None)
         hints = get_type_hints(function)
@@ -293,10 +292,10 @@ NAME_CHARS_MAX: Final = 200
 
 @attrs.frozen(kw_only=True)
 class OwnEffect:
-    """A function with an outside result, and what it is called with."""
+    """A function with an outside result, and its arguments."""
 
     key: str
-    """Of its step."""
+    """The key of its step."""
     name: str
     function: Callable[..., Any]
     args: Sequence[Any]
@@ -304,11 +303,11 @@ class OwnEffect:
     reconcile: Reconcile | None
     is_idempotent: bool
     timeout_s: float | None
-    """None: what the job's steps have."""
+    """None: the limit of the job's steps."""
 
 
 def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
-    """Return the call of a function. Raises for an input that no record can hold."""
+    """Return the call of a function. Raises for an input that cannot be recorded."""
     what = f"input of effect {own.key!r}"
     plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
     text, digest = frozen_arguments(plain, what=what)
@@ -328,5 +327,5 @@ async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any
     leading = (invocation,) if takes_invocation(own.function) else ()
     with trio.move_on_after(limit_s):
         return await called(own.function, *leading, *own.args, **own.kwargs)
-    told = f"effect {own.key!r} took longer than {limit_s:g} seconds"
-    raise TimedOutError(told, scope="step", limit_s=limit_s)
+    message = f"effect {own.key!r} took longer than {limit_s:g} seconds"
+    raise TimedOutError(message, scope="step", limit_s=limit_s)

@@ -4,7 +4,7 @@ The decision is a step of its own: on every later attempt it is in the record li
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -16,6 +16,7 @@ from cortex.domain.approval import (
     ApprovalRequest,
     ApprovalStatus,
     Decided,
+    Follow,
     Risk,
 )
 from cortex.domain.approval_policy import EXPIRES_S, WORDS_MAX
@@ -29,34 +30,34 @@ from cortex.domain.redaction import secret_in
 
 @attrs.frozen(kw_only=True)
 class Gate:
-    """What must be asked of people."""
+    """A question for people."""
 
     risk: Risk = Risk.MED
     effect: str | None = None
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None = None
     people: int = 1
-    """So many different people must agree."""
+    """How many different people must agree."""
     expires_s: float = EXPIRES_DEFAULT_S
-    on_deny: Literal["tell", "fail"] = "tell"
-    on_expiry: Literal["tell", "fail"] = "tell"
+    on_deny: Follow = "tell"
+    on_expiry: Follow = "tell"
     policy: str | None = None
-    """Why people are asked, in words."""
+    """Why people are asked, as text."""
     schema: Mapping[str, Any] | None = None
-    """By which edited arguments are checked; None: they are not to be edited."""
+    """Checks edited arguments; None: they are not to be edited."""
 
     def covers(self, other: "Gate") -> bool:
-        """Whether who agreed under these terms could have agreed under the other ones."""
+        """Return whether an approval under these terms also satisfies the other ones."""
         return other.people <= self.people and other.risk.rank <= self.risk.rank
 
 
 def own_gate(name: str, *, risk: Risk | str, people: int | None, **terms: Any) -> Gate:
-    """Return the gate that a job's own code asks for; raises `RejectedError` for what is off."""
+    """Return the gate that job code asks for; raises `RejectedError` for invalid terms."""
     try:
         level = Risk(risk)
     except ValueError:
-        known = ", ".join(Risk)
-        raise RejectedError(f"gate {name!r}: risk is {risk!r}", hint=f"one of {known}") from None
+        risks = ", ".join(Risk)
+        raise RejectedError(f"gate {name!r}: risk is {risk!r}", hint=f"one of {risks}") from None
     gate = Gate(risk=level, people=level.people_min if people is None else people, **terms)
     low, high = EXPIRES_S
     if not low <= gate.expires_s <= high:
@@ -74,54 +75,54 @@ def own_gate(name: str, *, risk: Risk | str, people: int | None, **terms: Any) -
 
 @attrs.frozen(kw_only=True)
 class Decision:
-    """What people decided of a call or of a gate in a job's own code."""
+    """What people decided about a call or about a gate in job code."""
 
     approval_id: UUID
     is_approved: bool
     by: str | None
-    """The last who agreed, or who denied."""
+    """The last person who agreed, or the one who denied."""
     reason: str | None
     at: str | None
     """RFC 3339."""
     arguments: Any
-    """What was approved: as asked, or as a person edited it."""
+    """The approved arguments: as asked, or as a person edited them."""
     was_edited: bool
 
     def to_json(self) -> dict[str, Any]:
-        """What the record keeps; arguments only where a person changed them."""
+        """The recorded fields; arguments only if a person changed them."""
         kept = attrs.asdict(self, filter=lambda name, _: name.name != "arguments")
         kept["approval_id"] = str(self.approval_id)
         return {**kept, "arguments": self.arguments} if self.was_edited else kept
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], *, asked: Any) -> "Decision":
-        """What `to_json` gave; `asked` are the arguments that it was asked for."""
+        """Restore what `to_json` returned; `asked` are the original arguments."""
         fields = {"arguments": asked, **stored}
         return cls(**{**fields, "approval_id": UUID(stored["approval_id"])})
 
 
-def decided(request: ApprovalRequest, found: Decided | None, *, job_id: UUID) -> Decision:
+def decided(request: ApprovalRequest, answer: Decided | None, *, job_id: UUID) -> Decision:
     """Return the decision, or raise the wish to wait for it.
 
-    Raises `Suspended`, and `ApprovalExpiredError` when nobody decided in time. Of an earlier job of
-    the line only a yes to the same arguments counts, of as many people and at no less a risk; else
-    people are asked anew.
+    Raises `Suspended`, and `ApprovalExpiredError` when no decision came in time. An approval of an
+    earlier job of the lineage counts only for the same arguments, for as many people and for no
+    lower risk; otherwise people are asked again.
     """
-    if found is None or found.asked_digest != request.digest or _is_over(found, request, job_id):
+    if answer is None or answer.asked_digest != request.digest or _is_over(answer, request, job_id):
         raise _wish(request, requests=(request,))
-    if found.status is ApprovalStatus.PENDING:
-        raise _wish(attrs.evolve(request, id=found.id), awaited=(found.id,))
-    if found.status is ApprovalStatus.EXPIRED:
+    if answer.status is ApprovalStatus.PENDING:
+        raise _wish(attrs.evolve(request, id=answer.id), awaited=(answer.id,))
+    if answer.status is ApprovalStatus.EXPIRED:
         what = request.tool or request.key
-        raise ApprovalExpiredError(f"nobody decided on {what} in time; nothing was executed")
+        raise ApprovalExpiredError(f"no decision on {what} in time; nothing was executed")
     return Decision(
-        approval_id=found.id,
-        is_approved=found.status is ApprovalStatus.APPROVED,
-        by=found.by,
-        reason=found.reason,
-        at=None if found.at is None else found.at.isoformat(),
-        arguments=parse(found.arguments),
-        was_edited=found.digest != found.asked_digest,
+        approval_id=answer.id,
+        is_approved=answer.status is ApprovalStatus.APPROVED,
+        by=answer.by,
+        reason=answer.reason,
+        at=None if answer.at is None else answer.at.isoformat(),
+        arguments=parse(answer.arguments),
+        was_edited=answer.digest != answer.asked_digest,
     )
 
 
@@ -136,27 +137,27 @@ def refused(decision: Decision, what: str) -> DeniedError:
 def frozen_arguments(arguments: Any, *, what: str) -> tuple[str, bytes]:
     """Return arguments as canonical text, and its SHA-256: what is recorded is what runs.
 
-    Raises `InvalidValueError`, also for a text that is too large, or with a secret in it.
+    Raises `InvalidValueError`, also for a text that is too large or contains a secret.
     """
     text = canonical(arguments, what=what)
     ARGUMENTS.check(len(text.encode()), what=what)
     if secret := secret_in(text):
         raise InvalidValueError(
-            f"{what} hold secret {secret}, which no record may hold",
+            f"{what} hold secret {secret}, which must not be recorded",
             hint="let the tool itself look it up",
         )
     return text, digest(text)
 
 
-def _is_over(found: Decided, request: ApprovalRequest, job_id: UUID) -> bool:
-    """It can let nothing through any more, and says nothing either."""
-    if found.status is ApprovalStatus.CANCELLED:
+def _is_over(answer: Decided, request: ApprovalRequest, job_id: UUID) -> bool:
+    """Return whether a request is settled without an effect on this one."""
+    if answer.status is ApprovalStatus.CANCELLED:
         return True
-    if found.job_id == job_id:
+    if answer.job_id == job_id:
         return False
-    # The agent that goes on may be a newer one, whose rules ask more.
-    is_less = found.people < request.people or found.risk.rank < request.risk.rank
-    return is_less or found.status is not ApprovalStatus.APPROVED
+    # The continuing agent may be a newer version, with stricter rules.
+    is_less = answer.people < request.people or answer.risk.rank < request.risk.rank
+    return is_less or answer.status is not ApprovalStatus.APPROVED
 
 
 def _wish(

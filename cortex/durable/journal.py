@@ -26,7 +26,7 @@ from cortex.durable.divergence import difference
 from cortex.durable.replay import Replay
 from cortex.durable.tally import Tally
 
-# --- The limit of a step of several calls: the time that the record takes is not the step's.
+# --- The limit of a step of several calls: the time for recording does not count.
 
 
 class StepClock:
@@ -39,7 +39,7 @@ class StepClock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Around a commit; several may be under way at once."""
+        """Around a commit; several may be in flight at once."""
         if not self._recording_count:
             self._left_s = self.scope.deadline - trio.current_time()
             self.scope.deadline = float("inf")
@@ -60,11 +60,11 @@ FORGOTTEN_MAX: Final = 5
 T = TypeVar("T")
 
 _parent: ContextVar[str | None] = ContextVar("parent", default=None)
-"""Key of the step inside which this code runs: what it asks for then is part of that."""
+"""Key of the step that this code runs in: steps that it starts are part of that step."""
 
 
 class Recorder(Protocol):
-    """Where operations go: the committer."""
+    """Takes operations: the committer."""
 
     async def record(self, operation: StepDone) -> None:
         """Return when the operation is committed. Raises `LeaseLost` if it was refused."""
@@ -72,18 +72,18 @@ class Recorder(Protocol):
 
 @attrs.frozen(kw_only=True)
 class StepOutcome:
-    """What a step returns to its journal."""
+    """The result of a step for its journal."""
 
     value: Any
     usage: Usage | None = None
     cost_usd: Decimal | None = None
     effect: EffectOutcome | None = None
-    """Of the effect that the step is: recorded with it, at once."""
+    """The outcome of an effect step: recorded with the step, at once."""
 
 
 @attrs.frozen(kw_only=True)
 class LeaveRequest:
-    """Whether the pod of an attempt leaves, and how the job gets away from it."""
+    """Whether the attempt's pod shuts down, and how the job leaves it."""
 
     is_asked: Callable[[], bool]
     hand_back: Callable[[], None]
@@ -103,7 +103,7 @@ class Journal:
         recall: Callable[[str], Awaitable[str | None]] | None = None,
         leave: LeaveRequest | None = None,
     ) -> None:
-        """`steps` are those that earlier attempts committed, in order; `effects`, what they left.
+        """`steps` were committed by earlier attempts, in order; `effects` were left open by them.
 
         `recall` returns the input that is on record for the step of a key, as it was kept.
         """
@@ -115,7 +115,7 @@ class Journal:
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._tally = Tally(steps)
-        self._asked: dict[str, int] = {}
+        self._requested: dict[str, int] = {}
         self._promised: dict[str, Coroutine[Any, Any, Any]] = {}
         self._decisions: dict[str, str] = {}
         self.clock: StepClock | None = None
@@ -124,24 +124,24 @@ class Journal:
 
     @property
     def usage(self) -> Usage:
-        """Tokens that the job's steps used so far."""
+        """Tokens that the job's steps have used so far."""
         return self._tally.usage
 
     @property
     def cost_usd(self) -> Decimal:
-        """What the job's steps cost so far, as far as prices are known."""
+        """Cost of the job's steps so far, as far as prices are known."""
         return self._tally.cost_usd
 
     def key(self, name: str) -> str:
         """Return the key of the next step of this name: `name`, then `name#2`, then `name#3`.
 
-        To be called in the order in which job code asks, not in the order in which concurrent
-        steps begin to run: trio leaves that to chance, and a replay must find the same keys.
-        Raises `InvalidValueError` for a name that the record cannot hold.
+        Call this in the order in which job code requests steps, not in which concurrent steps begin
+        to run: that order is up to trio, and a replay must find the same keys. Raises
+        `InvalidValueError` for a name that cannot be recorded.
         """
-        count = self._asked.get(name, 0) + 1
-        while count > 1 and f"{name}#{count}" in self._asked:
-            count += 1  # somebody gave a step this very name
+        count = self._requested.get(name, 0) + 1
+        while count > 1 and f"{name}#{count}" in self._requested:
+            count += 1  # job code has given a step exactly this name
         key = name if count == 1 else f"{name}#{count}"
         refuse_unstorable(key, "the name of a step")
         if key not in self._memo and (secret := secret_in(key)):
@@ -151,10 +151,10 @@ class Journal:
             raise InvalidValueError(
                 f"the name of a step has {len(key)} characters, outside 1 to {KEY_CHARS_MAX}: "
                 f"{key[:40]!r}",
-                hint="tell long arguments apart by a number or a digest",
+                hint="distinguish long arguments by a number or a digest",
             )
-        self._asked[name] = count
-        self._asked.setdefault(key, 1)
+        self._requested[name] = count
+        self._requested.setdefault(key, 1)
         return key
 
     async def once(
@@ -167,21 +167,21 @@ class Journal:
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
-        What comes back has gone through JSON in either case, so that a replay sees the same.
-        Raises `DivergedError` if the key was recorded with another input, `LeaseLost` if another
-        attempt owns the job, else whatever `run` raises: then nothing is recorded.
-        On a pod that leaves no step begins any more: the job is handed back instead.
-        If cancelled while it is being committed, the step may or may not be in the record.
+        The output has gone through JSON in both cases, so that a replay sees the same. Raises
+        `DivergedError` if the key was recorded with another input, `LeaseLost` if another attempt
+        owns the job, else the error of `run`: then nothing is recorded. On a pod that shuts down no
+        step begins any more: the job is handed back instead. If cancelled while it is being
+        committed, the step may or may not be in the record.
         """
         self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != given.digest:
                 await self._diverge(memo, given)
-            self._replay.found(key)
+            self._replay.mark_recorded(key)
             return decode(memo.output)
         amid, parent_key = self._replay.amid, _parent.get()
-        self._replay.asked(key)
+        self._replay.mark_requested(key)
         if self._leave is not None and self._leave.is_asked() and parent_key is None:
             await self._stop_here(self._leave)
         started = trio.current_time()
@@ -226,7 +226,7 @@ class Journal:
         return decode(output)
 
     async def settled(self, key: str) -> None:
-        """Wait until something new may leave the job for step `key`: see `replay`.
+        """Wait until a new outside call may begin for step `key`: see `replay`.
 
         Raises `DivergedError`, also if the handler went on after one.
         """
@@ -256,17 +256,17 @@ class Journal:
         return step
 
     def close(self) -> None:
-        """Nothing awaits any more what was not awaited so far; Python need not warn of it."""
+        """Close the steps that were never awaited, so that Python does not warn of them."""
         for step in self._promised.values():
             if inspect.getcoroutinestate(step) == inspect.CORO_CREATED:
                 step.close()
         self._promised.clear()
 
     def check_end(self) -> None:
-        """The handler has returned.
+        """Check the record when the handler has returned.
 
-        Raises `DivergedError` if that is not what the record says, and `UsageError` if it has made
-        a step and not awaited it.
+        Raises `DivergedError` if the record has more steps, and `UsageError` if the handler has
+        made a step and not awaited it.
         """
         if self._diverged is not None:
             raise self._diverged
@@ -289,28 +289,28 @@ class Journal:
         kept = None if self._recall is None else await self._recall(recorded.key)
         if kept is None:
             was, now = recorded.digest.hex()[:12], given.digest.hex()[:12]
-            told = f"was recorded with input {was}, the code now asks for input {now}"
+            message = f"was recorded with input {was}, the code now asks for input {now}"
         else:
             changed = difference(kept, given.kept)
-            told = f"is asked for with another input than the recorded one: {changed}"
+            message = f"has another input now than the recorded one: {changed}"
         self._diverged = DivergedError(
-            f"step {recorded.key!r} {told}",
+            f"step {recorded.key!r} {message}",
             hint="give changed steps new keys, or submit the job anew",
         )
         raise self._diverged
 
     async def _stop_here(self, leave: LeaveRequest) -> NoReturn:
-        """Hand the job back when its other steps, which may be paid for, are in the record.
+        """Hand the job back once its other steps, which may be paid for, are recorded.
 
-        Cancelled then, unless job code is shielded: there it is `LeaseLost` that ends it.
+        The job is cancelled then; where job code is shielded, `LeaseLost` ends it.
         """
         await self.progress.none_under_way()
         leave.hand_back()
         await trio.lowlevel.checkpoint()
-        raise LeaseLost("the pod leaves, and the job goes on elsewhere")
+        raise LeaseLost("the pod is shutting down, the job goes on elsewhere")
 
     def decision(self, key: str) -> Any:
-        """Return the recorded output of a decision, of this attempt or before; None if none is."""
+        """Return the recorded output of a decision of this or an earlier attempt, or None."""
         memo = self._memo.get(key)
         return decode(self._decisions.get(key) if memo is None else memo.output)
 

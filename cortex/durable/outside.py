@@ -1,4 +1,4 @@
-"""What one attempt does outside its record: effects, and questions to people."""
+"""The outside actions of one attempt: effects, and questions to people."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -33,34 +33,34 @@ class Outside:
         self._attempt = attempt
         self._lease = attempt.claim.lease
         self._journal = attempt.journal
-        self._desk = attempt.services.desk
+        self._gateway = attempt.services.gateway
 
     async def make(self, own: OwnEffect) -> StepOutcome:
-        """Call a function of the job's once; raises its error when it was certainly not applied."""
+        """Call a function of the job once; raises its error when it was certainly not applied."""
         limit_s = own.timeout_s or (await self._attempt.limits()).step_s
         ended = await self.perform(call_of(own, limit_s))
         if isinstance(ended, NotDone):
-            await self.tell(ended)
+            await self.report(ended)
             raise ended.error
         return await self.outcome(own.key, ended)
 
     async def perform(self, effect: EffectCall) -> Done | NotDone:
         """Make a call that happens once: see `effects.perform`.
 
-        Each time that it is called, the pod must be sure that the job is its own: when it came back
-        from an outage, another one may have been about to ask what became of the call. Before its
-        intent, too: of one that is on record nobody else can tell that it still waits to be called.
+        Before each call the pod must be sure that it owns the job: after an outage, another pod may
+        be about to ask the other side about the call. The same holds before the intent: no other
+        pod can know that a recorded intent was not called yet.
         """
         effect = attrs.evolve(effect, invoke=partial(self._when_sure, effect))
         if effect.is_idempotent and not effect.changes_nothing:
             effect = attrs.evolve(effect, invoke=partial(self._repeatedly, effect))
         count = partial(self._attempt.services.meter.effect_ended, effect.tool)
-        new_id = self._desk.new_id
+        new_id = self._gateway.new_id
         await self._journal.settled(effect.key)
-        await self._attempt.limits()  # what is certain after the call must not be lost by an outage
-        await self._desk.until_it_may_begin(effect.limit_s)
+        await self._attempt.limits()  # a known outcome after the call must not be lost in an outage
+        await self._gateway.until_it_may_begin(effect.limit_s)
         try:
-            ended = await perform(effect, lease=self._lease, ledger=self._desk, new_id=new_id)
+            ended = await perform(effect, lease=self._lease, ledger=self._gateway, new_id=new_id)
         except Suspended as wish:
             if wish.unknown:
                 count("unknown")
@@ -70,11 +70,11 @@ class Outside:
         return ended
 
     async def _when_sure(self, effect: EffectCall, invocation: Invocation) -> Any:
-        await self._desk.until_it_may_begin(effect.limit_s)
+        await self._gateway.until_it_may_begin(effect.limit_s)
         return await effect.invoke(invocation)
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
-        """Call again inside the step what the other side does once for each id."""
+        """Repeat an idempotent call inside the step."""
         services = self._attempt.services
         caller = attrs.evolve(await self._attempt.caller(effect.key), retry=CALL_RETRIES["default"])
         is_open = False
@@ -87,8 +87,8 @@ class Outside:
                 if not changed_nothing(error):
                     is_open = True
                 elif is_open:
-                    told = f"{describe(error)}; the call before may have been applied"
-                    raise UnsettledError(told) from error
+                    message = f"{describe(error)}; the call before may have been applied"
+                    raise UnsettledError(message) from error
                 raise
 
         return await repeated(
@@ -96,39 +96,39 @@ class Outside:
         )
 
     async def outcome(self, key: str, done: Done) -> StepOutcome:
-        """Return what the step records; a result that no record can hold is told and raised."""
+        """Return what the step records; a result that cannot be recorded is reported and raised."""
         if done.id is None:
             return StepOutcome(value=done.result)
         try:
             encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
-            told = NotDone(done.id, error, is_applied=True)
-            await self.tell(told)  # noqa: ASYNC120 -- a cancellation wins
+            not_done = NotDone(done.id, error, is_applied=True)
+            await self.report(not_done)  # noqa: ASYNC120 -- a cancellation wins
             raise
         return StepOutcome(value=done.result, effect=EffectOutcome(done.id))
 
-    def told(self, ended: NotDone) -> EffectOutcome | None:
-        """Return what the step that tells of it records of the effect."""
+    def effect_outcome(self, ended: NotDone) -> EffectOutcome | None:
+        """Return the effect's outcome for the step that records it."""
         if ended.id is None:
             return None
         return EffectOutcome(ended.id, None if ended.is_applied else _why(ended.error))
 
-    async def tell(self, ended: NotDone) -> None:
-        """Record what became of an effect whose step is not done; the error is still to be raised.
+    async def report(self, ended: NotDone) -> None:
+        """Record the outcome of an effect without a step; the error is still to be raised.
 
         Raises `LeaseLost`.
         """
         if ended.id is None:
             return
         raw = ended.error.raw if isinstance(ended.error, InvalidOutputError) else None
-        told = EffectReport(
+        operation = EffectReport(
             lease=self._lease,
             id=ended.id,
             is_applied=ended.is_applied,
             why=_why(ended.error),
             result=None if raw is None else encode(clean_text(raw), what="what came back"),
         )
-        await self._desk.record(told)
+        await self._gateway.record(operation)
 
     async def ask(
         self,
@@ -139,16 +139,16 @@ class Outside:
         arguments: Mapping[str, Any],
         said: str | None = None,
     ) -> Decision:
-        """Return what people decided, a step of its own; else raise the wish to wait for it.
+        """Return people's decision, a step of its own; else raise the wish to wait for it.
 
-        Raises `Suspended`, `ApprovalExpiredError`, `InvalidValueError` for arguments that no record
-        can hold. The decision may be a no.
+        Raises `Suspended`, `ApprovalExpiredError`, and `InvalidValueError` for arguments that
+        cannot be recorded. The decision may be a denial.
         """
         text, digest = frozen_arguments(arguments, what=f"arguments of {tool or key}")
 
-        async def found() -> StepOutcome:
+        async def find() -> StepOutcome:
             request = ApprovalRequest(
-                id=self._desk.new_id(),
+                id=self._gateway.new_id(),
                 key=key,
                 tool=tool,
                 arguments=text,
@@ -156,21 +156,21 @@ class Outside:
                 said=None if not said else clean_text(said, limit=SAID_CHARS_MAX),
                 **attrs.asdict(gate, recurse=False),
             )
-            earlier = await self._desk.decision(self._attempt.lineage_id, key)
+            earlier = await self._gateway.decision(self._attempt.lineage_id, key)
             if earlier is not None and earlier.waited_s is not None:
                 meter = self._attempt.services.meter
                 meter.approval_decided(earlier.status, waited_s=earlier.waited_s)
             try:
                 decision = decided(request, earlier, job_id=self._lease.job_id)
             except Suspended as wish:
-                if wish.requests:  # a question that nobody was asked yet
+                if wish.requests:  # a new question
                     await self._journal.settled(key)  # noqa: ASYNC120 -- a cancellation wins
                 raise
             crash_point("before_approval")
             return StepOutcome(value=decision.to_json())
 
         stored = await self._journal.once(
-            StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=found
+            StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=find
         )
         crash_point("after_approval")
         return Decision.from_json(stored, asked=arguments)

@@ -1,8 +1,8 @@
-"""What an attempt is at: its steps under way and its last checkpoint, for receipts of time-outs.
+"""An attempt's progress: its steps under way and its last checkpoint, for receipts of time-outs.
 
-Nothing is kept of a step that has ended, but for those that a cancellation cut, until another one
-begins; of a model's answer only its beginning, while its step is under way, and of a long one what
-was said last, for who watches.
+Ended steps are dropped, except those that a cancellation cut, which stay until another step begins.
+Of a model's answer only the beginning is kept while its step is under way, and of a long one also
+the latest part, for watchers.
 """
 
 from collections import deque
@@ -20,15 +20,15 @@ from cortex.domain.job import StepKind
 
 ANSWER_CHARS_MAX: Final = 65_536
 LATEST_CHARS_MAX: Final = 16_384
-"""Beyond the beginning: far more than is said between two looks of a watcher."""
+"""Beyond the beginning: far more than arrives between two polls of a watcher."""
 DECIDED_WITHIN_S: Final = 0.1
-"""What a job's own code gets to end the other steps for one that broke off, on a leaving pod."""
+"""How long job code on a pod that shuts down may take to end other steps after one broke off."""
 _call_numbers: Final = count(1)
 _MARK: Final = "__cortex_timed_out__"
 
 
 class PartialAnswer:
-    """What a model has said in the call under way."""
+    """A model's output in the call under way."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -36,14 +36,14 @@ class PartialAnswer:
         self._latest: deque[str] = deque()
         self._latest_chars = 0
         self.length = 0
-        """Characters said so far, whether they are kept or not."""
+        """Characters received so far, whether they are kept or not."""
         self.call = 0
         """Number of the call, larger than that of any call before it in this process."""
         self.call_began: float | None = None
         """Trio's clock."""
 
     def begin(self) -> Callable[[str], None]:
-        """Forget the call before; return what takes the pieces of the next one's answer."""
+        """Drop the previous call; return the function that takes the next answer's pieces."""
         self._pieces = []
         self._room = ANSWER_CHARS_MAX
         self._latest.clear()
@@ -58,9 +58,10 @@ class PartialAnswer:
         return "".join(self._pieces) or None
 
     def since(self, offset: int) -> list[tuple[int, str]]:
-        """Return what was said from this offset on as (offset, text), in order.
+        """Return the output from this offset on as (offset, text), in order.
 
-        Of a long answer the middle is not kept: then an offset is beyond the end before it.
+        The middle of a long answer is not kept: then an offset lies beyond the end of the text
+        before it.
         """
         beginning = min(self.length, ANSWER_CHARS_MAX)
         latest_at = max(offset, self.length - self._latest_chars)
@@ -108,14 +109,14 @@ class StepUnderWay:
 
     @property
     def answer(self) -> PartialAnswer:
-        """What a model has said in it."""
+        """The model output in it."""
         if self._answer is None:
             self._answer = PartialAnswer()
         return self._answer
 
     @property
-    def is_said(self) -> bool:
-        """A model is being asked in it, and has said something."""
+    def has_output(self) -> bool:
+        """A model call is under way in it, and has output."""
         return self._answer is not None and self._answer.length > 0 and self.cut_at is None
 
 
@@ -128,7 +129,7 @@ class TimedOut:
 
 
 class Progress:
-    """One attempt as it stands. Concurrent steps of the job may use it at once."""
+    """The state of one attempt. Concurrent steps of the job may use it at once."""
 
     def __init__(self, seq: int, key: str | None) -> None:
         """`seq` and `key` are those of the last step that earlier attempts committed."""
@@ -136,8 +137,8 @@ class Progress:
         self.checkpoint_key = key
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
-        self.heard: Callable[[str, StepUnderWay], None] = lambda _what, _step: None
-        """Told of each step that has `begun`, is `done`, was `cut` or `failed`."""
+        self.on_step: Callable[[str, StepUnderWay], None] = lambda _what, _step: None
+        """Called for each step that has `begun`, is `done`, was `cut` or `failed`."""
         self._steps: dict[str, StepUnderWay] = {}
         self._one_ended: trio.Event | None = None
         self._broken_off_count = 0
@@ -150,21 +151,21 @@ class Progress:
         """A step begins; it ends by `end` or by `broke_off`."""
         if self._steps:
             for each in [each for each in self._steps.values() if each.cut_at is not None]:
-                del self._steps[each.key]  # whoever was cut there went on
+                del self._steps[each.key]  # the code that was cut there went on
         step = self._steps[key] = StepUnderWay(kind, key, now)
-        self.heard("begun", step)
+        self.on_step("begun", step)
         return step
 
     def end(self, step: StepUnderWay) -> None:
         """A step is in the record."""
         del self._steps[step.key]
-        self.heard("done", step)
-        self._tell_end()
+        self.on_step("done", step)
+        self._notify_end()
 
     async def none_under_way(self) -> None:
         """Wait until no step of the attempt is under way any more.
 
-        Of one that broke off its own code decides what follows, if it does so at once.
+        When a step broke off, its own code decides what follows, if it does so at once.
         """
         while any(step.cut_at is None and not step.is_held for step in self._steps.values()):
             broken_off_count = self._broken_off_count
@@ -175,7 +176,7 @@ class Progress:
                 await trio.sleep(DECIDED_WITHIN_S)
 
     def broke_off(self, step: StepUnderWay, error: BaseException) -> None:
-        """A step was left by this error, which is told where it came from if it is a time-out's."""
+        """A step was left by this error; a time-out's error is marked with its step."""
         if any(isinstance(leaf, trio.Cancelled) for leaf in leaves(error)):
             self.cut(step)
         else:
@@ -188,28 +189,27 @@ class Progress:
         self._broke_off("cut", step)
 
     def failed(self, step: StepUnderWay) -> None:
-        """A step ended by an error of its own."""
+        """A step ended with an error of its own."""
         self._steps.pop(step.key, None)
         self._broke_off("failed", step)
 
     def _broke_off(self, what: str, step: StepUnderWay) -> None:
         self._broken_off_count += 1
-        self.heard(what, step)
-        self._tell_end()
+        self.on_step(what, step)
+        self._notify_end()
 
-    def _tell_end(self) -> None:
+    def _notify_end(self) -> None:
         if self._one_ended is not None:
             self._one_ended.set()
             self._one_ended = None
 
     def under_way(self, key: str) -> StepUnderWay | None:
-        """The step of this key, if it has begun and not ended."""
         return self._steps.get(key)
 
     @property
     def answers(self) -> list[tuple[str, PartialAnswer]]:
-        """What models have said in the steps under way, by their keys."""
-        return [(key, step.answer) for key, step in self._steps.items() if step.is_said]
+        """Model output of the steps under way, by their keys."""
+        return [(key, step.answer) for key, step in self._steps.items() if step.has_output]
 
     def cut_since(self, instant: float) -> list[StepUnderWay]:
         """Steps that a cancellation has ended from this instant on, in the order of beginning."""
@@ -218,13 +218,13 @@ class Progress:
 
 
 def timed_out_by(error: BaseException) -> TimedOut | None:
-    """The step out of which this error came, if it was a time-out's; of a group, ask for each."""
-    found = attribute(error, _MARK)
-    return found if isinstance(found, TimedOut) else None
+    """The step whose time-out raised this error; for a group, call this with each leaf."""
+    mark = attribute(error, _MARK)
+    return mark if isinstance(mark, TimedOut) else None
 
 
 def _mark(error: BaseException, step: StepUnderWay) -> None:
-    """Tell on a time-out's error where it came from: the journal keeps no errors."""
+    """Mark a time-out's error with its step: the journal keeps no errors."""
     for leaf in leaves(error):
         # A time-out that opened a breaker comes as the wish to wait for that.
         cause = leaf.__context__ if isinstance(leaf, Suspended) else leaf
@@ -234,12 +234,12 @@ def _mark(error: BaseException, step: StepUnderWay) -> None:
 
 
 def mark_timed_out(error: BaseException, timed_out: TimedOut) -> None:
-    """Have `timed_out_by` find where an error came from."""
+    """Mark an error for `timed_out_by`."""
     object.__setattr__(error, _MARK, timed_out)
 
 
 def _last(pieces: Reversible[str], chars: int) -> str:
-    """The last so many characters of pieces that are at least as long."""
+    """Return the last `chars` characters of pieces that have at least that many."""
     if chars <= 0:
         return ""
     wanted: list[str] = []
@@ -248,4 +248,4 @@ def _last(pieces: Reversible[str], chars: int) -> str:
         chars -= len(piece)
         if chars <= 0:
             break
-    return "".join(reversed(wanted))[-chars:]  # without what is too much
+    return "".join(reversed(wanted))[-chars:]  # without the excess

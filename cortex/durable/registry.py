@@ -18,7 +18,7 @@ from cortex.durable.structuring import structure_discreetly, unstructurable
 Handler = Callable[..., Awaitable[Any]]
 
 TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-"""As the schema has it."""
+"""As in the schema."""
 
 _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY})
 
@@ -27,7 +27,7 @@ _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter
 class Retry:
     """How often a job type may be tried: `max` application retries, `worker_attempts` of each.
 
-    What is None is as the table of policies has it.
+    None means the value of the policy table.
     """
 
     max: int | None = None
@@ -47,23 +47,24 @@ class JobType:
     """Name to type of each argument after the context."""
     required: frozenset[str] = attrs.field(repr=False)
     final: tuple[type[Exception], ...] = ()
-    """Exceptions that no retry mends, with their subclasses."""
+    """Exceptions that are never retried, with their subclasses."""
     is_isolated: bool = False
     """Its jobs run in processes of their own."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the handler itself, with a context of the caller's making."""
+        """Call the handler itself, with a context that the caller has made."""
         return await self.handler(*args, **kwargs)
 
     def arguments(self, payload: str) -> dict[str, Any]:
-        """Give a payload the shapes of the handler's arguments.
+        """Convert a payload to the types of the handler's arguments.
 
-        Raises `InvalidValueError` naming the argument that is missing, unknown or of another type.
+        Raises `InvalidValueError` with the name of an argument that is missing, unknown or of
+        another type.
         """
         try:
             given = decode(payload)
         except ValueError as error:
-            # Postgres holds deeper JSON and larger numbers than can be read.
+            # Postgres holds deeper JSON and larger numbers than Python parses.
             raise InvalidValueError(f"payload of {self.name!r} cannot be read: {error}") from error
         if not isinstance(given, dict):
             raise InvalidValueError(f"payload of {self.name!r} is not a JSON object")
@@ -93,9 +94,9 @@ def job(
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
-    `final`: exceptions, with their subclasses, that fail the job at once, since no retry mends
-    them; all others are judged by the table of failures. Each job of an `isolated` type runs in a
-    process of its own: it may crash without its pod.
+    `final`: exceptions, with their subclasses, that fail the job at once, without a retry; all
+    others are classified by the table of failures. Each job of an `isolated` type runs in a process
+    of its own: it may crash without its pod.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
@@ -155,14 +156,16 @@ def _are_exceptions(value: object) -> bool:
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
-    asked = retry or Retry()
-    given = {
-        "worker_attempts": asked.worker_attempts,
-        "max_retries": asked.max,
-        "backoff": asked.backoff,
+    given = retry or Retry()
+    overrides = {
+        "worker_attempts": given.worker_attempts,
+        "max_retries": given.max,
+        "backoff": given.backoff,
         "timeout_s": timeout,
     }
-    set_ones: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    set_ones: dict[str, Any] = {
+        field: value for field, value in overrides.items() if value is not None
+    }
     return attrs.evolve(policy_for(name), **set_ones)
 
 
@@ -180,18 +183,18 @@ class Registry:
             raise UsageError(f"job type {job_type.name!r} is defined twice")
 
     def collect(self, module: ModuleType) -> None:
-        """Register every job type that stands at the top of a module."""
+        """Register every job type defined at the top level of a module."""
         for value in vars(module).values():
             if isinstance(value, JobType):
                 self.add(value)
 
     def check_payload(self, name: str, payload: str) -> None:
-        """Raise `InvalidValueError` if the handler cannot take it; what is not known passes."""
+        """Raise `InvalidValueError` if the handler cannot take it; unknown types pass."""
         if name in self._types:
             self._types[name].arguments(payload)
 
     def get(self, name: str) -> JobType:
-        """Return a job type. Raises `UsageError` that names the nearest one."""
+        """Return a job type. Raises `UsageError` that suggests the nearest one."""
         try:
             return self._types[name]
         except KeyError:
@@ -208,15 +211,14 @@ class Registry:
 
     @property
     def shared_names(self) -> tuple[str, ...]:
-        """Those whose jobs run in the pod's own process, sorted."""
+        """Types whose jobs run in the pod's own process, sorted."""
         return tuple(name for name in self.names if not self._types[name].is_isolated)
 
     @property
     def isolated_names(self) -> tuple[str, ...]:
-        """Those whose jobs run in processes of their own, sorted."""
+        """Types whose jobs run in processes of their own, sorted."""
         return tuple(name for name in self.names if self._types[name].is_isolated)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:
-        """The policy of every registered type."""
         return {name: self._types[name].policy for name in self.names}

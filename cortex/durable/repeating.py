@@ -1,4 +1,4 @@
-"""Repeating a call inside its step: for calls that may be made twice, while the step has time."""
+"""Repeats a call inside its step: for calls that may be made twice, while the step has time."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -22,13 +22,13 @@ async def repeated(
     rng: random.Random,
     final: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Await `call()`; when it fails for a reason that passes, again after a pause.
+    """Await `call()`; after a transient failure, repeat it after a pause.
 
-    Raises what the call raised when it cannot pass, as those of `final` cannot, when its attempts
-    are used, or when the pause does not fit in what is left of the scopes around. Each failure that
-    is repeated is a fact, and so is that it was made good.
+    Raises the call's error when it is permanent or of a class in `final`, when its attempts are
+    used up, or when the pause does not fit into what is left of the enclosing scopes. Each repeated
+    failure is recorded as a fact, and so is its recovery.
     """
-    noted: list[int] = []
+    fact_ids: list[int] = []
     failures = 0
     while True:
         try:
@@ -41,11 +41,11 @@ async def repeated(
             pause_s = _pause_s(failure, failures, retry=caller.retry, rng=rng)
             if pause_s is None:
                 raise
-            told = f"called again in {pause_s:.1f} s"
-            noted += await facts.failed(caller, failure, resolution=told, number=failures)
+            resolution = f"called again in {pause_s:.1f} s"
+            fact_ids += await facts.failed(caller, failure, resolution=resolution, number=failures)
         else:
-            if noted:
-                await facts.resolved(caller, noted)
+            if fact_ids:
+                await facts.resolved(caller, fact_ids)
             return result
         await trio.sleep(pause_s)
 

@@ -1,15 +1,15 @@
-"""What a replay must still ask for before anything new may leave the job.
+"""Decides what a replay must still request before anything new may leave the job.
 
 After a crash a handler runs again from its top. If its code was changed meanwhile, a recorded
-effect may have another name now: begun under that name, it would be applied twice. So whatever is
-new and has a result outside (an effect, a model call, a question to people) begins only when the
-replay has asked for all that is on record. Unchanged code always comes that far without it: what is
-on record was reached then without it, too. If every branch of the handler stands and something was
-not asked for, the code has diverged from the record.
+effect may have another name now: begun under that name, it would be applied twice. So a new call
+with an outside result (an effect, a model call, a question to people) begins only when the replay
+has requested everything on record. Unchanged code always gets that far without the new call, since
+it did so before. If every branch of the handler waits and something was not requested, the code has
+diverged from the record.
 
-A recorded step binds unless the job was on a way that this replay need not take: it was asked for
+A recorded step binds unless the job was on a way that this replay need not take: it was requested
 while an exception was being handled, or after a step had failed. Failures are not on record; what
-failed is tried again and may succeed now. One that was asked for inside another step, by its
+failed is tried again and may succeed now. A step that was requested inside another step, by its
 function, binds while that function runs again, and not if the other step is on record.
 """
 
@@ -27,9 +27,9 @@ from cortex.domain.job import OpenEffect, Step, StepKind
 from cortex.domain.timeouts import TIMEOUTS
 
 LOOK_BACKOFF: Final = Backoff(base_s=0.01, cap_s=0.5)
-"""Pauses between the looks at the handler's branches."""
+"""Pauses between the checks of the handler's branches."""
 PATIENCE_S: Final = TIMEOUTS["step"].default_s
-"""How long a branch may do something of its own before it asks for what is on record."""
+"""How long a branch may do something of its own before it requests what is on record."""
 NAMED_MAX: Final = 5
 _HINT: Final = (
     "keep the names of steps while jobs are in flight: bring the old name back and retry the job"
@@ -37,7 +37,7 @@ _HINT: Final = (
 
 
 class Amid(StrEnum):
-    """In what trouble of the handler's a step was asked for."""
+    """The circumstances in which a step was requested."""
 
     ERROR = "error"
     """An exception was being handled: in `except`, or on the way out in `finally`."""
@@ -46,7 +46,7 @@ class Amid(StrEnum):
 
 
 class Replay:
-    """What is on record and was not asked for yet. Concurrent branches may use it at once."""
+    """What is on record and was not requested yet. Concurrent branches may use it at once."""
 
     def __init__(self, steps: Sequence[Step], effects: Sequence[OpenEffect]) -> None:
         """`effects` are those whose step is not on record."""
@@ -63,20 +63,20 @@ class Replay:
         self._changes = 0
         self._has_failed = False
 
-    def asked(self, key: str) -> None:
-        """The handler asks for this step."""
+    def mark_requested(self, key: str) -> None:
+        """The handler requests this step."""
         if self._left.pop(key, None) is not None:
             self._changes += 1
             if not self._left:
                 self._none_left.set()
 
-    def found(self, key: str) -> None:
-        """The handler asks for this step, and it is on record: its function does not run again."""
-        self.asked(key)
+    def mark_recorded(self, key: str) -> None:
+        """The handler requests this step, and it is on record: its function does not run again."""
+        self.mark_requested(key)
         self._forget_below(key)
 
     def broke_off(self, key: str, *, is_failure: bool) -> None:
-        """A step of this attempt was left by an error: its function comes no further.
+        """A step of this attempt was left by an error: its function gets no further.
 
         `is_failure`: it failed or was cancelled; else it waits, or its lease is lost.
         """
@@ -90,13 +90,13 @@ class Replay:
 
     @property
     def amid(self) -> Amid | None:
-        """In what trouble the code stands that calls this."""
+        """The circumstances of the calling code."""
         if sys.exc_info()[1] is not None:
             return Amid.ERROR
         return Amid.FAILURE if self._has_failed else None
 
     def lets(self, key: str) -> bool:
-        """Whether step `key` may leave the job at once; else it has to wait, see `settled`."""
+        """Return whether step `key` may begin at once; else it has to wait, see `settled`."""
         return key in self._begun or not any(self._due())
 
     async def settled(self, key: str, *, is_over: Callable[[], bool]) -> bool:
@@ -112,7 +112,7 @@ class Replay:
             self._waiting.discard(task)
 
     async def _until_settled(self, key: str, is_over: Callable[[], bool]) -> bool:
-        looks = 0
+        checks = 0
         changes, changed_at, stood = -1, trio.current_time(), False
         while not self.lets(key):
             if is_over():
@@ -120,19 +120,19 @@ class Replay:
             if changes != self._changes:
                 changes, changed_at, stood = self._changes, trio.current_time(), False
             stands = self._root is not None and self._stands(self._root)
-            # A second look: between two of them every branch that could go on has done so.
+            # A second check: between two of them every branch that could go on has done so.
             if (stood and stands) or trio.current_time() - changed_at >= PATIENCE_S:
                 raise self._diverged(f"new step {key!r} must not begin")
             stood = stands
-            looks += 1
-            with trio.move_on_after(LOOK_BACKOFF.longest_s(looks)):
+            checks += 1
+            with trio.move_on_after(LOOK_BACKOFF.longest_s(checks)):
                 await self._none_left.wait()
         return True
 
     def check_end(self) -> None:
         """Raise `DivergedError` if the handler has returned without an effect or answer on record.
 
-        Of a job in which a step failed, its other branches may have been cut off on the way.
+        If a step of the job failed, its other branches may have been cut off on the way.
         """
         kinds = (StepKind.EFFECT, StepKind.MODEL)
         if not self._has_failed and any(
@@ -142,10 +142,10 @@ class Replay:
 
     def _forget_below(self, key: str) -> None:
         for child in self._children.pop(key, ()):
-            self.found(child)
+            self.mark_recorded(child)
 
     def _due(self) -> Iterator[Step | OpenEffect]:
-        """What is on record, was not asked for, and lies on the way of this replay."""
+        """What is on record, was not requested, and lies on the way of this replay."""
         if not self._left:
             return
         is_handling = sys.exc_info()[1] is not None
@@ -161,7 +161,7 @@ class Replay:
                     pass
 
     def _stands(self, task: trio.lowlevel.Task) -> bool:
-        """Whether a branch and all below it can go on by nothing but what waits here."""
+        """Return whether a branch and all below it wait only for steps that wait here."""
         below = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
         if task not in self._waiting and not (below and _is_at_end_of_nursery(task)):
             return False
@@ -172,7 +172,7 @@ class Replay:
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         left = ", ".join(names[:NAMED_MAX])
         return DivergedError(
-            f"{what}: the code has not asked for what is on record: {left}{more}", hint=_HINT
+            f"{what}: the code has not requested what is on record: {left}{more}", hint=_HINT
         )
 
 
@@ -183,9 +183,10 @@ def _name(recorded: Step | OpenEffect) -> str:
 
 
 def _is_at_end_of_nursery(task: trio.lowlevel.Task) -> bool:
-    """Whether it waits for the tasks of its nursery, and does nothing else.
+    """Return whether a task only waits for the tasks of its nursery.
 
-    Trio says so only by where it stands. If that had another name, `PATIENCE_S` would decide.
+    Trio shows this only by the name of its innermost frame. If that name changed, `PATIENCE_S`
+    would decide.
     """
     return any(
         frame.f_code.co_name == "_nested_child_finished" for frame, _ in task.iter_await_frames()

@@ -1,4 +1,4 @@
-"""What the record of one job adds up to: the number of its last step, its tokens, its cost."""
+"""Totals of one job's record: the number of its last step, its tokens, its cost."""
 
 from collections.abc import Sequence
 from decimal import Decimal

@@ -1,7 +1,7 @@
-"""Calling a function of somebody's own: an async one is awaited, any other runs in a thread.
+"""Calls a user's function: an async one is awaited, any other runs in a thread.
 
-A thread cannot be cancelled. When its caller is, it is left behind, and what it returns is dropped:
-neither a time-out nor a leaving pod waits for it.
+A thread cannot be cancelled. When its caller is, the thread is left behind and its result dropped:
+neither a time-out nor a shutdown waits for it.
 """
 
 import inspect
@@ -19,7 +19,7 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """Call a function, which may be async or not; return its result."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    # A lambda, or a callable object, may give something to await; trio takes that for a mistake.
+    # A lambda or a callable object may return an awaitable, which trio would refuse.
     (made,) = await in_thread(lambda: (function(*args, **kwargs),))
     return await made if inspect.isawaitable(made) else made
 

@@ -1,4 +1,4 @@
-"""Calls of tools: checked, asked for if need be, made once, and their failures told or raised."""
+"""Tool calls: checked, approved if necessary, made once; their failures recorded or raised."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,27 +21,27 @@ OnError = Callable[[Exception], Any]
 async def call_tool(
     attempt: Attempt, outside: Outside, call: ToolCall, on_error: OnError | None
 ) -> StepOutcome:
-    """Make a call once; what fails is raised, or recorded as what `on_error` makes of it.
+    """Make a call once; a failure is raised, or recorded as the result of `on_error`.
 
-    An effect of which nobody knows whether it was applied is never told: it is asked for, tried
-    again under the same id, or waits for a person.
+    An effect whose outcome is unknown is never reported to the model: the other side is asked, the
+    call is repeated under the same id, or it waits for a person.
     """
     ended = await _ended(attempt, outside, call)
     if isinstance(ended, Done):
         return await outside.outcome(call.key, ended)
     if on_error is None:
-        await outside.tell(ended)
+        await outside.report(ended)
         raise ended.error
     try:
         result = on_error(ended.error)
     except Exception:
-        await outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
+        await outside.report(ended)  # noqa: ASYNC120 -- a cancellation wins
         raise
     failure = attrs.evolve(failure_of(ended.error), source=f"tool:{call.tool}")
     await attempt.services.facts.failed(
-        await attempt.caller(call.key), failure, resolution="the model was told"
+        await attempt.caller(call.key), failure, resolution="reported to the model"
     )
-    return StepOutcome(value=result, effect=outside.told(ended))
+    return StepOutcome(value=result, effect=outside.effect_outcome(ended))
 
 
 async def _ended(attempt: Attempt, outside: Outside, call: ToolCall) -> Done | NotDone:
@@ -79,7 +79,7 @@ def _beyond(call: ToolCall, decision: Decision, gate: Gate) -> RejectedError:
 async def _decision(
     outside: Outside, call: ToolCall, plan: ToolPlan, gate: Gate
 ) -> Decision | NotDone:
-    """Ask people; a no is told or raised, as the gate says."""
+    """Ask people; a denial is reported or raised, as the gate says."""
     try:
         decision = await outside.ask(
             gate, call.gate_key, tool=call.tool, arguments=plan.arguments, said=call.said
@@ -88,7 +88,7 @@ async def _decision(
         if gate.on_expiry == "fail":
             raise
         return NotDone(None, error)
-    except RejectedError as error:  # arguments that no record can hold
+    except RejectedError as error:  # arguments that cannot be recorded
         return NotDone(None, error)
     if decision.is_approved:
         return decision
@@ -103,7 +103,7 @@ async def _made(
     if plan.effect is None and decision is None:
         try:
             return Done(None, await plan.guard(partial(plan.run, None)))
-        except Exception as error:  # noqa: BLE001 -- it is told, or raised, as it is
+        except Exception as error:  # noqa: BLE001 -- reported or raised unchanged
             return NotDone(None, error)
     try:
         effect = _effect(call, plan, decision)
@@ -119,18 +119,18 @@ async def _made(
     try:
         made: Done | NotDone = await plan.guard(perform)
     except Suspended:
-        if isinstance(ended, NotDone):  # its failure opened the breaker: it is certain all the same
-            await outside.tell(ended)  # noqa: ASYNC120 -- a cancellation wins
+        if isinstance(ended, NotDone):  # its failure opened the breaker, but its outcome is certain
+            await outside.report(ended)  # noqa: ASYNC120 -- a cancellation wins
         raise
     return made
 
 
 def _effect(call: ToolCall, plan: ToolPlan, decision: Decision | None) -> EffectCall:
-    """Raises `RejectedError` for arguments that no record can hold."""
-    # What people agreed to, to the letter, although defaults are filled in before it runs.
+    """Return the call; raises `RejectedError` for arguments that cannot be recorded."""
+    # Exactly the approved arguments, although defaults are filled in before it runs.
     arguments = plan.arguments if decision is None else decision.arguments
     text, digest = frozen_arguments(arguments, what=f"arguments of {call.tool}")
-    # A decision is used up by an intent; what changes nothing may be called again.
+    # An intent uses the decision up; a call that changes nothing may be repeated.
     terms = plan.effect or EffectTerms(is_idempotent=True, reconcile=None)
     return EffectCall(
         key=call.key,

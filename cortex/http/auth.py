@@ -113,7 +113,7 @@ class Authenticator:
             with trio.move_on_after(LOOK_WAIT_S) as patience:
                 await lock.acquire()
             if patience.cancelled_caught:
-                raise UnavailableError("the database does not answer", hint="ask again in a moment")
+                raise UnavailableError("the database does not answer", hint="try again in a moment")
             try:
                 principal = self._remembered(digest)
                 if principal is None:

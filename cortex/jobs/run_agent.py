@@ -18,14 +18,14 @@ async def run_agent(
 ) -> loop.AgentResult:
     """Run the agent; its tools read in `folder` and write in the job's workspace.
 
-    Programs that it runs write in `folder`, too, but not in its `.git`.
-    `within`: the folder that `folder` must lead into; the HTTP API sets it.
+    Programs that it runs write in `folder`, too, but not in its `.git`. `within`: a folder that
+    must contain `folder`; the HTTP API sets it.
     """
     stored = await ctx.agent_spec()
     if stored is None:
         raise UsageError("run_agent needs an agent", hint="submit it with --agent NAME")
-    # Before anything is recorded: the prompt may hold what is a secret.
-    await trio.to_thread.run_sync(Secrets.of(stored).make_known)
+    # Before anything is recorded: the prompt may contain a secret.
+    await trio.to_thread.run_sync(Secrets.of(stored).register)
     return await loop.run_agent(
         ctx, AgentSpec.from_json(stored), prompt=prompt, folder=_readable(folder, within)
     )
@@ -36,7 +36,7 @@ def _readable(folder: str | None, within: str | None) -> Path | None:
         return None
     path = Path(folder)
     if within is not None:
-        path = path.resolve()  # a link that was changed since the submission leads elsewhere
+        path = path.resolve()  # a link may have been changed since the submission
         if not path.is_relative_to(Path(within).resolve()):
             raise UsageError(f"folder {folder!r} leads out of {within!r}, to {str(path)!r}")
     if not path.is_absolute() or not path.is_dir():

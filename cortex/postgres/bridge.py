@@ -1,10 +1,10 @@
-"""The one border between trio and asyncio.
+"""The border between trio and asyncio.
 
-A store method is called from trio through a `Port`: one crossing per method. From the moment when
-it may send something it runs under a shield, so that a commit is never reported as cancelled; one
-that still waits for a connection then is given up. The method itself is bounded by the watchdogs of
-`cortex.postgres.database`, so a black hole costs its bound and no more. A crossing costs about
-60 us.
+Trio code calls a store method through a `Port`: one crossing per method. From the moment when it
+may send something, the method runs under a shield, so that a commit is never reported as cancelled.
+A call that still waits for a connection is given up when cancelled. The watchdogs of
+`cortex.postgres.database` bound the method itself, so a black hole costs its bound and no more. A
+crossing costs about 60 us.
 """
 
 import random
@@ -35,27 +35,27 @@ class Island(Protocol):
 
 
 class Watch(Protocol):
-    """Is told of each call by a port: when it is sent, and how it fared."""
+    """Gets a notice of each call by a port: when it is sent, and how it ended."""
 
     def sent(self) -> None:
         """One more call waits for its answer."""
         ...
 
     def ended(self, method: object, error: UnavailableError | None) -> None:
-        """One waits no more; `error`: Postgres did not answer it, or may not have."""
+        """A call has ended; `error`: Postgres did not answer it, or may not have."""
         ...
 
     def given_up(self) -> None:
-        """One waits no more, and was never sent."""
+        """A call was given up and never sent."""
         ...
 
 
 class Port:
     """Store methods for trio code: `await port(jobs.cancel, job_id, by="ana", reason="…")`.
 
-    Raises what the method raises. A call that is cancelled while nothing of it was sent is given up
-    and leaves nothing behind. Later, cancellation is seen after the method has ended, never during:
-    what it did is known.
+    Raises what the method raises. A call that is cancelled before anything of it was sent is given
+    up and leaves nothing behind. Later, cancellation takes effect after the method has ended, never
+    during it: its outcome is known.
     """
 
     def __init__(self, island: Island, db: Database, profile: Profile) -> None:
@@ -63,7 +63,6 @@ class Port:
         self._db = db
         self._profile = profile
         self.watch: Watch | None = None
-        """Is told of each call."""
 
     @property
     def is_pooled(self) -> bool:
@@ -94,11 +93,11 @@ class Port:
         return await self._watched(shield, method, partial(method, *args, **kwargs))
 
     async def open(self, session: Dedicated) -> None:
-        """Open a connection of its own; cancelled, that is given up. Raises as `Dedicated.open`."""
+        """Open a dedicated connection; gives it up if cancelled. Raises as `Dedicated.open`."""
         await self._watched(trio.CancelScope(), session.open, session.open)
 
     async def close(self, session: Dedicated) -> None:
-        """Close a connection of its own, within a second; it tells nothing of the database."""
+        """Close a dedicated connection within a second; reports nothing about the database."""
         with trio.CancelScope(shield=True):
             await self._island.run_aio_coroutine(session.close())
 
@@ -124,12 +123,12 @@ class Port:
         return result
 
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
-        """Make a connection of its own, not opened yet."""
+        """Make a dedicated connection, not opened yet."""
         return Dedicated(self._profile, on_lost=on_lost)
 
 
 class _Unwatched:
-    """Nobody is told."""
+    """Ignores all notices."""
 
     def sent(self) -> None: ...
     def ended(self, method: object, error: UnavailableError | None) -> None: ...
@@ -151,14 +150,14 @@ LANE_WAIT_S: Final = 5.0
 
 
 class Lane(Port):
-    """A port for those who must leave connections to others: so many of their calls at once.
+    """A port for callers that must leave connections to others: bounds their concurrent calls.
 
-    A call that gets no turn within `LANE_WAIT_S` raises `UnavailableError`; it was not begun.
+    A call that gets no turn within `LANE_WAIT_S` raises `UnavailableError`; it was not started.
     """
 
     def __init__(self, port: Port, *, calls_max: int) -> None:
         super().__init__(port._island, port._db, port._profile)  # noqa: SLF001 -- its own module
-        self._port = port  # whose watch is told
+        self._port = port  # whose watch gets the notices
         self._turns = trio.Semaphore(calls_max)
 
     async def __call__(
@@ -167,14 +166,14 @@ class Lane(Port):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a store method on the pool, in its turn."""
+        """Run a store method on the pool when its turn comes."""
         async with self._turn():
             return await self._port(method, *args, **kwargs)
 
     async def cross(
         self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run any asyncio coroutine function of the store, in its turn."""
+        """Run any asyncio coroutine function of the store when its turn comes."""
         async with self._turn():
             return await self._port.cross(method, *args, **kwargs)
 
@@ -184,7 +183,7 @@ class Lane(Port):
             await self._turns.acquire()
         if patience.cancelled_caught:
             raise UnavailableError(
-                "too many ask the database at once", hint="ask again in a moment"
+                "too many ask the database at once", hint="try again in a moment"
             )
         try:
             yield
@@ -212,9 +211,9 @@ async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[P
 
 
 def leave_island() -> None:
-    """Let asyncio calls of this trio task, and of tasks below it, find no loop from now on.
+    """Hide the asyncio loop from this trio task, and from tasks below it, from now on.
 
-    They would find that of the pool: what they start there nobody would end.
+    They would find the pool's loop, and nothing would end what they start there.
     """
     trio_asyncio.current_loop.set(None)
 

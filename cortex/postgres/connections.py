@@ -1,10 +1,10 @@
-"""One connection: straight to Postgres, or through a pooler that lends its sessions out.
+"""One connection: straight to Postgres, or through a pooler that lends out its sessions.
 
-A pooler (PgBouncer in transaction mode) gives each transaction any session that is free. So a
-session keeps nothing there: no setting, no lock, no subscription, no prepared statement; and what
-is left in one meets strangers. It is known for certain at connecting: the settings that a client
-sends with its start-up reach a session that was begun for it, and no other. PgBouncer refuses
-them, or drops them when told to (`ignore_startup_parameters`).
+A pooler (PgBouncer in transaction mode) gives each transaction any free session. So nothing lasts
+in a session: no setting, no lock, no subscription, no prepared statement; and what is left in one
+affects other clients. Connecting detects a pooler reliably: settings sent at startup reach a
+session that was started for this client, and no other. PgBouncer refuses them, or drops them if
+configured so (`ignore_startup_parameters`).
 
 Behind a pooler the settings come with each transaction, and statements are prepared for one use.
 """
@@ -23,7 +23,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.postgres.dsn import hosts, names_server, redact
 from cortex.postgres.queries import sql
 
-# --- What the driver need not ask the server: array types that are the same in every Postgres.
+# --- What the driver need not query: array types that are the same in every Postgres.
 
 
 ARRAYS: Final = {
@@ -41,24 +41,24 @@ ARRAYS: Final = {
     2951: ("uuid", 2950),
     3807: ("jsonb", 3802),
 }
-"""By the array's oid: name and oid of what is in it. Oids below 10,000 are for good."""
+"""By the array's oid: name and oid of its element type. Oids below 10,000 never change."""
 
 
 class NoStatement(NamedTuple):
-    """In place of the one that would have asked; a name, as it has displaced no unnamed one."""
+    """Replaces the introspection statement; has a name, since it has displaced no unnamed one."""
 
     name: str = "none"
 
 
 def split(oids: Iterable[int]) -> tuple[list[dict[str, Any]], list[int]]:
-    """What the driver would be told of the known ones, and those that have to be asked for."""
-    asked = list(oids)
-    return [_told(oid) for oid in asked if oid in ARRAYS], [
-        oid for oid in asked if oid not in ARRAYS
+    """Return the driver's rows for the known types, and the oids that have to be queried."""
+    requested = list(oids)
+    return [_type_row(oid) for oid in requested if oid in ARRAYS], [
+        oid for oid in requested if oid not in ARRAYS
     ]
 
 
-def _told(oid: int) -> dict[str, Any]:
+def _type_row(oid: int) -> dict[str, Any]:
     name, element = ARRAYS[oid]
     return {
         "oid": oid,
@@ -86,14 +86,14 @@ Record = asyncpg.Record
 STATEMENTS_MAX: Final = 100
 """Prepared statements that a session of our own keeps."""
 OWN_SESSION: Final = {"cortex.session": "own"}
-"""Sent to the server only to see whether it got there."""
+"""Sent to the server only to see whether it arrives."""
 FOLLOWING_SETTINGS: Final = frozenset({"application_name", "timezone"})
-"""What every pooler brings to each session that it lends out."""
+"""Settings that every pooler applies to each session that it lends out."""
 
 NEWER_SETTINGS: Final = frozenset({"transaction_timeout"})
-"""What not each server knows (17 does): one that does not would refuse a start-up with it."""
+"""Settings that only newer servers know (17 does): older ones refuse a startup with them."""
 READ_ONLY: Final = "default_transaction_read_only"
-"""Sent at the start, it would make a primary look like a standby to the driver."""
+"""Sent at startup, it would make a primary look like a standby to the driver."""
 LATER_SETTINGS: Final = NEWER_SETTINGS | {READ_ONLY}
 
 ELSEWHERE: Final = (
@@ -104,17 +104,17 @@ ELSEWHERE: Final = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""What one of several hosts may answer: the next one may answer better."""
+"""Errors of one of several hosts after which another one may succeed."""
 
 
 class Connection(asyncpg.Connection):
-    """A connection to which no secret is sent that this process knows of, in any parameter.
+    """A connection that sends no secret known to this process, in any parameter.
 
-    It has these methods only: the store's tests see to it that it uses no others.
+    It has only these methods: the store's tests ensure that the store uses no others.
     """
 
     is_pooled = False
-    """Each transaction may have another session, which was somebody else's a moment ago."""
+    """Each transaction may have another session, which belonged to another client a moment ago."""
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
         with _cut_while_in_use(self):
@@ -133,7 +133,7 @@ class Connection(asyncpg.Connection):
             return await super().execute(query, *_redacted(args), **options)
 
     async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
-        """Ask only for types that nobody can know; the driver calls it by this name."""
+        """Query only unknown types; the driver calls this method by its name."""
         known, unknown = split(typeoids)
         if not unknown:
             return known, NoStatement()
@@ -144,14 +144,14 @@ class Connection(asyncpg.Connection):
 
 
 class PooledConnection(Connection):
-    """A connection to a pooler; `set_locally` begins each transaction."""
+    """A connection to a pooler; `set_locally` starts each transaction."""
 
     is_pooled = True
     _server_caps: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # Looking at types asyncpg turns compilation off for its session: which is not ours.
+        # asyncpg turns JIT off for its session while it reads types, but the session is not ours.
         self._server_caps = self._server_caps._replace(jit=False)
 
 
@@ -162,9 +162,9 @@ class Target:
     dsn: str = attrs.field(repr=redact)
     settings: Mapping[str, str]
     place: Mapping[str, Any] = attrs.field(factory=dict)
-    """Which of several hosts."""
+    """One of several hosts."""
     server: SessionAttribute | None = None
-    """Which one it must be; None: as the address says."""
+    """The server's required role; None: as in the address."""
 
     async def open(
         self, kind: type[Connection], settings: Mapping[str, str], *, statements_max: int
@@ -175,7 +175,8 @@ class Target:
             **self.place,
             server_settings=dict(settings),
             statement_cache_size=statements_max,
-            # For good: to prepare anew costs a second round trip, which a slow network cannot bear.
+            # Unlimited: preparing again costs a second round trip, which a slow network cannot
+            # afford.
             max_cached_statement_lifetime=0,
             connection_class=kind,
             target_session_attrs=self.server,
@@ -188,9 +189,9 @@ async def connect(
 ) -> Connection:
     """Open a connection within the bound; raises what the driver raises.
 
-    Of several hosts each is tried, in order and with its share of the time; the one is taken that
-    takes writes, unless the address asks for another. `is_pooled`: None to find out, which makes a
-    connection that keeps no prepared statements. False where there is a pooler now raises
+    Of several hosts, each is tried in order with its share of the time; the first that accepts
+    writes is used, unless the address asks for another. `is_pooled`: None to find out, which makes
+    a connection without prepared statements. If it is False and there is a pooler now, raises
     `UnavailableError`.
     """
     several = [{"host": host, "port": port} for host, port in hosts(dsn)]
@@ -227,7 +228,7 @@ async def _connect(target: Target, *, is_pooled: bool | None) -> Connection:
 
 
 async def _own(target: Target, *, statements_max: int) -> Connection | None:
-    """Connect with all settings; None if they do not get to the session."""
+    """Connect with all settings; None if they do not reach the session."""
     later = {name: target.settings[name] for name in LATER_SETTINGS & target.settings.keys()}
     known = {name: value for name, value in target.settings.items() if name not in later}
     try:
@@ -239,7 +240,8 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
             return None
         raise
     with _cut_unless_done(opened):
-        # Its tag tells how many rows, without a prepared statement: a pooler could not bear one.
+        # Its tag has the number of rows, without a prepared statement, which a pooler may not
+        # support.
         tag = await opened.execute(sql("sessions.is_own"))
         if tag.endswith(" 1"):
             await opened.fetch(sql("sessions.set"), list(later), list(later.values()))
@@ -250,10 +252,10 @@ async def _own(target: Target, *, statements_max: int) -> Connection | None:
 
 @contextmanager
 def _cut_while_in_use(connection: Connection) -> Iterator[None]:
-    """Tell of a connection that was terminated between two messages of a call.
+    """Raise an error for a connection that was terminated between two messages of a call.
 
-    asyncpg has no word for that. It is what becomes of a call whose process stood still for longer
-    than its bound: the reply is there, and the watchdog comes first.
+    asyncpg has no error for that. It happens when the process stood still for longer than the
+    bound: the reply has arrived, but the watchdog runs first.
     """
     try:
         yield
@@ -273,19 +275,19 @@ def _cut_unless_done(opened: Connection) -> Iterator[None]:
 
 
 async def set_locally(connection: "asyncpg.Connection[Record]", values: Mapping[str, str]) -> None:
-    """Give a transaction that has just begun the settings that a session of our own has."""
+    """Give a transaction that has just started the settings that our own sessions have."""
     local = {
-        # The default is for transactions to come: this one has begun.
+        # The default applies to later transactions: this one has already started.
         "transaction_read_only" if name == READ_ONLY else name: value
         for name, value in values.items()
-        # Those of TCP are between the pooler and the server: theirs.
+        # TCP settings are between the pooler and the server.
         if name not in FOLLOWING_SETTINGS and not name.startswith("tcp_")
     }
     await connection.fetch(sql("sessions.set_locally"), list(local), list(local.values()))
 
 
 def _redacted(args: Sequence[object]) -> Sequence[object]:
-    """Parameters whose texts, and the texts in whose lists, are redacted; bytes are left alone."""
+    """Redact texts and texts in lists of the parameters; bytes stay unchanged."""
     if not redaction.knows_any():
         return args
     return [

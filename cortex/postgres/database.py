@@ -1,9 +1,9 @@
 """The port to Postgres: every statement and transaction of the runtime goes through here.
 
-Written as plain asyncio on asyncpg. A call acquires a connection, runs, and releases it inside one
-coroutine, bounded by a watchdog that terminates the connection: asyncpg waits without bound for
-its own cancel request when the network swallows packets, so no time-out of its own is relied on.
-Trio code crosses over by `cortex.postgres.bridge`; the command line by `cortex.postgres.session`.
+Plain asyncio on asyncpg. A call acquires a connection, runs, and releases it inside one coroutine,
+bounded by a watchdog that terminates the connection. asyncpg waits without bound for its own cancel
+request when the network swallows packets, so none of its timeouts is relied on. Trio code crosses
+over by `cortex.postgres.bridge`; the command line by `cortex.postgres.session`.
 """
 
 import asyncio
@@ -41,24 +41,23 @@ Connection: TypeAlias = "asyncpg.Connection[Record]"
 MIN_SERVER_VERSION = 15
 RETRIES_AT_ONCE = 5
 RETRY_BACKOFF = Backoff(base_s=0.02, cap_s=1.0)
-"""Repeats of a statement that was certainly rolled back (deadlock, lock time-out).
+"""Repeats of a statement that was certainly rolled back (deadlock, lock timeout).
 
-A pod's are not repeated after a lock time-out: who holds a row for so long may do so for hours, and
-the pod has other work. Nobody's are that took too long: they would again.
-"""
+Pods do not repeat after a lock timeout: the holder of the row may keep it for hours, and the pod
+has other work. Statements that timed out are not repeated; they would time out again."""
 CONTENT_S = 2.0
-"""So long a pool makes do with what it has, when the server has no more connections for it."""
+"""How long a pool makes do with its connections when the server has no more for it."""
 
 APPLICATION: Final = "cortex"
 APPLICATION_CHARS_MAX: Final = 63
-"""As much of it as Postgres keeps."""
+"""The part of it that Postgres keeps."""
 
 SESSION_SETTINGS = {
     "timezone": "UTC",
     "statement_timeout": "5s",
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "10s",
-    # A client that stops between preparing a statement and asking for it is not idle to Postgres.
+    # For Postgres, a client that stops between preparing and executing a statement is not idle.
     "transaction_timeout": "15s",
     "client_connection_check_interval": "1s",
     "tcp_keepalives_idle": "5",
@@ -67,29 +66,29 @@ SESSION_SETTINGS = {
     "tcp_user_timeout": "10000",
     "jit": "off",
 }
-"""So that a stopped or vanished client frees its locks, and no statement runs for ever."""
+"""These free the locks of a stopped or vanished client, and bound every statement."""
 
 HOT_PATH_SETTINGS = {
-    # The runtime's statements find rows by index only. On tables that grew since their last
-    # ANALYZE the planner would guess scans and hash joins over everything.
+    # The runtime's statements find rows only by index. On tables that grew since their last
+    # ANALYZE, the planner would choose scans and hash joins over everything.
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
-    # Planning anew for each batch would cost more than a better plan could save.
+    # Planning for each batch would cost more than a better plan could save.
     "plan_cache_mode": "force_generic_plan",
 }
 
 RUNTIME_ROLE = "cortex_runtime"
 READER_ROLE = "cortex_reader"
-"""For who only looks; there may be none, see migration 0021."""
+"""For read-only sessions; it may be missing, see migration 0019."""
 
 on_sending: ContextVar[Callable[[], object]] = ContextVar("on_sending", default=lambda: None)
-"""Is called before anything of a call is sent: until then it waits for a connection, at most."""
+"""Called before anything of a call is sent: until then, at most it waits for a connection."""
 
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """How connections are made: for whom, how many, and with which bound on each call."""
+    """How connections are made: for which role, how many, and with which bound on each call."""
 
     dsn: str = attrs.field(repr=redact)
     role: str | None = RUNTIME_ROLE
@@ -97,15 +96,15 @@ class Profile:
     bound_s: float = 10.0
     hot_path: bool = False
     is_read_only: bool = False
-    """By a setting of each session, which one could unset."""
+    """By a setting of each session, which a session could unset."""
     application: str = APPLICATION
-    """What the server calls its sessions: so people tell those of one pod from another's."""
+    """The sessions' name on the server: distinguishes those of one pod from another's."""
     is_pooled: bool | None = None
-    """A pooler lends sessions out; None: not known yet, connecting finds out."""
+    """A pooler lends out sessions; None: unknown until connecting finds out."""
 
     @classmethod
     def of_pod(cls, dsn: str, name: str) -> Self:
-        """Return that of a pod: its sessions have its name, as much of it as Postgres keeps."""
+        """Return the profile of a pod: its sessions have its name, as far as Postgres keeps it."""
         return cls(dsn=dsn, hot_path=True, application=f"{APPLICATION} {name}")
 
     @property
@@ -120,11 +119,11 @@ class Profile:
 
     @property
     def may_write(self) -> bool:
-        """Whether the database would let it change anything."""
+        """Whether the database would permit it to change anything."""
         return not self.is_read_only and self.role != READER_ROLE
 
     async def connect(self) -> connections.Connection:
-        """Open one connection within the bound; of several hosts, to the one that takes writes.
+        """Open one connection within the bound; of several hosts, to the one that accepts writes.
 
         Raises a `CortexError` that names the target without its password.
         """
@@ -188,7 +187,7 @@ class Database:
         return rows[0] if rows else None
 
     async def transact(self, work: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
-        """Run `work` in one transaction; it is run again if that was rolled back for certain."""
+        """Run `work` in one transaction; repeats it if that was certainly rolled back."""
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
             cause: Exception | None = None
@@ -202,7 +201,7 @@ class Database:
                         cause = error
                         raise
             except Exception as error:
-                # Where the server has ended the session, rolling back fails, too, and says less.
+                # Where the server has ended the session, the rollback fails as well, and says less.
                 if cause is None or cause is error:
                     raise
                 failure = cause
@@ -211,9 +210,9 @@ class Database:
         return await self._retrying(in_transaction)
 
     async def hold(self, query: str, *args: object) -> list[Record]:
-        """Run one named statement, and keep what it locks until this database is closed.
+        """Run one named statement, and keep its locks until this database is closed.
 
-        In a transaction that stays open, on a connection of its own: a session may not be ours.
+        It runs in a transaction that stays open, on its own connection: a session may not be ours.
         """
         holder = await self.profile.connect()
         self._holders.append(holder)
@@ -232,15 +231,15 @@ class Database:
 
     @property
     def _needs_settings(self) -> bool:
-        """A transaction that begins has a session which is not ours."""
+        """The next transaction's session is not ours."""
         return bool(self.profile.is_pooled)
 
     def bound(self, connection: "asyncpg.Connection[Record]") -> "Database":
-        """Return this database as seen by a transaction under way: store methods run inside it."""
+        """Return this database bound to an open transaction: store methods run inside it."""
         return _Bound(self.profile, rng=self._rng, connection=connection)
 
     async def close(self) -> None:
-        """Close the idle connections; together they have a second to say goodbye."""
+        """Close the idle connections; all together they have one second to close properly."""
         for holder in self._holders:
             holder.terminate()
         idle, self._idle = self._idle, []
@@ -289,7 +288,7 @@ class Database:
                     raise unanswered(bound_s) from error
                 # A server that answered with an error has left the session as it was.
                 clean = isinstance(error, asyncpg.PostgresError) and not ends_session(error)
-                if is_read_only(error):  # it is no longer the one that takes writes
+                if is_read_only(error):  # it no longer accepts writes
                     clean = False
                     self._cut_idle()
                 raise
@@ -303,7 +302,7 @@ class Database:
     async def _take(self) -> "asyncpg.Connection[Record]":
         """Return a connection to use: an idle one, a new one, or the next one that is given back.
 
-        The last when the server has no more of them, as long as there is one of ours.
+        The last if the server has no more connections, as long as the pool has one.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self.profile.bound_s
@@ -332,13 +331,14 @@ class Database:
         except UnavailableError:
             raise
         except CortexError as error:
-            # It was let in before: a password or a grant is being changed. Nothing was refused yet.
+            # It could connect before: a password or a grant is being changed. Nothing was refused
+            # yet.
             raise UnavailableError(
                 error.message, hint=error.hint, trouble=Trouble.UNREACHABLE
             ) from error
 
     def _cut_idle(self) -> None:
-        """Drop the connections that nobody uses: they lead where this one leads."""
+        """Drop the idle connections: they lead to the same server as this one."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
@@ -354,7 +354,7 @@ class Database:
 class _Bound(Database):
     """The calls of a database inside a transaction, each in a savepoint: one may fail alone.
 
-    What was rolled back for certain stays the driver's error: the whole transaction is run again.
+    What was certainly rolled back stays the driver's error: the whole transaction is repeated.
     """
 
     def __init__(
@@ -369,7 +369,7 @@ class _Bound(Database):
 
     @property
     def _needs_settings(self) -> bool:
-        return False  # the transaction has them
+        return False  # the transaction has the settings
 
     async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         try:
@@ -384,14 +384,14 @@ class _Bound(Database):
 
 
 async def open_database(profile: Profile, *, rng: random.Random) -> Database:
-    """Open the first connection, so that a wrong address or a missing schema shows at once.
+    """Open the first connection, so that a wrong address or a missing schema fails at once.
 
-    From then on it is known whether there is a pooler: `profile.is_pooled` of the database.
+    From then on, `profile.is_pooled` of the database says whether there is a pooler.
     """
     connection = await profile.connect()
-    known = attrs.evolve(profile, is_pooled=connection.is_pooled)
-    database = Database(known, rng=rng)
-    # The first one had to do without prepared statements: not good enough for a pod.
+    resolved = attrs.evolve(profile, is_pooled=connection.is_pooled)
+    database = Database(resolved, rng=rng)
+    # The first one has no prepared statements, which is too slow for a pod.
     keeps = profile.is_pooled is not None or connection.is_pooled or not profile.hot_path
     database._give_back(connection, clean=keeps)  # noqa: SLF001 -- its own module
     return database
@@ -402,14 +402,14 @@ def affected(rows: Sequence[Any], column: str = "id") -> set[Any]:
     return {row[column] for row in rows}
 
 
-# --- Calls whose reply was lost: they are made again, where that is safe.
+# --- Calls whose reply was lost: they are repeated where that is safe.
 
 
 TRIES_MAX: Final = 3
 
 
-async def asked_again(call: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-    """Make a call, and when its reply is lost again; return what it gave, and whether that was so.
+async def repeat_if_lost(call: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+    """Make a call, repeat it when its reply is lost; return its result and whether it repeated.
 
     Doing it twice must be the same as once. Raises what the call raises, `OutcomeUnknownError` when
     `TRIES_MAX` replies were lost.

@@ -1,8 +1,8 @@
-"""A connection of one's own: for the heartbeat with the pod's lock, and for LISTEN.
+"""A dedicated connection: for the heartbeat with the pod's lock, and for LISTEN.
 
-A session lock and a subscription live as long as their connection, so these two never share one
-and never come from the pool. Every call is bounded by a watchdog that terminates the connection.
-Behind a pooler there are neither; the connection is still nobody else's.
+A session lock and a subscription live as long as their connection, so these two never share one and
+never come from the pool. Every call is bounded by a watchdog that terminates the connection. Behind
+a pooler there are neither; the connection is still not shared.
 """
 
 import asyncio
@@ -25,25 +25,25 @@ from cortex.postgres.queries import sql
 
 
 class Dedicated:
-    """One connection, opened by `open`, lost for good when it breaks: then open another one.
+    """One connection, opened by `open`, lost permanently when it breaks: then open another one.
 
     Calls raise `CortexError`s; after any connection trouble `is_open` is False.
     """
 
     def __init__(self, profile: Profile, *, on_lost: Callable[[], None]) -> None:
-        """`on_lost` is called in the event loop as soon as the connection is known to be gone."""
+        """`on_lost` is called in the event loop as soon as the connection is known to be lost."""
         self._profile = profile
         self._on_lost = on_lost
         self._connection: Connection | None = None
 
     @property
     def is_open(self) -> bool:
-        """The connection has not been seen to break; a silent network shows at the next call."""
+        """The connection is not known to be broken; a silent network shows at the next call."""
         return self._connection is not None and not self._connection.is_closed()
 
     @property
     def is_pooled(self) -> bool:
-        """Through a pooler: as far as is known, before it was opened."""
+        """Whether there is a pooler: as far as is known before it was opened."""
         if self._connection is not None:
             return self._connection.is_pooled
         return bool(self._profile.is_pooled)
@@ -67,7 +67,7 @@ class Dedicated:
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Subscribe to a channel; `callback` gets each payload and must not raise.
 
-        Raises `UnavailableError` behind a pooler, which takes the subscription for nothing.
+        Raises `UnavailableError` behind a pooler, which accepts the subscription without effect.
         """
         async with self._bounded() as connection:
             if connection.is_pooled:
@@ -76,9 +76,9 @@ class Dedicated:
 
     @asynccontextmanager
     async def _bounded(self) -> AsyncGenerator[Connection, None]:
-        """Lend the connection out under a watchdog; what the driver raises comes as `CortexError`.
+        """Lend out the connection under a watchdog; driver errors become `CortexError`s.
 
-        A server that takes no writes any more is left: `open` finds the one that does.
+        Leaves a server that no longer accepts writes: `open` finds the one that does.
         """
         connection = self._connection
         if connection is None or connection.is_closed():
@@ -101,7 +101,7 @@ class Dedicated:
             watchdog.cancel()
 
     async def close(self) -> None:
-        """Say goodbye within a second, or cut the connection."""
+        """Close properly within a second, or cut the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):

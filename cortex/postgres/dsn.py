@@ -1,4 +1,4 @@
-"""Connection strings: shown without their password, and kept out of the process list."""
+"""Connection strings: displayed without their password, and kept out of the process list."""
 
 import os
 import re
@@ -11,17 +11,17 @@ _SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword"})
 _SECRET_WORD = re.compile(
     r"(pass(?:word|file)\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|\S+)", re.IGNORECASE
 )
-"""As in `host=h password='a b'`, an address of the other kind."""
+"""As in `host=h password='a b'`, the other form of address."""
 
 PORT_MAX = 65_535
 _HOST = re.compile(r"(/.*|\[[^\]]*\]|[^:/]*)(?::(.*))?")
-"""Of several, with or without a port: a folder of a socket, an IPv6 address, a name."""
+"""One of several hosts, with or without a port: a socket folder, an IPv6 address, a name."""
 
 _SETTING = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))")
 
 
 def check(dsn: str, *, source: str) -> str:
-    """Return the string if it looks like an address; else `UsageError` naming its source."""
+    """Return the string if it looks like an address; else raise `UsageError` naming its source."""
     parts = _split(dsn)
     if parts is None or parts.scheme not in {"postgres", "postgresql"}:
         raise UsageError(
@@ -37,9 +37,9 @@ def check(dsn: str, *, source: str) -> str:
 
 
 def hosts(dsn: str) -> list[tuple[str, int | None]]:
-    """Return the hosts of an address that names several, with the ports that it names; else none.
+    """Return the hosts of an address that names several, with their ports; else an empty list.
 
-    Raises `ValueError` for what is none, and for more ports than hosts or fewer.
+    Raises `ValueError` for an invalid host, and if the number of ports differs from that of hosts.
     """
     parts = _split(dsn)
     if parts is None:
@@ -48,21 +48,21 @@ def hosts(dsn: str) -> list[tuple[str, int | None]]:
     places = (parts.netloc.rpartition("@")[2] or named.get("host", "")).split(",")
     if len(places) == 1:
         return []
-    found = [_HOST.fullmatch(unquote(place)) for place in places]
-    ports = named["port"].split(",") if "port" in named else [m and m[2] for m in found]
+    matches = [_HOST.fullmatch(unquote(place)) for place in places]
+    ports = named["port"].split(",") if "port" in named else [m and m[2] for m in matches]
     if len(ports) == 1:
-        ports *= len(found)
-    return [(_host(m), _port(port)) for m, port in zip(found, ports, strict=True)]
+        ports *= len(matches)
+    return [(_host(m), _port(port)) for m, port in zip(matches, ports, strict=True)]
 
 
 def names_server(dsn: str) -> bool:
-    """Tell whether the address says which of several servers is wanted."""
+    """Return whether the address says which of several servers is wanted."""
     parts = _split(dsn)
     return parts is not None and "target_session_attrs" in dict(parse_qsl(parts.query))
 
 
 def redact(dsn: str) -> str:
-    """Return the address for people, without secrets; `***` where these cannot be told apart."""
+    """Return the address for people, without secrets; `***` if these cannot be separated."""
     parts = _split(dsn)
     if parts is None:
         return "***"
@@ -79,7 +79,7 @@ def redact(dsn: str) -> str:
 
 
 def has_password(dsn: str) -> bool:
-    """Tell whether the string holds a secret that must not stand in the process list."""
+    """Return whether the string holds a secret that must not appear in the process list."""
     parts = _split(dsn)
     if parts is None or _SECRET_WORD.search(dsn):
         return True
@@ -88,9 +88,9 @@ def has_password(dsn: str) -> bool:
 
 
 def password_of(dsn: str) -> str | None:
-    """Return the password of an address; None for none, and for one that anybody would guess.
+    """Return the password of an address; None if it has none, or one that anyone would guess.
 
-    That is one which is the name of the user or of the database, too.
+    Such a password equals the name of the user or of the database.
     """
     parts = _split(dsn)
     if parts is None:
@@ -105,10 +105,10 @@ def password_of(dsn: str) -> str | None:
     return password if password and password not in guesses else None
 
 
-def _host(found: "re.Match[str] | None") -> str:
-    if found is None or not found[1]:
+def _host(matches: "re.Match[str] | None") -> str:
+    if matches is None or not matches[1]:
         raise ValueError("no host")
-    return found[1].strip("[]")
+    return matches[1].strip("[]")
 
 
 def _port(text: str | None) -> int | None:
@@ -121,9 +121,9 @@ def _port(text: str | None) -> int | None:
 
 
 def _split(dsn: str) -> SplitResult | None:
-    """Split an address; None if a password may stand where none is looked for.
+    """Split an address; None if a password may be where none is expected.
 
-    That is so when a `/`, `?` or `#` in the password was not quoted: then an `@` comes after it.
+    That happens if a `/`, `?` or `#` in the password was not quoted: then an `@` comes after it.
     """
     try:
         parts = urlsplit(dsn)
@@ -133,10 +133,10 @@ def _split(dsn: str) -> SplitResult | None:
 
 
 def hide_from_process_list(arguments: list[str]) -> None:
-    """Start this process anew with a `--dsn` that holds a password moved to the environment.
+    """Restart this process with a `--dsn` that holds a password moved to the environment.
 
-    Everybody on the machine may read a process's arguments; its environment only its own user.
-    Returns only when there is nothing to hide.
+    Everyone on the machine may read a process's arguments; only its own user its environment.
+    Returns only if there is nothing to hide.
     """
     kept: list[str] = []
     dsn: str | None = None

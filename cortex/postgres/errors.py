@@ -1,17 +1,17 @@
-"""What the database's errors mean: the only place that reads SQLSTATEs.
+"""The meaning of database errors: the only place that reads SQLSTATEs.
 
-| seen | meaning | becomes |
+| SQLSTATE | meaning | becomes |
 |---|---|---|
-| 40001 40P01 55P03 | rolled back for certain | retried, then `UnavailableError` |
-| 57014 | likewise; it took too long, or somebody cancelled it | `UnavailableError` |
+| 40001 40P01 55P03 | certainly rolled back | retried, then `UnavailableError` |
+| 57014 | likewise; it took too long, or was cancelled | `UnavailableError` |
 | 08… 57P…, driver, sockets | COMMIT may have been sent | `OutcomeUnknownError` |
-| 25006 | a standby, or one that was a primary: nothing was written | `UnavailableError` |
-| 25P03 25P04 | rolled back for certain by a time-out, with its session | `UnavailableError` |
+| 25006 | a standby, or a former primary: nothing was written | `UnavailableError` |
+| 25P03 25P04 | certainly rolled back by a timeout, with its session | `UnavailableError` |
 | 53… 58… | server out of disk, memory or connections, or its disk fails | `UnavailableError` |
 | 22… 54… | this value can never be stored | `InvalidValueError` |
 | 23… P0001 P0002 | refused by the schema | `RejectedError`, `NotFoundError` |
 | 28… 42501 | wrong password, missing grant | `ForbiddenError` |
-| 3F000 42P01 42883 22023 (role) | the schema is not there, or another one | `SchemaError` |
+| 3F000 42P01 42883 22023 (role) | the schema is missing, or a different one | `SchemaError` |
 | ValueError on connecting | the address makes no sense | `UsageError` |
 """
 
@@ -33,78 +33,78 @@ from cortex.domain.errors import (
 )
 
 ROLLED_BACK = frozenset({"40001", "40P01", "55P03", "57014"})
-"""Serialisation failure, deadlock, lock time-out, query cancelled: nothing was written."""
+"""Serialisation failure, deadlock, lock timeout, query cancelled: nothing was written."""
 
 LOCKED = "55P03"
-"""Somebody held a row, or the like, for longer than the time-out for locks."""
+"""Another session held a row or other lock for longer than the lock timeout."""
 
 CANCELLED = "57014"
-"""By the server, as it took too long, or by somebody: the message alone says which."""
+"""Cancelled by the server after the timeout, or by a person: only the message says which."""
 
 ON_REQUEST = "user request"
-"""In the message of what somebody cancelled. A server that does not speak English says otherwise:
-there it counts as taking too long."""
+"""In the message of a statement that a person cancelled. Servers in other languages use other
+words; there it counts as taking too long."""
 
 READ_ONLY = "25006"
 
 OVERDUE = frozenset({"25P03", "25P04"})
-"""Idle in a transaction, or in one, for too long: nothing was written, and the session is gone."""
+"""The transaction was idle or open for too long: nothing was written, and the session is gone."""
 
 SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
-"""Of the class 53; what it says besides is about memory, files and the like."""
+"""Of class 53; its other codes are about memory, files and the like."""
 
 QUEUE_HEAD = "task_queue_head"
-"""The index that lets one pod of several make a task of a named queue ready; the others repeat."""
+"""The index by which one of several pods makes a task of a named queue ready; the others repeat."""
 
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",
     Trouble.NO_CONNECTIONS: "close others, or raise max_connections or the role's own limit",
 }
-"""Where the server itself names none."""
+"""Used when the server gives no hint."""
 
 _MIGRATE = "migrate it first: cortex migrate"
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Tell whether the statement certainly changed nothing and may simply be sent again."""
+    """Return whether the statement certainly changed nothing and may simply be sent again."""
     return isinstance(error, asyncpg.PostgresError) and (
         error.sqlstate in ROLLED_BACK or getattr(error, "constraint_name", None) == QUEUE_HEAD
     )
 
 
 def is_locked(error: BaseException) -> bool:
-    """Tell whether the statement waited in vain for what somebody holds."""
+    """Return whether the statement waited in vain for a lock of another session."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCKED
 
 
 def is_overdue(error: BaseException) -> bool:
-    """Tell whether the statement was ended because it took too long.
+    """Return whether the statement was ended because it took too long.
 
-    Also of an error that this was translated to.
+    Also accepts an error that this was translated to.
     """
     first = _first(error)
     return is_cancelled(first) and not _is_by_somebody(first)
 
 
 def is_called_off(error: BaseException) -> bool:
-    """Tell whether somebody cancelled the statement; also of what this was translated to."""
+    """Return whether a person cancelled the statement; also accepts a translated error."""
     return _is_by_somebody(_first(error))
 
 
 def is_starting(error: BaseException) -> bool:
-    """Whether the server starts, recovers or shuts down just now; also of a translated error."""
+    """Return whether the server starts, recovers or shuts down; also accepts a translated error."""
     return isinstance(_first(error), asyncpg.CannotConnectNowError)
 
 
 def _first(error: BaseException) -> BaseException:
-    """What the driver raised."""
+    """The driver's error."""
     while isinstance(error, CortexError) and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether the statement was ended as it took too long, or by somebody."""
+    """Return whether the statement was ended as it took too long, or by a person."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == CANCELLED
 
 
@@ -113,13 +113,13 @@ def _is_by_somebody(error: BaseException) -> bool:
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Tell whether the server takes no writes: a standby, or one that was a primary."""
+    """Return whether the server accepts no writes: a standby, or a former primary."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == READ_ONLY
 
 
 def is_connection_loss(error: BaseException) -> bool:
-    """Tell whether the server or the network went away; a sent COMMIT may have happened."""
-    return _is_loss(_as_told(error))
+    """Return whether the server or the network went away; a sent COMMIT may have happened."""
+    return _is_loss(_server_error(error))
 
 
 def _is_loss(error: BaseException) -> bool:
@@ -131,25 +131,25 @@ def _is_loss(error: BaseException) -> bool:
 
 
 def ends_session(error: BaseException) -> bool:
-    """Tell whether the connection is of no use any more, whatever became of the statement."""
+    """Return whether the connection is useless now, whatever happened to the statement."""
     is_fatal = getattr(error, "severity_en", None) in {"FATAL", "PANIC"}
     return is_fatal or _is_loss(error)
 
 
-def _as_told(error: BaseException) -> BaseException:
-    """What the server said of the transaction before it closed the connection, if it said that."""
-    said = error.__cause__
-    is_said = isinstance(error, asyncpg.ConnectionDoesNotExistError)
-    if is_said and isinstance(said, asyncpg.PostgresError) and said.sqlstate in OVERDUE:
-        return said
+def _server_error(error: BaseException) -> BaseException:
+    """The server's last error before it closed the connection, if it sent one."""
+    last = error.__cause__
+    is_closed = isinstance(error, asyncpg.ConnectionDoesNotExistError)
+    if is_closed and isinstance(last, asyncpg.PostgresError) and last.sqlstate in OVERDUE:
+        return last
     return error
 
 
 def of_statement(error: Exception) -> CortexError:
-    """Translate what a statement raised; the caller chains the driver's error as the cause."""
-    told = _as_told(error)
-    if isinstance(told, asyncpg.PostgresError):
-        return _of_server(told)
+    """Translate a statement's error; the caller chains the driver's error as the cause."""
+    reported = _server_error(error)
+    if isinstance(reported, asyncpg.PostgresError):
+        return _of_server(reported)
     if isinstance(error, asyncpg.DataError | ValueError | OverflowError):
         return InvalidValueError(f"the database cannot hold this value: {_line(error)}")
     if is_connection_loss(error):
@@ -171,17 +171,17 @@ def unanswered(bound_s: float) -> OutcomeUnknownError:
 
 
 def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR0911 -- a table
-    """Translate what connecting to `target` raised; nothing was sent yet."""
+    """Translate an error of connecting to `target`; nothing was sent yet."""
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return NotFoundError(f"{target}: {_line(error)}", hint="create the database first")
     if isinstance(error, asyncpg.InvalidParameterValueError) and "role" in str(error):
         return SchemaError(f"{target} has no cortex schema yet", hint=_MIGRATE)
     if isinstance(error, asyncpg.PostgresError) and not is_connection_loss(error):
-        known = _of_server(error)
-        told = f"{target}: {known.message}"
-        if isinstance(known, UnavailableError):
-            return UnavailableError(told, hint=known.hint, trouble=known.trouble)
-        return type(known)(told, hint=known.hint)
+        translated = _of_server(error)
+        text = f"{target}: {translated.message}"
+        if isinstance(translated, UnavailableError):
+            return UnavailableError(text, hint=translated.hint, trouble=translated.trouble)
+        return type(translated)(text, hint=translated.hint)
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return UnavailableError(
             f"no server at {target} takes writes",
@@ -197,7 +197,7 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
             f"{target} does not answer", hint="is the address right?", trouble=Trouble.SILENT
         )
     if isinstance(error, ValueError):
-        # Its text may hold a part of the password: `int()` names what it could not read.
+        # Its text may contain a part of the password: `int()` quotes what it could not read.
         is_safe = isinstance(error, asyncpg.ClientConfigurationError) and "URI" not in str(error)
         reason = f": {_line(error)}" if is_safe else ""
         return UsageError(f"{target} is not an address to connect to{reason}")
@@ -219,18 +219,18 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
             f"the database went away: {message}", trouble=Trouble.UNREACHABLE
         )
     if _is_by_somebody(error):
-        told = f"somebody cancelled the statement in the database: {message}"
-        return UnavailableError(told, hint="try again")
+        text = f"somebody cancelled the statement in the database: {message}"
+        return UnavailableError(text, hint="try again")
     if is_rolled_back(error):
-        told = f"the database is busy: {message}"
-        return UnavailableError(told, hint="try again", is_locked=is_locked(error))
+        text = f"the database is busy: {message}"
+        return UnavailableError(text, hint="try again", is_locked=is_locked(error))
     if state[:2] == "53":
         trouble = SHORTAGES.get(state, Trouble.OUT_OF_MEMORY)
-        told = f"the database is short of resources: {message}"
-        return UnavailableError(told, hint=hint or _WAYS_OUT.get(trouble), trouble=trouble)
+        text = f"the database is short of resources: {message}"
+        return UnavailableError(text, hint=hint or _WAYS_OUT.get(trouble), trouble=trouble)
     if state[:2] == "58":
-        told = f"the database's own system fails: {message}"
-        return UnavailableError(told, hint=hint, trouble=Trouble.UNREACHABLE)
+        text = f"the database's own system fails: {message}"
+        return UnavailableError(text, hint=hint, trouble=Trouble.UNREACHABLE)
     if state == "P0002":
         return NotFoundError(message, hint=hint)
     if state in {"3F000", "42P01", "42883", "42703"}:
@@ -242,16 +242,16 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
         return InvalidValueError(message, hint=hint)
     if state in OVERDUE:
-        told = f"the server ended a transaction that took too long: {message}"
-        return UnavailableError(told, hint="try again")
+        text = f"the server ended a transaction that took too long: {message}"
+        return UnavailableError(text, hint="try again")
     if state[:2] == "25":
-        told = f"the database does not take writes: {message}"
-        return UnavailableError(told, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)
+        text = f"the database does not take writes: {message}"
+        return UnavailableError(text, trouble=Trouble.READ_ONLY if state == READ_ONLY else None)
     return RejectedError(message, hint=hint)
 
 
 def _break(error: BaseException) -> str:
-    """Say how a connection broke, in our words where the driver's are about itself."""
+    """Describe how a connection broke, in our words where the driver's are about itself."""
     match error:
         case asyncpg.InternalClientError():
             return "in the middle of a message"
@@ -259,13 +259,13 @@ def _break(error: BaseException) -> str:
             return "it was closed"
         case TimeoutError():
             return "no answer in time"
-        case OSError(strerror=str(told)) if told:
-            return " ".join(told.split())
+        case OSError(strerror=str(text)) if text:
+            return " ".join(text.split())
     return _line(error)
 
 
 def _line(error: BaseException) -> str:
-    # Of a server's error only the message: detail may quote rows, and the hint is told apart.
-    told = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
-    text = " ".join(str(told).split())
+    # Of a server's error only the message: detail may quote rows, and the hint is separate.
+    message = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
+    text = " ".join(str(message).split())
     return text or type(error).__name__

@@ -1,8 +1,8 @@
 """Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
 
 Safe when many pods start at once: those with migrations to apply queue at an advisory lock, and all
-but the first find nothing left to do. A pod with nothing to apply waits for nobody. A schema that
-is newer than this code, or that other files made, is refused and left as it is.
+but the first find nothing left to do. A pod with nothing to apply does not wait. A schema that is
+newer than this code, or was made by other files, is refused and not changed.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from cortex.postgres.errors import of_statement
 from cortex.postgres.queries import SQL_DIR, sql
 
 BOUND_S = 120.0
-"""For all migrations together, the wait for another pod's included."""
+"""For all migrations together, including the wait for another pod's."""
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
 @attrs.frozen(kw_only=True)
 class Migration:
-    """One file."""
+    """One numbered SQL file."""
 
     version: int
     name: str
@@ -39,21 +39,21 @@ class Migration:
 
 
 def migrations(folder: Path = SQL_DIR / "migrations") -> list[Migration]:
-    """Return the known migrations in order; their numbers are 1, 2, 3 … without gaps."""
-    found: list[Migration] = []
+    """Return the migrations in order; their numbers are 1, 2, 3 … without gaps."""
+    result: list[Migration] = []
     for path in sorted(folder.glob("*.sql")):
         match = _FILE.fullmatch(path.name)
-        if match is None or int(match[1]) != len(found) + 1:
+        if match is None or int(match[1]) != len(result) + 1:
             raise SchemaError(f"migration {path.name!r} is out of order")
-        found.append(Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8")))
-    return found
+        result.append(Migration(version=int(match[1]), name=match[2], text=path.read_text("utf-8")))
+    return result
 
 
 async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list[Migration]:
     """Bring the schema up to date; return the migrations that were applied now.
 
-    Needs the right to create schemas, and roles unless `cortex_runtime` exists already.
-    Raises `SchemaError` for a schema that is newer than this code or that other files made.
+    Needs the right to create schemas, and roles unless `cortex_runtime` exists already. Raises
+    `SchemaError` for a schema that is newer than this code or was made by other files.
     """
     wanted = migrations() if known is None else known
     connection = await Profile(dsn=dsn, role=None).connect()
@@ -84,7 +84,7 @@ async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list
 
 
 async def check(dsn: str) -> None:
-    """Raise `SchemaError` unless the schema is exactly the one that this code knows."""
+    """Raise `SchemaError` unless the schema is exactly the one of this code."""
     connection = await Profile(dsn=dsn, role=None).connect()
     try:
         applied = await connection.fetch(sql("migrations.applied"))

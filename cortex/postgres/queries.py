@@ -1,7 +1,7 @@
-"""Named SQL: every statement of the runtime stands in `sql/queries/<aggregate>.sql`.
+"""Named SQL: every statement of the runtime is in `sql/queries/<aggregate>.sql`.
 
-A query is addressed as `<file>.<name>`, e.g. `tasks.claim`; its head comment says what it does,
-the units of its parameters and the locks that it takes.
+A query is addressed as `<file>.<name>`, e.g. `tasks.claim`. Its head comment describes its effect,
+its parameters with their units, and its locks.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 _PACKAGED = Path(__file__).parent.parent / "sql"
 _CHECKOUT = Path(__file__).parent.parent.parent / "sql"
 SQL_DIR = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
-"""Inside the wheel the folder lies in the package; in a checkout beside it."""
+"""In the wheel the folder is inside the package; in a checkout it is beside it."""
 
 _HEAD = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -24,6 +24,6 @@ def _aggregate(name: str) -> dict[str, str]:
 
 @cache
 def sql(query: str) -> str:
-    """Return the text of a named query. Raises `KeyError` for a name that no file defines."""
+    """Return the text of a named query. Raises `KeyError` for an unknown name."""
     aggregate, _, name = query.partition(".")
     return _aggregate(aggregate)[name]

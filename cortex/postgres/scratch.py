@@ -1,4 +1,4 @@
-"""Throw-away databases for measurements, beside the user's own on the same server."""
+"""Throwaway databases for measurements, next to the user's own on the same server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ async def _execute(dsn: str, query: str, name: str) -> None:
 
 
 async def settle(dsn: str) -> None:
-    """Vacuum and analyse, so that no clean-up of a fill runs into the measurement."""
+    """Vacuum and analyse, so that no autovacuum disturbs the measurement."""
     connection = await Profile(dsn=dsn, role=None, bound_s=600).connect()
     try:
         await connection.execute(sql("scratch.patience"))
@@ -82,7 +82,7 @@ async def running_elsewhere(db: Database, lost_pod: str) -> int:
 
 
 async def pause(seconds: float) -> None:
-    """Wait between two looks of a measurement."""
+    """Wait between two polls of a measurement."""
     await asyncio.sleep(seconds)
 
 

@@ -32,7 +32,7 @@ def run(profile: Profile, work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 def run_alone(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run one coroutine of the store in a loop of its own, in this thread."""
+    """Run one coroutine of the store in its own loop, in this thread."""
     with _loop() as call:
         return call(work)
 
@@ -74,10 +74,10 @@ def open_session(profile: Profile) -> Iterator[Session]:
 
 
 class _Loop:
-    """Runs coroutines one after another; Ctrl-C cancels the one that runs.
+    """Runs coroutines one after another; Ctrl-C cancels the running one.
 
-    `Runner` has a handler of its own, but only while it runs: a Ctrl-C between the making of a
-    coroutine and its first step leaves one behind that complains that it was never awaited.
+    `Runner` has its own handler, but only while it runs: Ctrl-C between the creation of a coroutine
+    and its first step leaves one behind that warns that it was never awaited.
     """
 
     def __init__(self, runner: asyncio.Runner) -> None:
@@ -93,7 +93,7 @@ class _Loop:
             return self._runner.run(self._begin(work))
         finally:
             self._is_calling = False
-            if self._is_interrupted:  # whatever the call came to: the person wants out
+            if self._is_interrupted:  # whatever the result: the person wants out
                 raise KeyboardInterrupt from None
 
     async def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -134,14 +134,14 @@ def _is_ours_to_handle() -> bool:
     return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-# --- Connections of those who only look: the database itself refuses what they might change.
+# --- Read-only connections: the database itself refuses changes.
 
 
-async def only_looking(profile: Profile) -> Profile:
-    """Return a profile whose sessions change nothing as long as they stay as they begin.
+async def read_only_profile(profile: Profile) -> Profile:
+    """Return a profile whose sessions change nothing as long as their settings stay.
 
-    In the reader's role, where this login may take it. Else, in the profile's own, with sessions
-    that are set to read only. Connects once to find out; raises `CortexError`s.
+    It uses the reader's role if this login may take it; otherwise the profile's own role, with
+    sessions set to read only. Connects once to find out; raises `CortexError`s.
     """
     session = Dedicated(attrs.evolve(profile, role=None), on_lost=lambda: None)
     try:

@@ -1,1 +1,1 @@
-"""The actors and runners of a pod, one occupation a file."""
+"""The actors and runners of a pod, one responsibility per file."""

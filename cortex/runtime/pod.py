@@ -2,13 +2,14 @@
 
     island and pool > liveness {database watch, heartbeat; for running jobs: listener, control,
         drain requests, breakers; for clients: result waiters, job feeds, answers} > writers
-        {committer} > http {server, if asked for} > hand_back {job actors} > intake {dispatcher,
+        {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
         takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
 
-Leaving happens from the inside out: claiming stops, jobs go on to their next checkpoint and are
-handed back there, at the abort all others are, the API is closed, the committer is flushed, the pod
-signs off, the pool is closed. From the first signal on the API says that the pod is not ready, and
-takes no more work. Deadlines count from the signal: see `cortex.runtime.liveness.drain`.
+Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
+handed back there; at the abort all others are handed back; the API is closed, the committer is
+flushed, the pod signs off, the pool is closed. From the first signal on the API reports that the
+pod is not ready, and takes no more work. Deadlines count from the signal: see
+`cortex.runtime.liveness.drain`.
 """
 
 import gc
@@ -75,9 +76,10 @@ from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
 GC_THRESHOLDS: Final = (10_000, 2, 30)
-"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects; the second step
-comes soon, since it scans whatever a thousand new connections hold, and nothing runs meanwhile."""
-POOLED: Final = "behind a pooler: no notifications, and only silence tells that a pod has died"
+"""For the collector of cycles. A batch of 500 jobs allocates about 10,000 objects. The second
+generation comes soon, since it scans what a thousand new connections hold, and nothing runs
+meanwhile."""
+POOLED: Final = "behind a pooler: no notifications, and only silence shows that a pod has died"
 _log = structlog.get_logger(__name__)
 
 
@@ -90,11 +92,11 @@ class Ready:
     """Its name, for people."""
     job_types: tuple[str, ...]
     nursery: trio.Nursery
-    """For what uses the port beside the pod: cancelled before the port is closed."""
+    """For users of the port beside the pod: cancelled before the port is closed."""
     waiters: ResultWaiters
-    """Who waits for the ends of jobs."""
+    """Waits for the ends of jobs."""
     feeds: JobFeeds
-    """Who follows jobs event by event."""
+    """Follows jobs event by event."""
     metrics: MetricsPage
     http: str | None = None
     """Where the API is served."""
@@ -109,15 +111,15 @@ async def run_pod(
     shutdown: Shutdown,
     on_ready: Callable[[Ready], None] = lambda _: None,
     opens_port: OpensPort = open_port,
-    forge: ForkServer | None = None,
+    fork_server: ForkServer | None = None,
     name: str | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
-    `name` is for people, HOST:PID by default; `opens_port` is its way to the database; `forge`
-    makes the processes of jobs that run in their own: without it every job runs in this one.
-    Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
-    often. Jobs of a pod that ends in any way go on elsewhere.
+    `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
+    the processes of isolated jobs: without it every job runs in this one. Raises what starting
+    raises (`CortexError`), or an exception group when an actor crashed too often. Jobs of a pod
+    that ends in any way go on elsewhere.
     """
     name = name or f"{socket.gethostname()}:{os.getpid()}"
     profile = Profile.of_pod(dsn, name)
@@ -132,7 +134,7 @@ async def run_pod(
                 shutdown=shutdown,
                 log=log,
                 name=name,
-                forge=forge,
+                fork_server=fork_server,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -153,10 +155,10 @@ class _Pod:
         shutdown: Shutdown,
         log: ShutdownLog,
         name: str,
-        forge: ForkServer | None,
+        fork_server: ForkServer | None,
     ) -> None:
         rng = chance.rng
-        self._forge = forge
+        self._fork_server = fork_server
         self._isolation: Isolation | None = None
         self._settings = settings
         self._port = port
@@ -166,8 +168,8 @@ class _Pod:
         self._shutdown = shutdown
         self._log = log
         self._record = self._introduction(name)
-        self._running = RunningJobs(slots=settings.slots)
-        self._standing = _standing(settings)
+        running = self._running = RunningJobs(slots=settings.slots)
+        self._self_fence = _self_fence(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
             on_failure=self._metrics.database_failed,
@@ -189,17 +191,17 @@ class _Pod:
             port,
             pod=self._record,
             running=self._running,
-            standing=self._standing,
+            self_fence=self._self_fence,
             vitals=self._vitals,
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        told = self._heartbeat.beat_soon
+        beat = self._heartbeat.beat_soon
         self.drain = Drain(
-            drain_s=settings.drain_s, close_s=settings.close_s, running=self._running, tell=told
+            drain_s=settings.drain_s, close_s=settings.close_s, running=running, on_change=beat
         )
         self._drain_requests = DrainRequests(
-            port, pod_id=self._record.id, running=self._running, tell=told, rng=rng
+            port, pod_id=self._record.id, running=self._running, on_change=beat, rng=rng
         )
         self._dispatcher: Dispatcher | None = None
         self._has_signed_off = False
@@ -231,14 +233,14 @@ class _Pod:
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
-        """Build what serves those who wait for jobs, follow them, and read the metrics."""
+        """Build the services for clients that wait for jobs, follow them, and read the metrics."""
         port = self._port
         self._metrics_page = MetricsPage(
             port,
             metrics=self._metrics,
             running=self._running,
             breakers=self._breakers.states,
-            trouble=lambda: self._watch.seen,
+            trouble=lambda: self._watch.report,
         )
         self._waiters = ResultWaiters(port)
         self._running.when_ended.append(self._waiters.ended)
@@ -284,8 +286,8 @@ class _Pod:
             if self._parts.preload is not None:
                 trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
                 if trouble is not None:
-                    told = attrs.asdict(trouble, filter=lambda _, value: value is not None)
-                    _log.warning(**told)
+                    beat_soon = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+                    _log.warning(**beat_soon)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -293,7 +295,8 @@ class _Pod:
                 "intake", bound_s=partial(left, DrainPhase.INTAKE)
             ) as intake:
                 await self._start_intake(intake, level, policies)
-                gc.freeze()  # what was imported stays: no need to look at it again and again
+                # imports stay in memory: the collector need not scan them again and again
+                gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
                 _log.info("pod ready", pod=record.name, slots=record.slots)
@@ -310,15 +313,15 @@ class _Pod:
                     )
                 )
                 await self._shutdown.stop.wait()
-            # Beside the drain: a claim that hangs must not hold up the jobs that run.
+            # Beside the drain: a claim that hangs must not hold up the running jobs.
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
-        """Serve the API, if that was asked for; return where."""
+        """Serve the API, if configured; return its address."""
         if self._settings.http is None:
             return None
-        # A pod that serves nothing does not load a web server: a tenth of a second.
+        # Without the API the pod does not load a web server: that saves a tenth of a second.
         from cortex.http.framework.api import PodView  # noqa: PLC0415
         from cortex.http.server import api_server  # noqa: PLC0415
 
@@ -329,13 +332,13 @@ class _Pod:
             chance=self._chance,
             pod=PodView(
                 name=self._record.name,
-                is_sure=lambda: self._standing.is_sure,
+                is_sure=lambda: self._self_fence.is_sure,
                 is_claiming=lambda: (
                     self._dispatcher is not None
                     and self._dispatcher.may_claim
                     and not stop.is_set()
                 ),
-                trouble=lambda: self._watch.seen,
+                trouble=lambda: self._watch.report,
                 draining=stop,
                 drain=lambda: self.drain.status,
                 drain_request=lambda: self._running.drain_request,
@@ -357,7 +360,7 @@ class _Pod:
         return server.url
 
     async def _begin_with(self) -> Policies:
-        """Enter what this pod knows: jobs that begin here keep it."""
+        """Record this pod's configuration: jobs that begin here keep it."""
         registry = self._parts.registry
         config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
         crash_point("before_enter")
@@ -383,7 +386,7 @@ class _Pod:
             models=ModelCalls(
                 client=self._parts.client,
                 breakers=self._breakers,
-                purse=StoreBudgetGuard(
+                budget_guard=StoreBudgetGuard(
                     self._port,
                     pod_id=self._record.id,
                     new_id=self._chance.new_id,
@@ -399,10 +402,10 @@ class _Pod:
             policies=policies,
             breakers=self._breakers,
             facts=facts,
-            desk=StoreEffectGateway(
+            gateway=StoreEffectGateway(
                 port=self._port,
                 committer=self._committer,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 new_id=self._chance.new_id,
                 rng=self._rng,
             ),
@@ -433,7 +436,7 @@ class _Pod:
             tools=self._parts.tools.names,
             actors=actors,
             jobs_nursery=level.nursery,
-            standing=self._standing,
+            self_fence=self._self_fence,
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
@@ -443,7 +446,7 @@ class _Pod:
             TakeOver(
                 port,
                 pod_id=pod_id,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 look_s=settings.look_s,
                 settle_s=settings.settle_s,
                 deaths_max=settings.deaths_max,
@@ -455,13 +458,13 @@ class _Pod:
             Sweeper(
                 port,
                 pod_id=pod_id,
-                standing=self._standing,
+                self_fence=self._self_fence,
                 zombie_s=settings.zombie_s,
                 sweep_s=settings.sweep_s,
                 batch_max=settings.sweep_max,
                 rng=self._rng,
                 metrics=self._metrics,
-                trouble=lambda: self._watch.seen,
+                trouble=lambda: self._watch.report,
             )
         )
         self._shutdown.has_started = True  # from now on there may be something to drain
@@ -470,17 +473,17 @@ class _Pod:
         self._dispatcher = dispatcher
 
     async def _isolate(self, level: Supervisor) -> Isolation | None:
-        """Begin to run jobs in processes of their own, if there is a forge for them."""
-        if self._forge is None:
+        """Start to run jobs in processes of their own, if there is a fork server."""
+        if self._fork_server is None:
             return None
         isolation = Isolation(
-            self._forge,
+            self._fork_server,
             slots=self._settings.isolated_slots,
             memory_mb=self._settings.isolated_mb,
             committer=self._committer,
             running=self._running,
         )
-        await level.start(self._forge)
+        await level.start(self._fork_server)
         await level.start(isolation)
         return isolation
 
@@ -500,19 +503,19 @@ class _Pod:
         self._committer.close()
 
     async def _sign_off(self) -> None:
-        """Say goodbye, also when the start is cut short: nobody is to wait for this pod.
+        """Sign off, also when the start is cut short, so that no other pod waits for this one.
 
-        What it had to stop when it could not be sure of it is still its own, and no death of a pod:
-        while the database does not answer, it asks for as long as it has.
+        The jobs that the pod stopped while it was not sure of itself are still its own, and this is
+        no pod death: while the database does not answer, the pod keeps trying as long as it may.
         """
         self.drain.enter(DrainPhase.SIGN_OFF)
-        is_answered = self._standing.is_sure or self._watch.seen is None
+        is_answered = self._self_fence.is_sure or self._watch.report is None
         may_owe = self._running.lost_count > 0
         if is_answered or may_owe or not self._shutdown.has_started:
             with trio.move_on_after(self.drain.left_s(DrainPhase.SIGN_OFF), shield=True):
                 await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
         if not self._has_signed_off:
-            self.drain.tell_left_behind()
+            self.drain.log_left_behind()
 
     async def _say_goodbye(self) -> None:
         if self._dispatcher is not None:
@@ -538,11 +541,11 @@ class _Pod:
             rss_bytes=self._process.memory_info().rss,
             hint_latency_ms=self._listener.latency_ms,
             drain=self.drain.status,
-            trouble=self._watch.seen,
+            trouble=self._watch.report,
         )
 
 
-def _standing(settings: Settings) -> SelfFence:
+def _self_fence(settings: Settings) -> SelfFence:
     return SelfFence(
         fence_s=settings.fence_s,
         settle_s=settings.settle_s,

@@ -1,4 +1,4 @@
-"""What a pod is made of besides its settings: job types, tools, client of the models, prices."""
+"""The parts of a pod besides its settings: job types, tools, model client, prices."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from cortex.jobs import builtin_registry
 
 @attrs.frozen
 class ModelTrouble:
-    """Why model calls will fail: to be logged once the pod has its database."""
+    """Why model calls will fail; logged once the pod has its database."""
 
     event: str
     error: str | None = None
@@ -44,7 +44,8 @@ class PodParts:
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
     preload: Callable[[], ModelTrouble | None] | None = None
-    """Slow imports, done before the pod is ready. For any thread; what is done is not repeated."""
+    """Slow imports, done before the pod is ready. Runs on any thread; finished work is not
+    repeated."""
 
 
 def standard_parts(
@@ -59,10 +60,10 @@ def standard_parts(
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
 
-    `hidden`: what no program of an agent may see, besides the folder around the workspaces;
-    `is_unsafe`: they are not confined.
+    `hidden`: paths that no program of an agent may see, besides the folder around the workspaces;
+    `is_unsafe`: programs are not confined.
 
-    Raises `UsageError` when the app defines a job type or a tool that is taken.
+    Raises `UsageError` when the app defines a job type or a tool whose name is taken.
     """
     close_workspaces(workspaces)
     registry = builtin_registry()
@@ -86,7 +87,7 @@ def standard_parts(
 
 
 class _Once:
-    """Does its work at the first call; calls beside it wait until that is done."""
+    """Does its work at the first call; concurrent calls wait until that is done."""
 
     def __init__(self, work: Callable[[], ModelTrouble | None]) -> None:
         self._work: Callable[[], ModelTrouble | None] | None = work
@@ -102,12 +103,13 @@ class _Once:
 
 
 def _names_a_key() -> bool:
-    """Tell whether the environment speaks of the model's provider."""
+    """Return whether the environment names a credential of the model's provider."""
     return any(name.startswith("ANTHROPIC_") for name in os.environ)
 
 
 def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
-    # A pod without models is a good pod for jobs that need none, and saves the SDK's second.
+    # A pod without models is fine for jobs that need none, and saves the second of the SDK's
+    # import.
     if not has_key:
         return ModelTrouble("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
     try:

@@ -1,10 +1,10 @@
-"""What a pod asks of its own process: an end by force, privacy, and the lag of its event loop.
+"""What a pod needs of its own process: an end by force, privacy, and the lag of its event loop.
 
-The deadman ends the process when its shutdown does not: code that ignores cancellation cannot
-hold a pod.
+The deadman ends the process when its shutdown does not: code that ignores cancellation cannot hold
+a pod.
 
-A thread, not a trio task: what it guards against is a loop that does not turn any more. One for all
-that is asked of it: what comes first strikes.
+A thread, not a trio task, since it guards against a blocked event loop. One thread serves all
+requests: the earliest one strikes.
 """
 
 import _thread
@@ -27,34 +27,34 @@ from cortex.postgres.dsn import password_of
 
 EXIT_CODE: Final = 1
 GOODBYE_S: Final = 2.0
-"""What the process gets to end by itself once nothing of its pod is left."""
+"""How long the process may take to end by itself once its pod is gone."""
 LOOK_S: Final = 0.1
-"""So often it looks whether it was asked for something earlier; no lock tells it, see `arm`."""
+"""How often it checks for an earlier request; no lock announces one, see `arm`."""
 
 
 @attrs.frozen(order=True)
 class _Strike:
-    """When, by the monotonic clock, and how."""
+    """When to strike, by the monotonic clock, and how."""
 
     at: float
     exit_code: int = attrs.field(order=False)
-    told: str = attrs.field(order=False)
+    message: str = attrs.field(order=False)
 
 
 _strikes: list[_Strike] = []
 
 
-def arm(after_s: float, *, exit_code: int = EXIT_CODE, told: str | None = None) -> None:
-    """End the process hard after so many seconds, if it still runs then.
+def arm(after_s: float, *, exit_code: int = EXIT_CODE, message: str | None = None) -> None:
+    """End the process hard after `after_s` seconds, if it still runs then.
 
-    Safe at any moment, in a signal handler too: what was not committed is taken over by another
-    pod. `told`: what it says then, one line, in place of that it took too long.
+    Safe at any moment, in a signal handler too: other pods take over what was not committed.
+    `message`: the line that it prints then, instead of the default about a slow shutdown.
     """
     late = f"shutdown took longer than {after_s:g} s: exiting hard"
     is_first = not _strikes
-    _strikes.append(_Strike(time.monotonic() + after_s, exit_code, told or late))
+    _strikes.append(_Strike(time.monotonic() + after_s, exit_code, message or late))
     if is_first:
-        # Not threading.Thread: its locks may be held by what the signal has interrupted.
+        # Not threading.Thread: the interrupted code may hold its locks.
         _thread.start_new_thread(_watch, ())
 
 
@@ -67,14 +67,14 @@ def _watch() -> None:
             break
         never.wait(min(left_s, LOOK_S))
     try:
-        # Whoever reads may be gone, or read no more: that is no reason to live on.
+        # The reader may be gone, or read no more: that must not keep the process alive.
         if select.select([], [2], [], 0)[1]:
-            os.write(2, f"cortex: {strike.told}\n".encode())
+            os.write(2, f"cortex: {strike.message}\n".encode())
     finally:
         os._exit(strike.exit_code)
 
 
-# --- Measures how late the event loop is: what a busy loop does to heartbeats and streams.
+# --- Measures the lag of the event loop: how a busy loop delays heartbeats and streams.
 
 
 EVERY_S: Final = 0.1
@@ -106,7 +106,7 @@ class LoopLag:
             self._on_lag(late_s)
 
 
-# --- Keeps what the process knows from others: the keys and passwords that it works with itself.
+# --- Hides the process's own secrets from other processes: the keys and passwords that it uses.
 
 
 PR_SET_DUMPABLE: Final = 4
@@ -120,7 +120,7 @@ def hide_memory() -> None:
     """Close this process's memory and environment to others of the same user; Linux only.
 
     A command that an agent runs has an environment without secrets, but could read ours in /proc.
-    Against root nothing helps but running the pod as somebody else.
+    Against root only running the pod as another user helps.
     """
     if sys.platform != "linux":
         return
@@ -131,13 +131,13 @@ def hide_memory() -> None:
 def hide_credentials(dsn: str | None) -> None:
     """Have the pod's own credentials redacted wherever text leaves it: see `domain.redaction`.
 
-    Those that could stand in any text by chance are none: shorter than eight characters, or a
+    Credentials that could occur in any text are skipped: shorter than eight characters, or a
     password that is also the name of the user or of the database.
     """
-    found = {name: os.environ.get(name, "") for name in OWN_VARIABLES}
+    credentials = {name: os.environ.get(name, "") for name in OWN_VARIABLES}
     if dsn is not None:
-        found["database password"] = password_of(dsn) or ""
-    for name, value in found.items():
+        credentials["database password"] = password_of(dsn) or ""
+    for name, value in credentials.items():
         if len(value) >= redaction.VALUE_CHARS_MIN:
             redaction.register(name, value)
     redaction.register_pattern("API token", TOKEN_PATTERN)

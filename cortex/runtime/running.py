@@ -1,7 +1,7 @@
 """The jobs that this pod runs: who may write to them, and why they are being stopped.
 
-Shared by the dispatcher (adds), the job actors (remove), the heartbeat (which are still ours),
-control (cancel) and the pod (abort). It lives on the trio thread only and never waits.
+Shared by the dispatcher (adds), the job actors (remove), the heartbeat (checks ownership), control
+(cancels) and the pod (aborts). It lives on the trio thread only and never waits.
 """
 
 import math
@@ -26,9 +26,9 @@ class Stop(Enum):
     """Why a running job's scope was cancelled."""
 
     CANCELLED = auto()
-    """A person asked for it: the job ends as CANCELLED."""
+    """A person requested it: the job ends as CANCELLED."""
     HANDED_BACK = auto()
-    """The pod is leaving: another one goes on from the last checkpoint."""
+    """The pod is shutting down: another one goes on from the last checkpoint."""
     LEASE_LOST = auto()
     """Another attempt owns it: touch nothing more."""
 
@@ -47,15 +47,15 @@ class RunningJob:
     due_at: float = math.inf
     """When its handler must have ended, by `time.monotonic`: threads read it, too."""
     task: trio.lowlevel.Task | None = None
-    """In which its handler runs; None before and afterwards, and if that is another process."""
+    """The task of its handler; None before and afterwards, and in a process of its own."""
     progress: Progress | None = None
-    """What its handler is at, once that has begun."""
+    """The progress of its handler, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
-    is_told: bool = False
-    """Its end is in the record: nothing of it is to be looked for."""
+    is_recorded: bool = False
+    """Its end is in the record: no orphan scan is needed for it."""
     is_answered: bool = False
-    """The database has said how it ended, or that another attempt owns the job."""
+    """The database has confirmed its end, or that another attempt owns the job."""
 
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
@@ -75,32 +75,32 @@ class RunningJobs:
         """Jobs among them that run in processes of their own."""
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
-        """Set when the pod leaves: jobs are handed back at their next checkpoint."""
+        """Set when the pod shuts down: jobs are handed back at their next checkpoint."""
         self.is_drain_requested = False
-        """A person asked the pod to drain: the same, until somebody takes that back."""
+        """A person asked the pod to drain: jobs are handed back, too, until that is withdrawn."""
         self.on_undrained: Callable[[], None] = lambda: None
         """Called when the pod may take jobs again."""
         self.lost_count = 0
-        """Attempts that ended here without a word to the database, ever."""
+        """Attempts ever that ended here without a recorded end."""
         self.left_behind: list[UUID] = []
-        """Jobs whose attempts were cut off before the database had said how they ended."""
+        """Jobs whose attempts were cut off before the database confirmed their end."""
         self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
-        """Jobs whose ends the database refuses: theirs is the sweep, which counts."""
+        """Jobs whose ends the database refuses: left to the sweep, which counts them."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
         self.when_ended: list[Callable[[UUID], None]] = []
-        """Told of each job that has left its slot: its end is in the record, if it came to that."""
+        """Called with each job that has left its slot: its end is in the record, if it came to
+        that."""
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     @property
     def free_slots(self) -> int:
-        """How many more jobs may be claimed."""
         return self.slots - len(self._jobs)
 
     @property
     def drain_request(self) -> DrainRequest | None:
-        """How far a drain that a person asked for has come; None if nobody did."""
+        """How far a requested drain has come; None without a request."""
         return DrainRequest(len(self._jobs)) if self.is_drain_requested else None
 
     def hands_back(self) -> bool:
@@ -114,7 +114,6 @@ class RunningJobs:
 
     @property
     def job_ids(self) -> list[UUID]:
-        """The jobs that run here now."""
         return list(self._jobs)
 
     @property
@@ -124,18 +123,16 @@ class RunningJobs:
 
     @property
     def leases(self) -> list[Lease]:
-        """Their leases."""
         return [job.lease for job in self._jobs.values()]
 
     def lease_of(self, job_id: UUID) -> Lease | None:
-        """The lease of a job that runs here."""
         job = self._jobs.get(job_id)
         return None if job is None else job.lease
 
     def add(self, claim: Claim, *, is_isolated: bool = False) -> RunningJob:
-        """Enter an attempt; an older attempt of the same job that still runs here has lost.
+        """Add an attempt; an older attempt of the same job that still runs here has lost its lease.
 
-        Of a pod that leaves or drains it is a claim that was on its way: handed back at once.
+        If the pod is draining, the claim was already in flight: hand it back immediately.
         """
         lease = claim.lease
         older = self._jobs.get(lease.job_id)
@@ -157,22 +154,20 @@ class RunningJobs:
         return job
 
     def remove(self, job: RunningJob) -> None:
-        """Take an ended attempt out."""
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
         self.isolated_count -= job.is_isolated
-        if not job.is_told:
+        if not job.is_recorded:
             self.lost_count += 1
         if not job.is_answered:
             self.left_behind.append(job.lease.job_id)
         if not self._jobs:
             self._is_empty.set()
         self.on_ended(job)
-        for tell in self.when_ended:
-            tell(job.lease.job_id)
+        for callback in self.when_ended:
+            callback(job.lease.job_id)
 
     async def wait_until_empty(self) -> None:
-        """Wait until nothing runs here."""
         while self._jobs:
             self._is_empty = trio.Event()
             await self._is_empty.wait()
@@ -184,14 +179,13 @@ class RunningJobs:
             job.end(why)
 
     def end_all(self, why: Stop) -> None:
-        """Stop everything that runs here."""
         for job in list(self._jobs.values()):
             job.end(why)
 
     def keep_only(self, leases: list[Lease], owned: set[UUID]) -> list[Lease]:
         """Of these leases, stop the ones whose job is not owned any more; return those.
 
-        Jobs that have ended since the leases were listed are no lost ones.
+        Jobs that have ended since the leases were listed do not count as lost.
         """
         lost = [
             job

@@ -1,15 +1,15 @@
-"""What a pod may believe of itself: whether its jobs are its own, whether it may judge others.
+"""A pod's view of its own liveness: whether its jobs are its own, whether it may judge other pods.
 
-Written by the heartbeat; read by the dispatcher (claim only when sure), by every call with an
-outside result (begin only when sure), by the takeover and the sweeper (judge others only when
-settled). On trio's monotonic clock: the wall clock decides nothing here. From when the last good
-heartbeat was sent:
+Written by the heartbeat. Read by the dispatcher (claims only when sure), by every outside call
+(begins only when sure), by the takeover and the sweeper (judge other pods only when settled). All
+times are on trio's monotonic clock, never the wall clock. From when the last good heartbeat was
+sent:
 
     |------------- fence_s -------------|                             it stops its jobs
     |------------------------- lease_s -------------------------|     nothing of them goes on
     |------------------------------ zombie_s ------------------------------|   others take them
 
-What a call may take at most decides how long before the end of the lease it may begin.
+The longest duration of a call decides how long before the end of the lease it may begin.
 """
 
 import math
@@ -28,11 +28,11 @@ class SelfFence:
         lease_s: float = math.inf,
         fresh_s: float = math.inf,
     ) -> None:
-        """`fence_s`: silence after which it trusts itself no more; `settle_s`: calm to judge.
+        """`fence_s`: silence after which the pod distrusts itself; `settle_s`: calm to judge.
 
         `lease_s`: silence after which nothing that it has begun may go on, a little before others
-        take its jobs; `fresh_s`: silence after which a call that no lease is long enough for waits
-        for a heartbeat.
+        take its jobs. `fresh_s`: silence after which a call that is longer than any lease waits for
+        a heartbeat.
         """
         self._fence_s = fence_s
         self._settle_s = settle_s
@@ -47,12 +47,12 @@ class SelfFence:
 
     @property
     def is_sure(self) -> bool:
-        """It holds its lock, has checked its jobs since it took it, and beat not long ago."""
+        """The pod holds its lock, has checked its jobs since it took it, and beat lately."""
         return self._is_locked and self._is_checked and not self.is_fenced
 
     @property
     def is_locked(self) -> bool:
-        """It holds its lock, as far as it knows."""
+        """The pod holds its lock, as far as it knows."""
         return self._is_locked
 
     @property
@@ -72,35 +72,38 @@ class SelfFence:
 
     @property
     def may_judge(self) -> bool:
-        """It may declare others dead, settled or new: its link has been well since its start."""
+        """It may declare others dead, settled or new: its link has been healthy since its start."""
         return self.is_sure and (not self._was_broken or self.is_settled)
 
     @property
     def is_settled(self) -> bool:
-        """Its own link has been well for a while: so may the others' be by now."""
+        """Its own link has been healthy for a while, so the others' links may be, too."""
         return self.is_steady_for(self._settle_s)
 
     def is_steady_for(self, seconds: float) -> bool:
-        """Since so long ago it has held its lock, and every heartbeat has succeeded."""
+        """For this long it has held its lock, and every heartbeat has succeeded."""
         return self.is_sure and trio.current_time() - self._steady_since >= seconds
 
     def may_begin(self, call_s: float) -> bool:
-        """A call of up to so many seconds may begin: it ends before others can take its job.
+        """A call of up to `call_s` may begin now, and ends before others can take its job.
 
-        One that is longer than that at best may begin while heartbeats succeed: when they fail, the
-        fence cuts it.
+        A call longer than the lease may begin while heartbeats succeed: when they fail, the fence
+        cuts it.
         """
         if not self.is_sure:
             return False
         return self.silent_s + call_s <= self._lease_s or self.silent_s <= self._fresh_s
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """Wait for that. The wait ends with the job: when the fence is reached, all are stopped."""
+        """Wait until `may_begin`.
+
+        Ends with the job: all jobs are stopped when the fence is reached.
+        """
         while not self.may_begin(call_s):
             await self._beat.wait()
 
     def beaten(self, sent_at: float) -> None:
-        """A heartbeat that was sent at this instant succeeded, and the jobs are those it named."""
+        """A heartbeat sent at this instant succeeded, and the pod owns the jobs it named."""
         if self.is_fenced or math.isinf(self._steady_since):
             self._was_broken = self._was_broken or not math.isinf(self._beat_sent_at)
             self._steady_since = trio.current_time()
@@ -115,7 +118,7 @@ class SelfFence:
         self._steady_since = math.inf
 
     def locked(self) -> None:
-        """The lock is held, from now on; the jobs are still to be checked."""
+        """The lock is held from now on; the jobs are still to be checked."""
         self._is_locked = True
 
     def lost(self) -> None:

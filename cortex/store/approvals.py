@@ -5,7 +5,7 @@ import hmac
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import attrs
@@ -19,7 +19,6 @@ from cortex.domain.approval import (
     ApprovalVote,
     Decided,
     Risk,
-    ended,
 )
 from cortex.domain.approval_policy import (
     ApprovalTerms,
@@ -28,10 +27,9 @@ from cortex.domain.approval_policy import (
     beyond,
     rules_from_json,
 )
+from cortex.domain.approval_vote import Vote, check_ids, checked, refusal
 from cortex.domain.canonical import parse
-from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
-from cortex.domain.phrases import utc_time
-from cortex.domain.token import ANOTHER
+from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
@@ -39,44 +37,19 @@ from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
 
 EXPIRE_BATCH: Final = 200
+COUNTED: Final = frozenset({"approved", "agreed", "denied"})
 AGAIN: Final = "again"
 TRIES: Final = 5
 """A job that got or lost its task while its locks were waited for: rare once, again is chance."""
 
 
 @attrs.frozen(kw_only=True)
-class Vote:
-    """What one person says of one request."""
-
-    approval_id: UUID
-    is_approved: bool
-    by: str
-    credential: str | None
-    """What shows who it is, see `domain.token`; None: nobody signed in."""
-    seen: bytes
-    """SHA-256 of the arguments that this person saw: others are not decided by it."""
-    reason: str | None = None
-    channel: str
-    """cli, api, page, link (nobody signed in) or tui."""
-    address: str | None = None
-    client: str | None = None
-    edited: str | None = None
-    """Canonical JSON of the arguments as this person edited them; None: as they stand."""
-
-
-@attrs.frozen(kw_only=True)
 class VoteResult:
-    """What a verdict led to."""
+    """What a vote that counts led to."""
 
     outcome: str
-    """approved · agreed (more people are needed) · denied · already · expired · changed ·
-    no_credential · own_request · not_editable · agreed_before"""
+    """approved · agreed (more people are needed) · denied"""
     agreed_count: int
-
-    @property
-    def is_taken(self) -> bool:
-        """It counts."""
-        return self.outcome in ("approved", "agreed", "denied")
 
 
 @attrs.frozen(kw_only=True)
@@ -143,52 +116,39 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
     )
 
 
-async def decide(db: Database, verdict: Vote) -> VoteResult:
-    """Decide one request; the first decision wins.
+async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
+    """Count votes on requests, each on its own one: all or none. In the order given.
 
-    What did not count is told by the ruling, with nothing changed: see `refusal`. Raises
-    `NotFoundError`, and `RejectedError` for an edit that needs more than was asked for.
+    The first decision of each request wins. Raises `NotFoundError`, and for the first vote that
+    breaks a rule what `approval_vote.checked` and `approval_vote.refusal` say, or `RejectedError`
+    for an edit that needs more than was asked for; then nothing is changed.
     """
-    await _refuse_beyond(db, verdict)
+    ids = [vote.approval_id for vote in votes]
+    check_ids(ids)
+    found = {each.id: each for each in await show_all(db, ids)}
+    approvals = [found[each] if each in found else _missing(each) for each in ids]
+    counted = checked(approvals, votes)
+    for approval, vote in zip(approvals, counted, strict=True):
+        await _refuse_beyond(db, approval, vote)
     for _ in range(TRIES):
-        row = await db.fetch_one("approvals.decide", *_columns(verdict))
-        ruling = _ruling(row, verdict)
-        if ruling.outcome != AGAIN:
-            return ruling
-    raise _restless(verdict)
+        results = await _count(db, counted)
+        if not isinstance(results, _VoteRefused):
+            return results
+        if results.outcome != AGAIN:
+            raise refusal(await show(db, results.approval_id), results.outcome)
+    raise ConflictError(f"approval {ids[0]} changes all the time; try again")
 
 
-async def decide_all(db: Database, verdicts: Sequence[Vote]) -> list[VoteResult]:
-    """Decide several requests, each once, in one transaction, all or none; in the order given.
-
-    Raises what `refusal` gives for the first one that does not count; then nothing is changed.
-    """
-    for verdict in verdicts:
-        await _refuse_beyond(db, verdict)
-    for _ in range(TRIES):
-        rulings = await db.transact(partial(_all_or_none, verdicts=verdicts))
-        if not isinstance(rulings, _VoteRefused):
-            return rulings
-        if rulings.ruling.outcome != AGAIN:
-            raise refusal(await show(db, rulings.verdict.approval_id), rulings.ruling)
-    raise _restless(verdicts[0])
-
-
-async def _refuse_beyond(db: Database, verdict: Vote) -> None:
+async def _refuse_beyond(db: Database, approval: Approval, vote: Vote) -> None:
     """Raise `RejectedError` for an edit into a call that the agent's rules ask more people for."""
-    if verdict.edited is None or not verdict.is_approved:
-        return
-    approval = await show(db, verdict.approval_id)
     agent_id, version, tool = approval.agent_id, approval.agent_version, approval.tool
-    if agent_id is None or version is None or tool is None:
-        return
-    if approval.status is not ApprovalStatus.PENDING:
+    if vote.edited is None or agent_id is None or version is None or tool is None:
         return
     spec = await agents.spec(db, agent_id, version)
     asked = GatedCall(tool=tool, arguments=approval.asked, is_effect=True, mark=ToolMark())
     under = ApprovalTerms(approval.risk, approval.people)
     rules = rules_from_json(spec.get("approvals", ()))
-    needed = beyond(asked, orjson.loads(verdict.edited), under=under, rules=rules)
+    needed = beyond(asked, orjson.loads(vote.edited), under=under, rules=rules)
     if needed is not None:
         people = f"{needed.people} people" if needed.people > 1 else "one person"
         raise RejectedError(
@@ -198,64 +158,30 @@ async def _refuse_beyond(db: Database, verdict: Vote) -> None:
         )
 
 
+async def _count(db: Database, votes: Sequence[Vote]) -> "list[VoteResult] | _VoteRefused":
+    """Count one vote by one statement, several in one transaction."""
+    if len(votes) > 1:
+        return await db.transact(partial(_all_or_none, votes=votes))
+    (vote,) = votes
+    try:
+        return [_result(await db.fetch_one("approvals.decide", *_columns(vote)), vote)]
+    except _VoteRefused as refused:
+        return refused
+
+
 async def _all_or_none(
-    connection: Connection, *, verdicts: Sequence[Vote]
+    connection: Connection, *, votes: Sequence[Vote]
 ) -> "list[VoteResult] | _VoteRefused":
     try:
         async with connection.transaction():  # a savepoint: a refusal costs no connection
-            await connection.fetch(sql("approvals.hold"), [each.approval_id for each in verdicts])
-            return [await _taken(connection, verdict) for verdict in verdicts]
-    except _VoteRefused as found:
-        return found
-
-
-async def _taken(connection: Connection, verdict: Vote) -> VoteResult:
-    row = await connection.fetchrow(sql("approvals.decide"), *_columns(verdict))
-    ruling = _ruling(row, verdict)
-    if not ruling.is_taken:
-        raise _VoteRefused(verdict, ruling)
-    return ruling
-
-
-def refusal(approval: Approval, ruling: VoteResult) -> ConflictError:
-    """Return the error that tells a person why their decision does not count."""
-    name = f"approval {approval.id}"
-    if ruling.outcome in ("already", "expired"):
-        return _too_late(approval, name)
-    told, hint = _REFUSALS[ruling.outcome]
-    return ConflictError(told.format(name=name), hint=hint)
-
-
-def _too_late(approval: Approval, name: str) -> ConflictError:
-    if approval.status == ApprovalStatus.CANCELLED:
-        return ConflictError(f"{name} is void: {approval.reason}")
-    if approval.decided_by is not None:
-        return ConflictError(f"{name} was already {ended(approval)}")
-    return ExpiredError(
-        f"{name} expired at {utc_time(approval.expires_at)}: nothing was executed",
-        hint="where its job failed by that, retry the job to be asked anew",
-    )
-
-
-_REFUSALS: Final = {
-    "changed": (
-        "the arguments of {name} have changed since they were shown",
-        "look at them again before deciding",
-    ),
-    "no_credential": ("{name} needs several people: who agrees must sign in", ANOTHER),
-    "own_request": (
-        "{name} is critical and was asked for by you",
-        ANOTHER,
-    ),
-    "not_editable": (
-        "the arguments of {name} cannot be edited: nothing says how they must look",
-        "approve or deny them as they are",
-    ),
-    "agreed_before": (
-        "you have agreed to {name} already",
-        ANOTHER,
-    ),
-}
+            await connection.fetch(sql("approvals.hold"), [each.approval_id for each in votes])
+            statement = sql("approvals.decide")
+            return [
+                _result(await connection.fetchrow(statement, *_columns(each)), each)
+                for each in votes
+            ]
+    except _VoteRefused as refused:
+        return refused
 
 
 async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
@@ -270,7 +196,7 @@ async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> No
     Raises `NotFoundError`, and what `refusal` gives if it cannot be decided any more.
     """
     if await db.fetch_one("approvals.link", approval_id, digest, by) is None:
-        raise refusal(await show(db, approval_id), VoteResult(outcome="already", agreed_count=0))
+        raise refusal(await show(db, approval_id), "already")
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
@@ -292,11 +218,7 @@ async def find(db: Database, name: str) -> UUID:
 async def show(db: Database, approval_id: UUID) -> Approval:
     """Return one request in full. Raises `NotFoundError`."""
     row = await db.fetch_one("approvals.show", [approval_id])
-    if row is None:
-        raise NotFoundError(
-            f"approval {approval_id} does not exist", hint="list them: cortex approvals ls"
-        )
-    return _approval(row)
+    return _missing(approval_id) if row is None else _approval(row)
 
 
 async def show_all(db: Database, ids: Sequence[UUID]) -> list[Approval]:
@@ -348,38 +270,41 @@ async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[Appro
 
 
 class _VoteRefused(Exception):
-    def __init__(self, verdict: Vote, ruling: VoteResult) -> None:
-        super().__init__(ruling.outcome)
-        self.verdict = verdict
-        self.ruling = ruling
+    def __init__(self, approval_id: UUID, outcome: str) -> None:
+        super().__init__(outcome)
+        self.approval_id = approval_id
+        self.outcome = outcome
 
 
-def _restless(verdict: Vote) -> ConflictError:
-    return ConflictError(f"approval {verdict.approval_id} changes all the time; try again")
-
-
-def _columns(verdict: Vote) -> tuple[object, ...]:
-    return (
-        verdict.approval_id,
-        verdict.is_approved,
-        verdict.by,
-        verdict.seen,
-        verdict.reason,
-        verdict.channel,
-        verdict.address,
-        verdict.client,
-        verdict.edited,
-        verdict.credential,
+def _missing(approval_id: UUID) -> NoReturn:
+    raise NotFoundError(
+        f"approval {approval_id} does not exist", hint="list them: cortex approvals ls"
     )
 
 
-def _ruling(row: Record | None, verdict: Vote) -> VoteResult:
+def _columns(vote: Vote) -> tuple[object, ...]:
+    return (
+        vote.approval_id,
+        vote.is_approved,
+        vote.by,
+        vote.seen,
+        vote.reason,
+        vote.channel,
+        vote.address,
+        vote.client,
+        vote.edited,
+        vote.credential,
+    )
+
+
+def _result(row: Record | None, vote: Vote) -> VoteResult:
+    """Return what a vote led to. Raises `_VoteRefused` for one that does not count."""
     if row is None:
         raise AssertionError("cortex.decide always answers")
     if row["outcome"] == "missing":
-        raise NotFoundError(
-            f"approval {verdict.approval_id} does not exist", hint="list: cortex approvals ls"
-        )
+        _missing(vote.approval_id)
+    if row["outcome"] not in COUNTED:
+        raise _VoteRefused(vote.approval_id, row["outcome"])
     return VoteResult(outcome=row["outcome"], agreed_count=row["votes"])
 
 

@@ -16,7 +16,7 @@ import attrs
 
 from cortex.domain.bulk_operation import LETTERS_MAX, BulkChange, BulkState, BulkVerb
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError, UsageError
-from cortex.postgres.database import Connection, Database, Record, asked_again
+from cortex.postgres.database import Connection, Database, Record, repeat_if_lost
 from cortex.postgres.errors import is_called_off, is_locked
 from cortex.postgres.queries import sql
 from cortex.store import dead_letters
@@ -60,7 +60,7 @@ async def begin(db: Database, act: BulkOperation) -> int:
     if not 0 < len(act.job_ids) <= LETTERS_MAX:
         told = f"an act takes from 1 to {LETTERS_MAX:,} letters, not {len(act.job_ids):,}"
         raise UsageError(told)
-    number, _ = await asked_again(partial(_begin, db, act))
+    number, _ = await repeat_if_lost(partial(_begin, db, act))
     return number
 
 

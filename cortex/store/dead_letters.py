@@ -29,7 +29,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.idempotency import error_document
 from cortex.domain.phrases import utc_time
-from cortex.postgres.database import Database, Record, asked_again
+from cortex.postgres.database import Database, Record, repeat_if_lost
 from cortex.postgres.errors import is_overdue, of_statement
 from cortex.store.jobs import payload_of
 from cortex.store.rows import row_of, rows_of
@@ -356,6 +356,6 @@ async def _in_batches(
     done: dict[int, SettledDeadLetter] = {}
     for start in range(0, len(order), size):
         places = order[start : start + size]
-        settled, _ = await asked_again(partial(work, [wanted[place] for place in places]))
+        settled, _ = await repeat_if_lost(partial(work, [wanted[place] for place in places]))
         done.update(zip(places, settled, strict=True))
     return [done[place] for place in range(len(wanted))]

@@ -105,7 +105,9 @@ async def intend(
     return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 
 
-async def tell(db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]) -> set[UUID]:
+async def record_outcomes(
+    db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]
+) -> set[UUID]:
     """Record what became of effects whose steps are not done; return their ids. Safe to repeat."""
     rows = await db.fetch(
         "effects.tell",

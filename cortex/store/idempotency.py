@@ -58,7 +58,7 @@ async def guarded(
         )
         if began is None or not began["is_held"]:
             return KeyPendingError(
-                f"a request with key {key!r} is on its way", hint="ask again in a moment"
+                f"a request with key {key!r} is on its way", hint="try again in a moment"
             )
         if began["is_new"]:
             return await _do(db, connection, key=name, work=work)

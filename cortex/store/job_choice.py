@@ -33,7 +33,7 @@ from cortex.domain.job_filter import (
     why_not_cancel,
     why_not_retry,
 )
-from cortex.postgres.database import Database, Record, asked_again
+from cortex.postgres.database import Database, Record, repeat_if_lost
 from cortex.store import dead_letters, jobs, retries
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.job_pages import page
@@ -152,7 +152,7 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
         for _ in range(TRIES_MAX):
             outdated: list[UUID] = []
             for batch in _batches(left):
-                rows, _ = await asked_again(partial(db.fetch, "jobs.cancel", batch, by, reason))
+                rows, _ = await repeat_if_lost(partial(db.fetch, "jobs.cancel", batch, by, reason))
                 counts.refuse(Refusal.GONE, len(batch) - len(rows))
                 for row in rows:
                     if row["is_outdated"]:
@@ -186,7 +186,7 @@ async def retry_chosen(
         for batch in _batches(waiting):
             began = time.monotonic()
             call = partial(db.fetch, "retries.now", batch, by, reason)
-            rows, is_repeated = await asked_again(call)
+            rows, is_repeated = await repeat_if_lost(call)
             counts.changed += sum(row["is_let_go"] for row in rows)
             counts.refuse(Refusal.GONE, len(batch) - len(rows))
             stayed = [row["id"] for row in rows if not row["is_let_go"]]

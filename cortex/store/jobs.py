@@ -20,7 +20,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
-from cortex.postgres.database import Database, affected, asked_again
+from cortex.postgres.database import Database, affected, repeat_if_lost
 from cortex.store.references import by_name
 from cortex.store.rows import row_of, rows_of
 
@@ -227,7 +227,7 @@ async def submit_once(
     Not for use inside a transaction. Raises what `submit` raises.
     """
     try:
-        await asked_again(partial(submit, db, [submission], by=by, credential=credential))
+        await repeat_if_lost(partial(submit, db, [submission], by=by, credential=credential))
     except OutcomeUnknownError as error:
         raise OutcomeUnknownError(
             f"it is not known whether job {submission.id} was submitted: its connection broke",

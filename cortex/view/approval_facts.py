@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
+from cortex.domain.approval_vote import last_digits, needs_last_digits, why_sign_in
 from cortex.domain.argument_diff import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
@@ -19,13 +20,12 @@ from cortex.view.approvals import (
     if_approved,
     if_denied,
     if_expired,
+    left_s,
     what,
 )
 from cortex.view.arguments import ArgumentRow, argument_rows, with_marked_blanks
 from cortex.view.steps import step_label
 
-LAST_DIGITS: Final = 4
-"""Characters of the id that a person types to approve something dangerous."""
 DENY_REASONS: Final = (
     "wrong amount or recipient",
     "not needed any more",
@@ -95,8 +95,8 @@ class Facts:
     is_editable: bool
     needs_last_digits: bool
     """Whether an approver must type the end of the id."""
-    needs_sign_in: bool
-    """Whether an approver must sign in: a link does not prove who decides."""
+    why_sign_in: str | None
+    """Why an approver must sign in: a link does not prove who decides; None: it is enough."""
     people: int
     agreed: int
     votes: tuple[Vote, ...]
@@ -126,7 +126,7 @@ class Facts:
         if self.people == 1:
             return ""
         missing = self.people - self.agreed
-        others = "nobody else" if missing <= 0 else f"{missing} more {_people(missing)}"
+        others = "no one else" if missing <= 0 else f"{missing} more {_people(missing)}"
         return f"{self.agreed} of {self.people} people agreed; {others} must"
 
     def has_agreed(self, person: str) -> bool:
@@ -135,34 +135,14 @@ class Facts:
         return any(vote.counts and vote.person.lower() == name for vote in self.votes)
 
 
-def is_open(approval: Approval) -> bool:
-    """Whether the request can still be decided."""
-    return _status(approval) is ApprovalStatus.PENDING
-
-
-def last_digits(approval_id: UUID) -> str:
-    """Return the end of an id, as people type it."""
-    return approval_id.hex[-LAST_DIGITS:]
-
-
-def needs_last_digits(approval: Approval) -> bool:
-    """Whether an approver must type the end of the id."""
-    return Risk(approval.risk).rank >= Risk.HIGH.rank
-
-
-def needs_sign_in(approval: Approval) -> bool:
-    """Whether approval needs a sign-in: a link does not prove who decides."""
-    return Risk(approval.risk).needs_sign_in or approval.people > 1
-
-
 def facts_of(approval: Approval) -> Facts:
     return Facts(
         id=approval.id,
-        status=_status(approval),
+        status=approval.status_at(approval.now),
         title=what(approval),
         call=call_of(approval, approval.arguments),
         is_call=approval.tool is not None,
-        risk=Risk(approval.risk),
+        risk=approval.risk,
         effect=_shown(approval.effect),
         undo=REVERSIBLE[approval.reversible],
         agent=_agent(approval),
@@ -182,7 +162,7 @@ def facts_of(approval: Approval) -> Facts:
         edited_by=_safe(approval.edited_by),
         is_editable=approval.schema is not None,
         needs_last_digits=needs_last_digits(approval),
-        needs_sign_in=needs_sign_in(approval),
+        why_sign_in=why_sign_in(approval),
         people=approval.people,
         agreed=approval.agreed,
         votes=tuple(_vote(vote, approval) for vote in approval.votes),
@@ -191,7 +171,7 @@ def facts_of(approval: Approval) -> Facts:
         if_expired=safe(if_expired(approval)),
         created_at=approval.created_at,
         expires_at=approval.expires_at,
-        left_s=max(0.0, _left_s(approval)),
+        left_s=max(0.0, left_s(approval)),
     )
 
 
@@ -206,16 +186,6 @@ def countdown(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def _status(approval: Approval) -> ApprovalStatus:
-    status = ApprovalStatus(approval.status)
-    is_over = status is ApprovalStatus.PENDING and _left_s(approval) <= 0
-    return ApprovalStatus.EXPIRED if is_over else status
-
-
-def _left_s(approval: Approval) -> float:
-    return float((approval.expires_at - approval.now).total_seconds())
 
 
 def _agent(approval: Approval) -> str:

@@ -106,13 +106,7 @@ def risk_cell(row: ApprovalRow) -> Cell:
 
 def state_cell(row: ApprovalRow) -> Cell:
     """Return the state; a request that can no longer be decided shows as expired."""
-    status = ApprovalStatus(row.status)
-    return STATES[ApprovalStatus.EXPIRED if is_over(row) else status]
-
-
-def is_over(row: ApprovalRow) -> bool:
-    """Whether an undecided request has expired, by the database's clock."""
-    return row.status == ApprovalStatus.PENDING and left_s(row) <= 0
+    return STATES[row.status_at(row.now)]
 
 
 def left_s(row: ApprovalRow) -> float:

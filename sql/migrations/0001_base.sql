@@ -1,12 +1,12 @@
 -- Schemas, the role of pods, the clock, identifiers, and the guard of append-only tables.
 --
--- 0001 to 0019 are the baseline: the whole schema, by subject, each object written once. From the first release on no
--- file is edited after it has landed: the migrator records its digest and refuses a database that got another text.
+-- 0001 to 0019 are the baseline: the whole schema, by subject, each object written once. From the first release on, a
+-- landed file is never edited: the migrator records its digest and refuses a database that has another text.
 
 CREATE SCHEMA IF NOT EXISTS cortex;  -- the migrator has created it for its own table
 CREATE SCHEMA cortex_worker;
 COMMENT ON SCHEMA cortex IS 'The permanent record: jobs, history, steps, agents, pods.';
-COMMENT ON SCHEMA cortex_worker IS 'The transient queue: a task lives until its job needs no pod any more.';
+COMMENT ON SCHEMA cortex_worker IS 'The transient queue: a task lives until its job no longer needs a pod.';
 
 -- ------------------------------------------------------------------ the role of pods
 
@@ -14,13 +14,13 @@ DO $$
 BEGIN
     CREATE ROLE cortex_runtime NOLOGIN;
 EXCEPTION
-    -- Roles belong to the whole server: another database, or another pod just now, may have made it.
+    -- Roles belong to the whole server: another database or another pod may have created it.
     WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 
 DO $$
 BEGIN
-    -- Since Postgres 16 the maker of a role is its member, but may not SET ROLE to it.
+    -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
     IF NOT pg_has_role(current_user, 'cortex_runtime',
                        CASE WHEN current_setting('server_version_num')::int >= 160000
                             THEN 'SET' ELSE 'MEMBER' END) THEN
@@ -37,7 +37,7 @@ CREATE FUNCTION cortex.now() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN statement_timestamp();
 COMMENT ON FUNCTION cortex.now() IS
-    'The only clock that leases, due times and stamps use. A test moves time by replacing it.';
+    'The only clock of leases, due times and timestamps. A test moves time by replacing it.';
 
 CREATE FUNCTION cortex.uuid7() RETURNS uuid
     LANGUAGE sql VOLATILE PARALLEL SAFE

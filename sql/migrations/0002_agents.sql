@@ -1,8 +1,8 @@
 -- Agents, their immutable versions, and the sets of tools that those versions need.
 --
--- A pod claims only those jobs of agents whose tools it has. The task of such a job names its set of tools beside its
--- type: "run_agent 0123456789abcdef". A claim therefore finds the tasks that its pod can run by the ordinary index,
--- however many others are queued before them.
+-- A pod claims only the jobs of agents whose tools it has. The task of such a job names its set of tools after its
+-- type: "run_agent 0123456789abcdef". So a claim finds the tasks that its pod can run by the ordinary index, however
+-- many others are queued before them.
 
 CREATE TABLE cortex.agent (
     id uuid PRIMARY KEY,
@@ -10,10 +10,10 @@ CREATE TABLE cortex.agent (
     version int NOT NULL CHECK (version >= 1),
     created_at timestamptz NOT NULL DEFAULT cortex.now()
 );
-COMMENT ON TABLE cortex.agent IS 'A named agent; what it is stands in its immutable versions.';
+COMMENT ON TABLE cortex.agent IS 'A named agent; its immutable versions define it.';
 COMMENT ON COLUMN cortex.agent.id IS 'UUIDv7 made by the application.';
 COMMENT ON COLUMN cortex.agent.name IS 'The name that people and jobs use.';
-COMMENT ON COLUMN cortex.agent.version IS 'The newest version: what a job submitted now will use.';
+COMMENT ON COLUMN cortex.agent.version IS 'The newest version: the one that newly submitted jobs use.';
 COMMENT ON COLUMN cortex.agent.created_at IS 'When the first version was applied.';
 
 CREATE TABLE cortex.agent_version (
@@ -29,7 +29,8 @@ COMMENT ON TABLE cortex.agent_version IS 'One immutable version of an agent''s s
 COMMENT ON COLUMN cortex.agent_version.agent_id IS 'The agent.';
 COMMENT ON COLUMN cortex.agent_version.version IS '1, 2, 3 … without gaps.';
 COMMENT ON COLUMN cortex.agent_version.spec IS 'The specification as canonical JSON.';
-COMMENT ON COLUMN cortex.agent_version.digest IS 'SHA-256 of the canonical JSON: applying the same again makes no version.';
+COMMENT ON COLUMN cortex.agent_version.digest IS
+    'SHA-256 of the canonical JSON: applying the same again creates no version.';
 COMMENT ON COLUMN cortex.agent_version.applied_by IS 'Who applied it.';
 COMMENT ON COLUMN cortex.agent_version.applied_at IS 'When it was applied.';
 CREATE TRIGGER agent_version_is_immutable
@@ -46,7 +47,7 @@ CREATE TABLE cortex.tool_set (
     tools text[] NOT NULL CHECK (cardinality(tools) >= 1)
 );
 COMMENT ON TABLE cortex.tool_set IS 'Sets of tools that versions of agents have; few, and never changed.';
-COMMENT ON COLUMN cortex.tool_set.task IS 'What cortex_worker.task.task is for the jobs of agents with these tools.';
+COMMENT ON COLUMN cortex.tool_set.task IS 'The value of cortex_worker.task.task for jobs of agents with these tools.';
 COMMENT ON COLUMN cortex.tool_set.tools IS 'Their names, sorted.';
 
 GRANT SELECT, INSERT ON cortex.tool_set TO cortex_runtime;
@@ -61,7 +62,7 @@ CREATE FUNCTION cortex.task_with(tools text[]) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE AS $$
 SELECT CASE WHEN tools = '{}' THEN 'run_agent' ELSE
     'run_agent ' || left(encode(sha256(convert_to(array_to_string(tools, ' '), 'UTF8')), 'hex'), 16) END $$;
-COMMENT ON FUNCTION cortex.task_with IS 'The task of jobs whose agent has these tools, sorted.';
+COMMENT ON FUNCTION cortex.task_with IS 'The task name of jobs whose agent has these tools, sorted.';
 
 CREATE FUNCTION cortex.claimable(types text[], tools text[]) RETURNS text[]
     LANGUAGE sql STABLE PARALLEL SAFE AS $$

@@ -1,6 +1,6 @@
--- Jobs: what they are configured with, their states, their rows, and the rules that every write obeys.
+-- Jobs: their configuration, their states, their rows, and the rules that every write obeys.
 
--- ------------------------------------------------------------------ what pods are configured with
+-- ------------------------------------------------------------------ configuration of pods
 
 CREATE TABLE cortex.config (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -9,7 +9,7 @@ CREATE TABLE cortex.config (
     created_at timestamptz NOT NULL DEFAULT cortex.now()
 );
 COMMENT ON TABLE cortex.config IS 'Policies and prices, one immutable row for each set that a pod ever started with.';
-COMMENT ON COLUMN cortex.config.id IS 'What a job keeps.';
+COMMENT ON COLUMN cortex.config.id IS 'The id that a job keeps.';
 COMMENT ON COLUMN cortex.config.digest IS 'SHA-256 of the canonical JSON: the same set again is the same row.';
 COMMENT ON COLUMN cortex.config.spec IS 'Policies by job type and prices by model, as canonical JSON.';
 COMMENT ON COLUMN cortex.config.created_at IS 'When a pod first had it.';
@@ -23,13 +23,13 @@ CREATE TABLE cortex.job_type (
     timeout_s int NOT NULL CHECK (timeout_s BETWEEN 1 AND 604800),
     timeout_max_s int CHECK (timeout_max_s BETWEEN 1 AND 907200)
 );
-COMMENT ON TABLE cortex.job_type IS 'Defaults of each job type, written by the pods that know it; used by submit_job.';
+COMMENT ON TABLE cortex.job_type IS 'Defaults of each job type, written by the pods that have it; used by submit_job.';
 COMMENT ON COLUMN cortex.job_type.name IS 'The name under which handlers are registered.';
 COMMENT ON COLUMN cortex.job_type.worker_attempts IS 'Attempts of one task before the job fails.';
 COMMENT ON COLUMN cortex.job_type.max_retries IS 'Application retries of one job.';
-COMMENT ON COLUMN cortex.job_type.timeout_s IS 'Seconds from the first start of a job to its time-out.';
+COMMENT ON COLUMN cortex.job_type.timeout_s IS 'Seconds from the first start of a job to its timeout.';
 COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
-    'The longest time-out that a job of this type may be given. Null, from an old pod: 1.5 times timeout_s.';
+    'The longest timeout that a job of this type may get. Null, from an old pod: 1.5 times timeout_s.';
 
 GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;
 GRANT SELECT, INSERT, UPDATE ON cortex.job_type TO cortex_runtime;
@@ -117,68 +117,76 @@ CREATE TABLE cortex.job (
     autovacuum_vacuum_cost_delay = 1
 );
 COMMENT ON TABLE cortex.job IS 'The permanent record of one job.';
-COMMENT ON COLUMN cortex.job.id IS 'UUIDv7 made by the submitter, so that a repeated submit is found again.';
-COMMENT ON COLUMN cortex.job.type IS 'Which registered handler runs it.';
-COMMENT ON COLUMN cortex.job.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.job.id IS 'UUIDv7 made by the submitter, so that a repeated submit finds the same job.';
+COMMENT ON COLUMN cortex.job.type IS 'The registered handler that runs it.';
+COMMENT ON COLUMN cortex.job.tenant IS 'The tenant that owns it.';
 COMMENT ON COLUMN cortex.job.agent_id IS 'The agent that it runs, if it runs one.';
 COMMENT ON COLUMN cortex.job.agent_version IS 'The agent''s version, bound at submit and kept on every attempt.';
-COMMENT ON COLUMN cortex.job.status IS 'Where it stands; illegal transitions are refused.';
+COMMENT ON COLUMN cortex.job.status IS 'Its state; illegal transitions are refused.';
 COMMENT ON COLUMN cortex.job.attempt IS 'Number of its latest run, never reused: the fence of every write.';
 COMMENT ON COLUMN cortex.job.retry_count IS 'Application retries used.';
 COMMENT ON COLUMN cortex.job.max_retries IS 'Application retries allowed.';
 COMMENT ON COLUMN cortex.job.worker_attempts IS 'Worker attempts of each of its tasks.';
 COMMENT ON COLUMN cortex.job.pod_deaths IS
-    'Pods that died while running it, in a row and without a step in between: it makes a job a suspect and condemns none.';
-COMMENT ON COLUMN cortex.job.timeout_s IS 'Seconds from started_at to its time-out.';
+    'Pods that died while running it, consecutively and without a step in between: makes it a suspect, but does not '
+    'condemn it.';
+COMMENT ON COLUMN cortex.job.timeout_s IS 'Seconds from started_at to its timeout.';
 COMMENT ON COLUMN cortex.job.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN cortex.job.queue_name IS 'Jobs of one named queue run one after another.';
 COMMENT ON COLUMN cortex.job.pod_id IS 'The pod that runs it, or ran it last; null between attempts.';
-COMMENT ON COLUMN cortex.job.worker_job_id IS 'Its task: a soft reference, null when nothing is in flight.';
+COMMENT ON COLUMN cortex.job.worker_job_id IS 'Its task: a soft reference, null when it has no task.';
 COMMENT ON COLUMN cortex.job.approval_token IS 'SHA-256 of the token of the approval that it waits for.';
 COMMENT ON COLUMN cortex.job.next_retry_at IS 'When RETRY becomes due.';
-COMMENT ON COLUMN cortex.job.heartbeat_at IS 'When its pod last said that it runs; null between attempts.';
+COMMENT ON COLUMN cortex.job.heartbeat_at IS 'Its pod''s last heartbeat for it; null between attempts.';
 COMMENT ON COLUMN cortex.job.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex.job.started_at IS 'When its first attempt began.';
 COMMENT ON COLUMN cortex.job.finished_at IS 'When it reached its terminal state.';
-COMMENT ON COLUMN cortex.job.cancel_requested_at IS 'When a person asked for its end; its pod stops it.';
+COMMENT ON COLUMN cortex.job.cancel_requested_at IS 'When a person requested its cancellation; its pod stops it.';
 COMMENT ON COLUMN cortex.job.created_at IS 'When it was submitted.';
-COMMENT ON COLUMN cortex.job.updated_at IS 'Stamped on any change.';
-COMMENT ON COLUMN cortex.job.cancelled_by IS 'Who asked for its cancellation.';
+COMMENT ON COLUMN cortex.job.updated_at IS 'When any column last changed.';
+COMMENT ON COLUMN cortex.job.cancelled_by IS 'Who requested its cancellation.';
 COMMENT ON COLUMN cortex.job.cancel_reason IS 'Why.';
-COMMENT ON COLUMN cortex.job.error_message IS 'One line for people, set exactly in FAILED.';
+COMMENT ON COLUMN cortex.job.error_message IS 'One line for people, set only in FAILED.';
 COMMENT ON COLUMN cortex.job.error_code IS 'Stable code of that error.';
-COMMENT ON COLUMN cortex.job.checkpoint IS 'Small head of its progress: step, seq, phase, totals.';
-COMMENT ON COLUMN cortex.job.result IS 'What its handler returned.';
-COMMENT ON COLUMN cortex.job.payload IS 'What it was submitted with; immutable.';
-COMMENT ON COLUMN cortex.job.config_id IS 'Policies and prices that it began with, and keeps on every attempt.';
+COMMENT ON COLUMN cortex.job.checkpoint IS 'Small summary of its progress: step, seq, phase, totals.';
+COMMENT ON COLUMN cortex.job.result IS 'The return value of its handler.';
+COMMENT ON COLUMN cortex.job.payload IS 'Its arguments, as submitted; immutable.';
+COMMENT ON COLUMN cortex.job.config_id IS 'Policies and prices that it started with, and keeps on every attempt.';
 COMMENT ON COLUMN cortex.job.waiting_on IS
-    'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
-COMMENT ON COLUMN cortex.job.suspended_at IS 'Since when no pod has it; null while one does, and before its first start.';
-COMMENT ON COLUMN cortex.job.waited_s IS 'Seconds between attempts so far: they do not count towards its time-out.';
-COMMENT ON COLUMN cortex.job.rate_limit_count IS 'Application retries that a rate limit cost it.';
+    'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the '
+    'freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
+COMMENT ON COLUMN cortex.job.suspended_at IS
+    'Since when no pod has it; null while a pod has it, and before its first start.';
+COMMENT ON COLUMN cortex.job.waited_s IS 'Seconds between attempts so far: they do not count towards its timeout.';
+COMMENT ON COLUMN cortex.job.rate_limit_count IS 'Application retries caused by a rate limit.';
 COMMENT ON COLUMN cortex.job.attempts_kept IS
-    'Worker attempts that its next task begins with: those of a task that ended to wait, not to be tried again.';
-COMMENT ON COLUMN cortex.job.waits_count IS 'How often in a row it waited for a breaker or a budget without a step in between.';
+    'Worker attempts that its next task starts with: those of a task that ended to wait, not to retry.';
+COMMENT ON COLUMN cortex.job.waits_count IS
+    'How often in a row it waited for a breaker or a budget without a step in between.';
 COMMENT ON COLUMN cortex.job.own_failure_at IS
     'When it last had to wait because its own call failed, without a step since then.';
-COMMENT ON COLUMN cortex.job.job_key IS 'The key that it was submitted with: a new job with the same replaces it while it waits.';
+COMMENT ON COLUMN cortex.job.job_key IS
+    'The key that it was submitted with: a new job with the same key replaces it while it waits.';
 COMMENT ON COLUMN cortex.job.error_class IS 'Class of the error that it failed with.';
-COMMENT ON COLUMN cortex.job.error_source IS 'What failed: the name of a breaker, as in waiting_on; null for its own code.';
-COMMENT ON COLUMN cortex.job.origin_id IS 'The failed job that it goes on from.';
-COMMENT ON COLUMN cortex.job.lineage_id IS 'The first job of that line: its name is the workspace''s. Null for itself.';
+COMMENT ON COLUMN cortex.job.error_source IS
+    'What failed: the name of a breaker, as in waiting_on; null for its own code.';
+COMMENT ON COLUMN cortex.job.origin_id IS 'The failed job that it continues.';
+COMMENT ON COLUMN cortex.job.lineage_id IS
+    'The first job of its lineage, which names the workspace. Null if that is the job itself.';
 COMMENT ON COLUMN cortex.job.submitted_by IS 'Who submitted it: the session''s setting cortex.actor.';
-COMMENT ON COLUMN cortex.job.has_open IS 'It has had effects or approvals: what is open of them is closed when it ends.';
+COMMENT ON COLUMN cortex.job.has_open IS 'It has had effects or approvals: open ones are closed when it ends.';
 COMMENT ON COLUMN cortex.job.was_suspect IS
-    'Its task was a suspect when it came to wait; its next task is one, unless it has made a step.';
+    'Its task was a suspect when it started to wait; its next task is one, unless it has made a step.';
 COMMENT ON COLUMN cortex.job.submitted_with IS
-    'The credential by which it was submitted: os:UID@HOST, token:ID or db:LOGIN; null of jobs from before there were any.';
+    'The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.';
 COMMENT ON COLUMN cortex.job.process_deaths IS
-    'Processes of its own that died while running it, their pods alive, in a row and without a step in between: the poison guard.';
+    'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
+    'between: the poison guard.';
 CREATE INDEX job_pending ON cortex.job (created_at) WHERE status = 'PENDING';
 CREATE INDEX job_approval ON cortex.job (approval_token) WHERE status = 'WAITING_FOR_APPROVAL';
 CREATE INDEX job_running ON cortex.job (heartbeat_at) WHERE status = 'RUNNING';
 CREATE INDEX job_worker_job ON cortex.job (worker_job_id) WHERE worker_job_id IS NOT NULL;
--- RETRY without a task, by what each job waits for: the time, a budget that may have room again, or a breaker.
+-- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
 CREATE INDEX job_due_by_breaker ON cortex.job (waiting_on, next_retry_at)
@@ -186,7 +194,7 @@ CREATE INDEX job_due_by_breaker ON cortex.job (waiting_on, next_retry_at)
 -- The job that probes a breaker, among those of the default queue whose type can be claimed.
 CREATE INDEX job_prober ON cortex.job (waiting_on, type, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%' AND queue_name IS NULL;
--- Jobs that were let go, by a breaker or a quota, and that no pod has claimed yet.
+-- Jobs released by a breaker or a quota that no pod has claimed yet.
 CREATE INDEX job_let_go ON cortex.job (waiting_on, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
 CREATE INDEX job_origin ON cortex.job (origin_id) WHERE origin_id IS NOT NULL;
@@ -201,7 +209,7 @@ CREATE INDEX job_waits_for_quota ON cortex.job (waiting_on, suspended_at)
 -- Lists of jobs, newest first.
 CREATE INDEX job_status ON cortex.job (status, created_at DESC, id DESC);
 CREATE INDEX job_agent ON cortex.job (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
--- The list of jobs in RETRY by when they are due. The id makes pages exact when many are due at one instant.
+-- The list of jobs in RETRY by due time. The id makes pages exact when many are due at the same instant.
 CREATE INDEX job_retry_due ON cortex.job (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job (suspended_at)
     WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%';
@@ -221,7 +229,7 @@ CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new corte
         WHEN 'WAITING_FOR_APPROVAL' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')
         ELSE false
     END;
-COMMENT ON FUNCTION cortex.is_legal_transition IS 'The one table of legal transitions.';
+COMMENT ON FUNCTION cortex.is_legal_transition IS 'The single table of legal transitions.';
 
 CREATE FUNCTION cortex.job_before_update() RETURNS trigger
     LANGUAGE plpgsql AS $$

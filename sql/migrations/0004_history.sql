@@ -1,4 +1,4 @@
--- The history of jobs: their transitions, the attempts that ended before their job did, and time-outs.
+-- The history of jobs: their transitions, the attempts that ended before their job did, and timeouts.
 
 CREATE TABLE cortex.job_history (
     job_id uuid NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE cortex.job_history (
     metadata jsonb NOT NULL,
     PRIMARY KEY (job_id, id)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
-COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, in the transaction that made it. Append-only.';
+COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, written in the same transaction. Append-only.';
 COMMENT ON COLUMN cortex.job_history.job_id IS 'The job. No foreign key: rows come from the job''s own trigger.';
 COMMENT ON COLUMN cortex.job_history.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.job_history.previous IS 'State before; null in a job''s first row.';
@@ -19,7 +19,7 @@ COMMENT ON COLUMN cortex.job_history.new IS 'State after.';
 COMMENT ON COLUMN cortex.job_history.attempt IS 'The job''s attempt at that moment.';
 COMMENT ON COLUMN cortex.job_history.pod_id IS 'The pod that ran it at that moment.';
 COMMENT ON COLUMN cortex.job_history.at IS 'When, by the database''s clock.';
-COMMENT ON COLUMN cortex.job_history.metadata IS 'What belongs to the new state: error, retry, who and why.';
+COMMENT ON COLUMN cortex.job_history.metadata IS 'Details of the new state: error, retry, who and why.';
 CREATE TRIGGER job_history_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_history
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
@@ -39,7 +39,7 @@ CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
 
 CREATE FUNCTION cortex.job_history_of_update() RETURNS trigger
-    -- The runtime's sessions forbid hash joins; without one, this would compare each row with each.
+    -- The runtime's sessions forbid hash joins; without one, this would compare each row with every other.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_hashjoin = on AS $$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
@@ -65,9 +65,9 @@ CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job
     REFERENCING OLD TABLE AS before NEW TABLE AS after
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
--- CREATE TRIGGER asks for EXECUTE, which everybody has of a new function. With it a read-only session could put such a
--- trigger on a temporary table of its own, and through it write history with the owner's rights. The same holds for the
--- other trigger functions that run with the owner's rights.
+-- CREATE TRIGGER needs EXECUTE, which PUBLIC has on a new function. With it, a read-only session could put such a
+-- trigger on its own temporary table, and write history with the owner's rights. The same holds for the other trigger
+-- functions that run with the owner's rights.
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_insert(), cortex.job_history_of_update() FROM PUBLIC;
 
 -- ------------------------------------------------------------------ attempts
@@ -88,18 +88,20 @@ CREATE TABLE cortex.job_attempt (
     PRIMARY KEY (job_id, attempt)
 );
 COMMENT ON TABLE cortex.job_attempt IS
-    'Attempts that ended before their job did, one row each: why the job has more than one attempt.';
+    'Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.';
 COMMENT ON COLUMN cortex.job_attempt.job_id IS 'The job.';
 COMMENT ON COLUMN cortex.job_attempt.attempt IS 'Which attempt.';
 COMMENT ON COLUMN cortex.job_attempt.pod_id IS 'The pod that ran it.';
 COMMENT ON COLUMN cortex.job_attempt.outcome IS
-    'failed: tried again by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died beside its pod · lease_expired: its pod fell silent.';
+    'failed: retried by the worker layer · retry: by the application layer · suspended: waits for a breaker or a '
+    'budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died, its pod did '
+    'not · lease_expired: its pod fell silent.';
 COMMENT ON COLUMN cortex.job_attempt.ended_at IS 'When it ended.';
-COMMENT ON COLUMN cortex.job_attempt.due_at IS 'When the next one was due; null when a person decides.';
+COMMENT ON COLUMN cortex.job_attempt.due_at IS 'When the next attempt was due; null when a person decides.';
 COMMENT ON COLUMN cortex.job_attempt.error IS 'One line, for failed attempts.';
-COMMENT ON COLUMN cortex.job_attempt.error_class IS 'Class of the error: what decided whether and how it is tried again.';
+COMMENT ON COLUMN cortex.job_attempt.error_class IS 'Class of the error: decides whether and how it is retried.';
 COMMENT ON COLUMN cortex.job_attempt.error_code IS 'Stable code of the error.';
-COMMENT ON COLUMN cortex.job_attempt.error_source IS 'What failed, or what is waited for.';
+COMMENT ON COLUMN cortex.job_attempt.error_source IS 'What failed, or what the job waits for.';
 COMMENT ON COLUMN cortex.job_attempt.retry_count IS 'Application retries used when it ended.';
 -- What a drained pod handed back, however many attempts other pods have ended since. Claims and commits pay nothing for
 -- it: it holds only attempts that were handed back.
@@ -108,7 +110,7 @@ CREATE INDEX job_attempt_handed_back ON cortex.job_attempt (pod_id, ended_at)
 
 GRANT SELECT, INSERT ON cortex.job_attempt TO cortex_runtime;
 
--- ------------------------------------------------------------------ time-outs
+-- ------------------------------------------------------------------ timeouts
 
 CREATE TABLE cortex.timeout_event (
     job_id uuid NOT NULL,
@@ -136,31 +138,35 @@ CREATE TABLE cortex.timeout_event (
     CONSTRAINT timeout_event_once UNIQUE NULLS NOT DISTINCT (job_id, attempt, scope, step_key, nth)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.timeout_event IS
-    'Receipts of time-outs. Append-only; the transcript up to each are the steps to its checkpoint and its partial text.';
+    'Receipts of timeouts. Append-only; the transcript up to each receipt is the steps up to its checkpoint and its '
+    'partial text.';
 COMMENT ON COLUMN cortex.timeout_event.job_id IS 'The job. No foreign key: a receipt outlives its job.';
 COMMENT ON COLUMN cortex.timeout_event.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.timeout_event.at IS 'When it was recorded.';
 COMMENT ON COLUMN cortex.timeout_event.attempt IS 'The attempt that ran out of time.';
-COMMENT ON COLUMN cortex.timeout_event.nth IS 'Which time-out of that scope and step in that attempt: a call is tried several times.';
-COMMENT ON COLUMN cortex.timeout_event.scope IS 'Whose limit fired.';
+COMMENT ON COLUMN cortex.timeout_event.nth IS
+    'Number of the timeout of that scope and step in that attempt: a call is tried several times.';
+COMMENT ON COLUMN cortex.timeout_event.scope IS 'The scope whose limit was exceeded.';
 COMMENT ON COLUMN cortex.timeout_event.limit_s IS 'That limit, in seconds.';
 COMMENT ON COLUMN cortex.timeout_event.elapsed_s IS 'Seconds since that scope began.';
 COMMENT ON COLUMN cortex.timeout_event.phase IS
     'model: waiting for an answer · tool: in a tool · step: in a step of the job''s own · handler: between steps.';
 COMMENT ON COLUMN cortex.timeout_event.step_key IS 'The step that was interrupted; null between steps.';
 COMMENT ON COLUMN cortex.timeout_event.step_elapsed_s IS 'Seconds since that step began, or since the last checkpoint.';
-COMMENT ON COLUMN cortex.timeout_event.step_started_at IS 'The same by the pod''s clock: what the files'' times compare with.';
-COMMENT ON COLUMN cortex.timeout_event.checkpoint_seq IS 'The last committed step, where the job goes on; 0: none.';
+COMMENT ON COLUMN cortex.timeout_event.step_started_at IS
+    'The same by the pod''s clock, for comparison with the times of files.';
+COMMENT ON COLUMN cortex.timeout_event.checkpoint_seq IS 'The last committed step, where the job continues; 0: none.';
 COMMENT ON COLUMN cortex.timeout_event.checkpoint_key IS 'Its key.';
 COMMENT ON COLUMN cortex.timeout_event.retry_count IS 'Application retries used by then.';
 COMMENT ON COLUMN cortex.timeout_event.final_action IS
-    'retried_call: called again in the step · told_model: the model was told · released: tried again by the worker layer · retry: by the application layer · failed: the job failed.';
-COMMENT ON COLUMN cortex.timeout_event.partial_text IS 'What the model had said by then.';
+    'retried_call: called again in the step · told_model: reported to the model · released: retried by the worker '
+    'layer · retry: by the application layer · failed: the job failed.';
+COMMENT ON COLUMN cortex.timeout_event.partial_text IS 'The model''s output so far.';
 COMMENT ON COLUMN cortex.timeout_event.artefacts IS
-    'Files of the workspace that the step changed, the newest 200: path, bytes written, when changed.';
+    'Files of the workspace that the step changed, the newest 200: path, bytes written, time of change.';
 COMMENT ON COLUMN cortex.timeout_event.work_trees IS
     'Git work trees of the job''s folder and workspace: root, branch, head, uncommitted changes, diff.';
-COMMENT ON COLUMN cortex.timeout_event.problem IS 'Why the files could not be looked at, or not all.';
+COMMENT ON COLUMN cortex.timeout_event.problem IS 'Why some or all files could not be inspected.';
 CREATE TRIGGER timeout_event_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.timeout_event
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 

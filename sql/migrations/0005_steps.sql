@@ -23,20 +23,24 @@ COMMENT ON COLUMN cortex.job_step.job_id IS 'The job.';
 COMMENT ON COLUMN cortex.job_step.seq IS 'Order of commit within the job: 1, 2, 3 … without gaps.';
 COMMENT ON COLUMN cortex.job_step.attempt IS 'The attempt that committed it.';
 COMMENT ON COLUMN cortex.job_step.kind IS
-    'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with an outside result · approval: a decision.';
+    'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with '
+    'an outside result · approval: a decision.';
 COMMENT ON COLUMN cortex.job_step.key IS 'Its name in the job''s code; unique within the job.';
-COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay that asks for another input diverged.';
+COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay with another input has diverged.';
 COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';
 COMMENT ON COLUMN cortex.job_step.finished_at IS 'When it was committed.';
-COMMENT ON COLUMN cortex.job_step.cost_usd IS 'What it cost in US dollars; null when nothing or when the price is unknown.';
+COMMENT ON COLUMN cortex.job_step.cost_usd IS 'Its cost in US dollars; null when zero or when the price is unknown.';
 COMMENT ON COLUMN cortex.job_step.usage IS 'Tokens: input, output, cache read, cache write.';
-COMMENT ON COLUMN cortex.job_step.output IS 'What it returned; json and not jsonb, which would change numbers: a replay must see the same.';
+COMMENT ON COLUMN cortex.job_step.output IS
+    'Its return value; json rather than jsonb, which would change numbers: a replay must see the same.';
 COMMENT ON COLUMN cortex.job_step.input IS
-    'What it was asked with, as JSON: secrets redacted, at most 4 KiB of it. Shows what changed when a replay diverges.';
+    'Its input as JSON: secrets redacted, at most 4 KiB. Shows what changed when a replay diverges.';
 COMMENT ON COLUMN cortex.job_step.amid IS
-    'error: asked for while an exception was being handled · failure: after a step of its attempt had failed. A replay need not come by it.';
+    'error: called while an exception was being handled · failure: called after a step of its attempt had failed. A '
+    'replay may skip it.';
 COMMENT ON COLUMN cortex.job_step.parent_key IS
-    'Key of the step whose function asked for it; null: the handler did. A replay that finds the parent on record does not come by it.';
+    'Key of the step whose function called it; null: the handler did. A replay that finds the parent recorded skips '
+    'it.';
 CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_step
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 

@@ -1,4 +1,4 @@
--- Pods, how other pods find out that one is gone, and the periodic work that all of them share.
+-- Pods, how other pods detect that one is gone, and the periodic work that all of them share.
 
 CREATE TABLE cortex.pod (
     id uuid PRIMARY KEY,
@@ -39,40 +39,46 @@ CREATE TABLE cortex.pod (
         AND (drain_reason IS NULL) = (drain_requested_at IS NULL))
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE cortex.pod IS 'Every pod that ever started: one run of `cortex up`.';
-COMMENT ON COLUMN cortex.pod.id IS 'Random boot id, never the host''s name: a restarted pod is another pod.';
+COMMENT ON COLUMN cortex.pod.id IS 'Random boot id, never the host''s name: a restarted pod is a new pod.';
 COMMENT ON COLUMN cortex.pod.lock_key IS 'Key of the session advisory lock that it holds while it lives.';
 COMMENT ON COLUMN cortex.pod.name IS 'Host name and process id, for people only.';
 COMMENT ON COLUMN cortex.pod.version IS 'Version of Cortex that it runs.';
-COMMENT ON COLUMN cortex.pod.state IS 'READY, DRAINING, STOPPED (left in order) or DEAD (taken over).';
+COMMENT ON COLUMN cortex.pod.state IS 'READY, DRAINING, STOPPED (drained and ended) or DEAD (taken over).';
 COMMENT ON COLUMN cortex.pod.job_types IS 'Job types that it can run.';
-COMMENT ON COLUMN cortex.pod.slots IS 'Jobs that it runs at once at most.';
+COMMENT ON COLUMN cortex.pod.slots IS 'The most jobs that it runs at the same time.';
 COMMENT ON COLUMN cortex.pod.running IS 'Jobs that it ran at its last heartbeat.';
 COMMENT ON COLUMN cortex.pod.started_at IS 'When it registered.';
 COMMENT ON COLUMN cortex.pod.heartbeat_at IS 'Its last heartbeat.';
-COMMENT ON COLUMN cortex.pod.draining_at IS 'When it began to leave.';
-COMMENT ON COLUMN cortex.pod.ended_at IS 'When it left, or was found dead.';
-COMMENT ON COLUMN cortex.pod.loop_lag_ms IS 'Worst delay of its event loop since the heartbeat before.';
+COMMENT ON COLUMN cortex.pod.draining_at IS 'When it began to drain.';
+COMMENT ON COLUMN cortex.pod.ended_at IS 'When it ended, or was found dead.';
+COMMENT ON COLUMN cortex.pod.loop_lag_ms IS 'Longest delay of its event loop since the previous heartbeat.';
 COMMENT ON COLUMN cortex.pod.rss_bytes IS 'Its resident memory.';
 COMMENT ON COLUMN cortex.pod.hint_latency_ms IS 'How long a notification takes to reach it; null while none arrives.';
-COMMENT ON COLUMN cortex.pod.phase IS 'Where it stands while it leaves; of a dead pod, where it died; else null.';
+COMMENT ON COLUMN cortex.pod.phase IS
+    'Its shutdown phase while it drains; for a dead pod, the phase in which it died; else null.';
 COMMENT ON COLUMN cortex.pod.phase_at IS 'When that phase began.';
-COMMENT ON COLUMN cortex.pod.abort_at IS 'When jobs that it still runs are handed back; in later phases, when they were.';
-COMMENT ON COLUMN cortex.pod.closed_at IS 'By when it has closed everything and ended.';
+COMMENT ON COLUMN cortex.pod.abort_at IS
+    'When the jobs that it still runs are handed back; in later phases, when they were.';
+COMMENT ON COLUMN cortex.pod.closed_at IS 'The deadline for closing everything and ending.';
 COMMENT ON COLUMN cortex.pod.liveness IS
-    'What tells that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, the heartbeat alone.';
+    'What shows that it lives: its session lock and its heartbeat; behind a pooler, which can hold no lock, only the '
+    'heartbeat.';
 COMMENT ON COLUMN cortex.pod.trouble IS
-    'What is wrong with the database as this pod finds it, such as disk_full, though its heartbeat comes through; else null.';
+    'What is wrong with the database from this pod''s view, such as disk_full, although its heartbeat succeeds; else '
+    'null.';
 COMMENT ON COLUMN cortex.pod.trouble_at IS 'Since when.';
 COMMENT ON COLUMN cortex.pod.drain_requested_at IS
-    'When a person asked it to take no more jobs and hand back those that it runs; its process stays. Null: nobody does.';
-COMMENT ON COLUMN cortex.pod.drain_requested_by IS 'Who asked.';
+    'When a person requested that it take no more jobs and hand back those that it runs; its process stays. Null: no '
+    'request.';
+COMMENT ON COLUMN cortex.pod.drain_requested_by IS 'Who requested it.';
 COMMENT ON COLUMN cortex.pod.drain_reason IS 'Why; may be empty.';
-COMMENT ON COLUMN cortex.pod.confinement IS 'What confines the programs that agents start; unsafe: the operator lets them run free.';
-COMMENT ON COLUMN cortex.pod.tools IS 'The tools that it has for agents.';
-COMMENT ON COLUMN cortex.pod.look_s IS 'Its setting look_s: how often it looks for pods that died.';
+COMMENT ON COLUMN cortex.pod.confinement IS
+    'What confines the programs that agents start; unsafe: the operator lets them run unconfined.';
+COMMENT ON COLUMN cortex.pod.tools IS 'The tools that it offers to agents.';
+COMMENT ON COLUMN cortex.pod.look_s IS 'Its setting look_s: how often it polls for pods that died.';
 COMMENT ON COLUMN cortex.pod.heartbeat_s IS 'Its setting heartbeat_s: how often it writes a heartbeat.';
 COMMENT ON COLUMN cortex.pod.zombie_s IS 'Its setting zombie_s: the silence after which it frees the jobs of another pod.';
-COMMENT ON COLUMN cortex.pod.sweep_s IS 'Its setting sweep_s: how often it looks for jobs of silent pods.';
+COMMENT ON COLUMN cortex.pod.sweep_s IS 'Its setting sweep_s: how often it polls for jobs of silent pods.';
 COMMENT ON COLUMN cortex.pod.silent_after_s IS
     'Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
@@ -81,13 +87,14 @@ CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DR
 GRANT SELECT, INSERT, UPDATE ON cortex.pod TO cortex_runtime;
 
 CREATE FUNCTION cortex.serving_since() RETURNS timestamptz
-    -- With the owner's rights: others may not read when the server's own processes began.
-    -- pg_temp is named last: else a caller's temporary view would come before the catalogue's.
+    -- With the owner's rights: other roles may not read when the server's own processes started. pg_temp is named last:
+    -- otherwise a caller's temporary view would hide the catalogue's.
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT greatest(pg_postmaster_start_time(), (
     SELECT max(backend_start) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'walwriter')) $$;
 COMMENT ON FUNCTION cortex.serving_since IS
-    'When the server began to take writes: it was started, or promoted, or it recovered from a crash. Before, nobody could hold a lock or write a heartbeat.';
+    'When the server began to accept writes: it was started or promoted, or it recovered from a crash. Before that, '
+    'no pod could hold a lock or write a heartbeat.';
 
 CREATE FUNCTION cortex.holder_of(held xid) RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -96,7 +103,8 @@ SELECT jsonb_build_object('pid', l.pid, 'application', a.application_name, 'user
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'transactionid' AND l.granted AND l.transactionid = held LIMIT 1 $$;
 COMMENT ON FUNCTION cortex.holder_of IS
-    'The session whose transaction this is, as far as anybody can tell; null if it is over. A locked row names its transaction in xmax.';
+    'The session that runs this transaction, as far as can be determined; null if it is over. A locked row names its '
+    'transaction in xmax.';
 
 CREATE FUNCTION cortex.lost_pods() RETURNS SETOF uuid
     LANGUAGE sql STABLE AS $$
@@ -107,11 +115,12 @@ WITH held AS MATERIALIZED (
 )
 SELECT p.id FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
-  -- Who has just registered takes its lock next; after a start of the server all of them take theirs anew.
+  -- A pod that has just registered takes its lock next; after a start of the server all pods take theirs again.
   AND p.started_at < cortex.now() - interval '2 s'
   AND cortex.serving_since() < cortex.now() - interval '5 s' $$;
 COMMENT ON FUNCTION cortex.lost_pods IS
-    'Pods said to be alive whose session ended: nobody holds their lock. Behind a pooler there is none; only silence tells.';
+    'Pods marked alive whose session ended: their lock is free. A pod behind a pooler has no lock; only its silence '
+    'shows that it died.';
 
 REVOKE EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods() TO cortex_runtime;
@@ -122,8 +131,9 @@ CREATE TABLE cortex.runner (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 100),
     ran_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE cortex.runner IS 'Periodic work that all pods do by turns: who finds it done a moment ago leaves it.';
-COMMENT ON COLUMN cortex.runner.name IS 'Which.';
-COMMENT ON COLUMN cortex.runner.ran_at IS 'When some pod did it last.';
+COMMENT ON TABLE cortex.runner IS
+    'Periodic work that all pods take turns at: a pod that finds it recently done skips it.';
+COMMENT ON COLUMN cortex.runner.name IS 'Name of the work.';
+COMMENT ON COLUMN cortex.runner.ran_at IS 'When a pod last did it.';
 
 GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;

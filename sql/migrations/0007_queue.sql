@@ -2,7 +2,8 @@
 
 CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
 COMMENT ON TYPE cortex_worker.task_state IS
-    'LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: to be claimed · LOCKED: a pod has it.';
+    'LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: can be claimed · LOCKED: a pod '
+    'has it.';
 
 CREATE TABLE cortex_worker.task (
     job_id uuid PRIMARY KEY,
@@ -32,19 +33,19 @@ COMMENT ON TABLE cortex_worker.task IS 'The transient row of a job that needs a 
 COMMENT ON COLUMN cortex_worker.task.job_id IS 'Its job; a job never has more than one task.';
 COMMENT ON COLUMN cortex_worker.task.id IS 'Order of arrival; job.worker_job_id names it. Tasks are found by their job.';
 COMMENT ON COLUMN cortex_worker.task.task IS
-    'Job type; for run_agent of an agent with tools followed by their set, see cortex.tool_set.';
+    'Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set.';
 COMMENT ON COLUMN cortex_worker.task.state IS 'Whether it can be claimed.';
 COMMENT ON COLUMN cortex_worker.task.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN cortex_worker.task.attempt IS 'The job''s attempt: raised by each claim, the fence.';
+COMMENT ON COLUMN cortex_worker.task.attempt IS 'The job''s attempt: raised by each claim; the fence.';
 COMMENT ON COLUMN cortex_worker.task.attempts_spent IS 'Claims that count against max_attempts.';
-COMMENT ON COLUMN cortex_worker.task.max_attempts IS 'After so many failed claims the job fails.';
+COMMENT ON COLUMN cortex_worker.task.max_attempts IS 'The job fails after this many failed claims.';
 COMMENT ON COLUMN cortex_worker.task.locked_by IS 'The pod that has it.';
 COMMENT ON COLUMN cortex_worker.task.locked_at IS 'Since when.';
 COMMENT ON COLUMN cortex_worker.task.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex_worker.task.queue_name IS 'Tasks of one named queue run one after another.';
 COMMENT ON COLUMN cortex_worker.task.job_key IS 'A new task with the same key replaces this one while it is not locked.';
 COMMENT ON COLUMN cortex_worker.task.is_suspect IS
-    'Pods or processes have died while running it: it runs in a process of its own.';
+    'Pods or processes have died while running it: it runs in its own process.';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task (queue_name)
@@ -53,7 +54,7 @@ COMMENT ON INDEX cortex_worker.task_queue_head IS 'At most one task of a named q
 CREATE UNIQUE INDEX task_job_key ON cortex_worker.task (job_key) WHERE job_key IS NOT NULL;
 CREATE INDEX task_ready ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND NOT is_suspect;
 CREATE INDEX task_suspect ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND is_suspect;
--- While the default queue is paused the heads of named ones are found past all of its ready tasks.
+-- While the default queue is paused, the heads of named queues are found without reading its ready tasks.
 CREATE INDEX task_ready_named ON cortex_worker.task (task, priority, run_at, id)
     WHERE state = 'READY' AND NOT is_suspect AND queue_name IS NOT NULL;
 
@@ -63,7 +64,7 @@ GRANT USAGE ON SEQUENCE cortex_worker.task_id_seq TO cortex_runtime;
 CREATE FUNCTION cortex_worker.hint() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    -- One notification a statement at most: NOTIFY takes a lock over the whole database at commit.
+    -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
     IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
         PERFORM pg_notify('cortex_task', 'ready');
     ELSIF EXISTS (SELECT FROM inserted WHERE state = 'QUEUED') THEN
@@ -84,7 +85,7 @@ BEGIN
         WHERE j.id = NEW.job_id), NEW.task);
     RETURN NEW;
 END $$;
--- Names the task by its tools, whoever inserts it. Costs nothing for other job types.
+-- Names the task by its tools for every insert. Costs nothing for other job types.
 CREATE TRIGGER task_with_tools BEFORE INSERT ON cortex_worker.task
     FOR EACH ROW WHEN (NEW.task = 'run_agent') EXECUTE FUNCTION cortex_worker.task_with_tools();
 
@@ -93,7 +94,7 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.task_with_tools() FROM PUBLIC;
 -- ------------------------------------------------------------------ ready tasks
 
 CREATE VIEW cortex_worker.ready_head WITH (security_invoker = true) AS
--- Walks them by index, one probe each: as many rows are read as are asked for.
+-- Walks them by index, one probe each: reads only as many rows as the caller fetches.
 WITH RECURSIVE head AS (
     (SELECT task, priority FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect
      ORDER BY task, priority, run_at, id LIMIT 1)
@@ -105,9 +106,9 @@ WITH RECURSIVE head AS (
 )
 SELECT task, priority FROM head;
 COMMENT ON VIEW cortex_worker.ready_head IS
-    'The job types and priorities of ready tasks: of each, the first one that a claim looks at is its oldest.';
-COMMENT ON COLUMN cortex_worker.ready_head.task IS 'What their tasks are called: the type, and the set of tools.';
-COMMENT ON COLUMN cortex_worker.ready_head.priority IS 'Their priority: the smaller, the sooner.';
+    'The job types and priorities of ready tasks: a claim takes the oldest task of each first.';
+COMMENT ON COLUMN cortex_worker.ready_head.task IS 'Name of their tasks: the type and the set of tools.';
+COMMENT ON COLUMN cortex_worker.ready_head.priority IS 'Their priority: smaller runs first.';
 GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
 
 -- ------------------------------------------------------------------ paused queues
@@ -119,8 +120,9 @@ CREATE TABLE cortex_worker.queue_pause (
     reason text NOT NULL CHECK (length(reason) BETWEEN 1 AND 500)
 );
 COMMENT ON TABLE cortex_worker.queue_pause IS
-    'Queues from which nothing is claimed now; a queue that is not here is open. Who paused and resumed what stands in the facts.';
-COMMENT ON COLUMN cortex_worker.queue_pause.queue IS 'Name of the queue; empty: the default one, of tasks without a queue.';
+    'Queues from which nothing is claimed now; a queue without a row is open. Facts record who paused and resumed it.';
+COMMENT ON COLUMN cortex_worker.queue_pause.queue IS
+    'Name of the queue; empty: the default queue, of tasks without a queue.';
 COMMENT ON COLUMN cortex_worker.queue_pause.paused_by IS 'Who paused it.';
 COMMENT ON COLUMN cortex_worker.queue_pause.paused_at IS 'Since when.';
 COMMENT ON COLUMN cortex_worker.queue_pause.reason IS 'Why.';
@@ -136,7 +138,7 @@ WITH made AS (
         task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
     SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
-           -- Whoever wanted its key has cancelled it, but for one who took the key before it came to wait.
+           -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
@@ -150,14 +152,15 @@ SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN c
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS
-    'Gives each of these jobs its task, with the key that it was submitted with, if it waits without one; returns those that got it. The caller holds the jobs.';
+    'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns '
+    'the jobs that got one. The caller holds the jobs.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog AS $$
--- The caller holds the job's row. A job that runs, or that has a task, looks by itself.
+-- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
     SELECT j.id FROM cortex.job j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $$;
-COMMENT ON FUNCTION cortex.let_go IS 'Gives a job that waits for a person its task; whether it did.';
+COMMENT ON FUNCTION cortex.let_go IS 'Gives a task to a job that waits for a person; returns whether it did.';
 
 CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
     LANGUAGE sql SET search_path = pg_catalog AS $$
@@ -167,4 +170,5 @@ WITH held AS MATERIALIZED (
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 )
 SELECT count(*)::int FROM cortex.give_tasks(ARRAY(SELECT id FROM held)) $$;
-COMMENT ON FUNCTION cortex.wake IS 'Gives a task to each of these jobs that waits for a budget; returns to how many.';
+COMMENT ON FUNCTION cortex.wake IS
+    'Gives a task to each of these jobs that waits for a budget; returns how many got one.';

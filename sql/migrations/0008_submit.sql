@@ -1,30 +1,33 @@
--- Submitting jobs: the one way in for pods, the API and plain SQL.
+-- Submitting jobs: the single entry for pods, the API and plain SQL.
 
--- A job may come to wait, or get its task, while this function waits for its lock. So each statement looks anew and sees
--- what the one before it waited for. A cancelled job that kept a task would stop every claim.
+-- While this function waits for its lock, a job may start to wait or get its task. So each statement takes a new
+-- snapshot, and sees the result of what the previous one waited for. A cancelled job that kept a task would stop every
+-- claim.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     replaced uuid;
-    told text := format('replaced by job %s with the same key %L', successor, key);
+    message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
-    -- A locked one runs on; the key passes to its successor.
+    -- A locked job runs on; the key passes to its successor.
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
-    -- One that waits without a task, in RETRY or for a person; no subquery: the row is looked at again once it is got.
+    -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
+    -- locked.
     UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = told, next_retry_at = NULL, waiting_on = NULL,
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL, worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
     UPDATE cortex.job SET job_key = key WHERE id = successor;
 END $$;
-COMMENT ON FUNCTION cortex_worker.replace_by_key IS 'Frees a job key for its next holder, one at a time; cancels the waiting one.';
+COMMENT ON FUNCTION cortex_worker.replace_by_key IS
+    'Frees a job key for its next holder, one at a time; cancels the waiting job.';
 
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
@@ -92,7 +95,7 @@ BEGIN
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;
-    -- By key, so that two batches do not wait for each other; the last one of a batch keeps its key.
+    -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
     FOR keyed IN
         SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
         WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
@@ -103,7 +106,8 @@ BEGIN
     RETURN QUERY SELECT unnest(new_ids);
 END $$;
 COMMENT ON FUNCTION cortex.submit_jobs IS
-    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element takes its type''s default.';
+    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element gets its type''s '
+    'default.';
 
 CREATE FUNCTION cortex.submit_job(
     type text,
@@ -128,7 +132,8 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS
-    'Submits a job from any language, in the caller''s transaction; returns its id. The same id again does nothing.';
+    'Submits a job from any language, in the caller''s transaction; returns its id. Submitting the same id again does '
+    'nothing.';
 
 CREATE FUNCTION cortex_worker.add_job(
     task text,

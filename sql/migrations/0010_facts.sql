@@ -21,34 +21,37 @@ CREATE TABLE cortex.fact (
     data jsonb NOT NULL DEFAULT '{}' CHECK (pg_column_size(data) <= 131072),
     CONSTRAINT amount_and_currency_together CHECK ((amount IS NULL) = (currency IS NULL))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
-COMMENT ON TABLE cortex.fact IS 'What went wrong, what it cost, and who changed what. Append-only.';
+COMMENT ON TABLE cortex.fact IS 'Errors, costs, and who changed what. Append-only.';
 COMMENT ON COLUMN cortex.fact.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.fact.at IS 'When, by the database''s clock.';
 COMMENT ON COLUMN cortex.fact.type IS
-    'error: something failed · cost: one call of a model · lifecycle: something changed its state, or a person changed it.';
-COMMENT ON COLUMN cortex.fact.subtype IS 'What exactly: an error''s code, "model_call", "budget_raised", "breaker_opened" …';
+    'error: something failed · cost: one call of a model · lifecycle: something changed state, or a person changed '
+    'it.';
+COMMENT ON COLUMN cortex.fact.subtype IS
+    'Details of the type: an error''s code, "model_call", "budget_raised", "breaker_opened" …';
 COMMENT ON COLUMN cortex.fact.source IS 'What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.';
-COMMENT ON COLUMN cortex.fact.tenant IS 'Whose it is.';
-COMMENT ON COLUMN cortex.fact.job_id IS 'The job, if it belongs to one. No foreign key: a fact outlives its job.';
+COMMENT ON COLUMN cortex.fact.tenant IS 'The tenant that it belongs to.';
+COMMENT ON COLUMN cortex.fact.job_id IS 'The job, if there is one. No foreign key: a fact outlives its job.';
 COMMENT ON COLUMN cortex.fact.attempt IS 'The job''s attempt.';
 COMMENT ON COLUMN cortex.fact.step IS 'Key of the step.';
 COMMENT ON COLUMN cortex.fact.agent_id IS 'The job''s agent.';
-COMMENT ON COLUMN cortex.fact.agent_version IS 'That agent''s version: the configuration it happened under.';
+COMMENT ON COLUMN cortex.fact.agent_version IS 'That agent''s version, whose configuration applied.';
 COMMENT ON COLUMN cortex.fact.pod_id IS 'The pod.';
 COMMENT ON COLUMN cortex.fact.trace_id IS 'Trace of the request that it belongs to.';
-COMMENT ON COLUMN cortex.fact.call_id IS 'The call that a cost is of: each call is booked once.';
-COMMENT ON COLUMN cortex.fact.amount IS 'Money; null when nothing or when the price is unknown.';
+COMMENT ON COLUMN cortex.fact.call_id IS 'The call that a cost belongs to: each call is booked once.';
+COMMENT ON COLUMN cortex.fact.amount IS 'Money; null when zero or when the price is unknown.';
 COMMENT ON COLUMN cortex.fact.currency IS 'ISO 4217 code of the amount.';
-COMMENT ON COLUMN cortex.fact.resolves IS 'The error fact that this one says is over.';
+COMMENT ON COLUMN cortex.fact.resolves IS 'The error fact that this one resolves.';
 COMMENT ON COLUMN cortex.fact.data IS
-    'What belongs to the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.';
+    'Details of the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, '
+    'class. lifecycle: by, reason and the values before and after.';
 CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
 CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
--- What happened to one breaker, however much else was recorded. A call that goes well pays nothing for these two: they hold
--- only changes of breakers, and errors that count for one.
+-- Changes of one breaker, however much else was recorded. A successful call pays nothing for these two: they hold only
+-- changes of breakers, and errors that count for a breaker.
 CREATE INDEX fact_breaker_turn ON cortex.fact (source, at, id)
     WHERE type = 'lifecycle' AND subtype LIKE 'breaker\_%' AND source IS NOT NULL;
 CREATE INDEX fact_breaker_error ON cortex.fact (source, at, id)

@@ -1,4 +1,4 @@
--- Budgets: their limits, what was used of them, and the calls under way that hold room in them.
+-- Budgets: their limits, what was used of them, and the calls in flight that hold room in them.
 
 CREATE TABLE cortex.budget (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -15,15 +15,20 @@ CREATE TABLE cortex.budget (
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT budget_once UNIQUE (scope, subject, unit, period)
 );
-COMMENT ON TABLE cortex.budget IS 'How much the calls of a job, an agent or a tenant may take; who changed it stands in the facts.';
+COMMENT ON TABLE cortex.budget IS
+    'How much the calls of a job, an agent or a tenant may use; facts record who changed it.';
 COMMENT ON COLUMN cortex.budget.id IS 'Order in which budgets are locked.';
-COMMENT ON COLUMN cortex.budget.name IS 'What people and waiting jobs call it: scope:subject:unit:period.';
-COMMENT ON COLUMN cortex.budget.scope IS 'Whose calls it counts: those of one line of jobs, of an agent or of a tenant.';
-COMMENT ON COLUMN cortex.budget.subject IS 'Name of the agent or the tenant; of a job the id of the first one of its line.';
+COMMENT ON COLUMN cortex.budget.name IS 'Its name for people and waiting jobs: scope:subject:unit:period.';
+COMMENT ON COLUMN cortex.budget.scope IS
+    'The calls that it counts: those of one lineage of jobs, of an agent or of a tenant.';
+COMMENT ON COLUMN cortex.budget.subject IS
+    'Name of the agent or the tenant; for a job, the id of the first job of its lineage.';
 COMMENT ON COLUMN cortex.budget.unit IS 'usd: money · tokens: tokens of every kind.';
-COMMENT ON COLUMN cortex.budget.period IS 'run: each line of jobs has the limit to itself · day: all share it, anew each UTC day.';
-COMMENT ON COLUMN cortex.budget.limit_amount IS 'US dollars or tokens. A call that begins when so much is spent does not begin.';
-COMMENT ON COLUMN cortex.budget.declared_amount IS 'What the agent''s file said last: the same again does not undo what a person changed.';
+COMMENT ON COLUMN cortex.budget.period IS
+    'run: each lineage of jobs has its own limit · day: all share it, renewed each UTC day.';
+COMMENT ON COLUMN cortex.budget.limit_amount IS 'US dollars or tokens. No call begins once this much is spent.';
+COMMENT ON COLUMN cortex.budget.declared_amount IS
+    'The amount last declared in the agent''s file: declaring it again does not undo a person''s change.';
 COMMENT ON COLUMN cortex.budget.changed_by IS 'Who changed it last.';
 COMMENT ON COLUMN cortex.budget.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.budget.reason IS 'Why.';
@@ -38,14 +43,16 @@ CREATE TABLE cortex.budget_use (
     run_spent numeric(20, 8) GENERATED ALWAYS AS (CASE WHEN length(window_key) = 36 THEN spent END) STORED,
     PRIMARY KEY (budget_id, window_key)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
-COMMENT ON TABLE cortex.budget_use IS 'What was taken from a budget in one run or on one day.';
-COMMENT ON COLUMN cortex.budget_use.budget_id IS 'The budget. No foreign key: a removed one must not fail a call on its way.';
-COMMENT ON COLUMN cortex.budget_use.window_key IS 'Per run the first job of the line, per day the UTC date.';
+COMMENT ON TABLE cortex.budget_use IS 'The usage of a budget in one run or on one day.';
+COMMENT ON COLUMN cortex.budget_use.budget_id IS
+    'The budget. No foreign key: removing it must not fail a call in flight.';
+COMMENT ON COLUMN cortex.budget_use.window_key IS 'Per run the first job of the lineage, per day the UTC date.';
 COMMENT ON COLUMN cortex.budget_use.spent IS 'Booked by calls that have ended.';
-COMMENT ON COLUMN cortex.budget_use.reserved IS 'Estimates of the calls under way.';
-COMMENT ON COLUMN cortex.budget_use.at IS 'When the run or the day began to take from it.';
+COMMENT ON COLUMN cortex.budget_use.reserved IS 'Estimates of the calls in flight.';
+COMMENT ON COLUMN cortex.budget_use.at IS 'When the run or the day began to use it.';
 COMMENT ON COLUMN cortex.budget_use.run_spent IS
-    'What a run spent, to find the one that spent most; null for a day, whose row changes with each call and stays out of indexes.';
+    'Spending of a run, to find the most expensive one; null for a day, whose row changes with each call and stays '
+    'out of indexes.';
 CREATE INDEX budget_use_run ON cortex.budget_use (budget_id, run_spent) WHERE run_spent IS NOT NULL;
 CREATE INDEX budget_use_at ON cortex.budget_use (at, budget_id, window_key);
 
@@ -70,7 +77,8 @@ CREATE TABLE cortex.reservation (
     autovacuum_vacuum_threshold = 2000,         -- short-lived rows: vacuum by count, not by share
     autovacuum_analyze_scale_factor = 0.1
 );
-COMMENT ON TABLE cortex.reservation IS 'A call under way, with or without budgets: what is left here when its pod dies is booked as lost.';
+COMMENT ON TABLE cortex.reservation IS
+    'A call in flight, with or without budgets: if its pod dies, the row left here is booked as lost.';
 COMMENT ON COLUMN cortex.reservation.id IS 'The call; its cost is booked under the same id.';
 COMMENT ON COLUMN cortex.reservation.job_id IS 'The job.';
 COMMENT ON COLUMN cortex.reservation.attempt IS 'The attempt that makes it.';
@@ -80,12 +88,12 @@ COMMENT ON COLUMN cortex.reservation.agent_id IS 'The job''s agent.';
 COMMENT ON COLUMN cortex.reservation.agent_version IS 'That agent''s version.';
 COMMENT ON COLUMN cortex.reservation.step IS 'Key of the step.';
 COMMENT ON COLUMN cortex.reservation.model IS 'The model.';
-COMMENT ON COLUMN cortex.reservation.input_tokens IS 'Likely tokens of the prompt: what a lost call is booked with.';
+COMMENT ON COLUMN cortex.reservation.input_tokens IS 'Likely tokens of the prompt: booked for a lost call.';
 COMMENT ON COLUMN cortex.reservation.input_usd IS 'Their likely price in US dollars; null when the model''s price is unknown.';
 COMMENT ON COLUMN cortex.reservation.budget_ids IS 'Budgets in which it holds room, in the order of their ids.';
 COMMENT ON COLUMN cortex.reservation.window_keys IS 'The run or the day of each.';
 COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.';
-COMMENT ON COLUMN cortex.reservation.at IS 'When the call was let through.';
+COMMENT ON COLUMN cortex.reservation.at IS 'When the call was admitted.';
 CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex.reservation TO cortex_runtime;
@@ -128,7 +136,8 @@ BEGIN
     RETURN booked;
 END $$;
 COMMENT ON FUNCTION cortex.settle IS
-    'Ends calls: gives their room back, books what they used, records the cost. A call that was ended before is skipped.';
+    'Ends calls: returns their room, books what they used, records the cost. A call that has already ended is '
+    'skipped.';
 
 CREATE FUNCTION cortex.settle_lost(calls uuid[]) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -140,17 +149,18 @@ BEGIN
                                  'usage', jsonb_build_object('input_tokens', r.input_tokens))))
         FROM cortex.reservation r WHERE r.id = ANY (calls));
 END $$;
-COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome nobody will tell: the prompt was likely paid.';
+COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome will stay unknown: the prompt was likely paid.';
 
 CREATE FUNCTION cortex.is_lost(call cortex.reservation) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
 SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
-    -- A pod that lives books what its call really cost, as soon as it reaches the database again.
+    -- A living pod books the real cost of its call as soon as it reaches the database again.
     OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
                 (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
                 '-infinity') < cortex.now() - interval '1 minute' $$;
 COMMENT ON FUNCTION cortex.is_lost IS
-    'Whether nobody will tell any more what a call cost whose attempt is over: its pod is gone, or had a minute for it.';
+    'Whether the cost of a call will stay unknown: its attempt is over, and its pod is gone or had a minute to book '
+    'it.';
 
 CREATE FUNCTION cortex.reserve(
     new_call uuid, of_job uuid, of_attempt int, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid,
@@ -207,7 +217,7 @@ BEGIN
             JOIN cortex.budget_use u ON u.budget_id = n.id AND u.window_key = n.key
             ORDER BY n.id FOR UPDATE OF u
         LOOP
-            -- Who finds nobody else's call under way may begin with whatever is left, so that it can be spent.
+            -- If no other call is in flight, a call may begin with whatever is left, so that it can be spent.
             rank := CASE WHEN held.amount IS NULL THEN 3
                          WHEN held.spent >= held.limit_amount THEN 2
                          WHEN held.reserved > 0 AND held.spent + held.reserved + held.amount > held.limit_amount THEN 1
@@ -239,4 +249,5 @@ BEGIN
     RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
 END $$;
 COMMENT ON FUNCTION cortex.reserve IS
-    'Lets a call begin, or tells the budget that stops it: busy (others hold the room), spent, or unpriced; or that the lease is lost.';
+    'Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or '
+    'that the lease is lost.';

@@ -1,10 +1,10 @@
--- Dead letters: one row for each job that failed, and the operations of people on many of them at once.
+-- Dead letters: one row for each failed job, and people's bulk operations on many of them.
 
 CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN substr(encode(sha256(convert_to(concat_ws(E'\x1f', type, code,
-        -- From the inside out: what is quoted, then paths, identifiers, numbers. A quote begins a word: the
-        -- apostrophe of "can't" does not. A short word in quotes is the name of something, and stays.
+        -- From the inside out: quoted parts, then paths, identifiers, numbers. A quote starts a word: the apostrophe of
+        -- "can't" does not. A short word in quotes is a name, and stays.
         regexp_replace(regexp_replace(regexp_replace(regexp_replace(
             left(message, 1000),
             '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)', '""', 'gi'),
@@ -12,7 +12,8 @@ CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS t
             '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M', '#', 'gi'),
             '[0-9#]+([.,:][0-9#]+)*', '#', 'g')), 'UTF8')), 'hex'), 1, 12);
 COMMENT ON FUNCTION cortex.fingerprint IS
-    'Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts that are no short names.';
+    'Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and '
+    'quoted parts other than short names.';
 
 CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text) RETURNS int
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -28,11 +29,12 @@ CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text
             FROM json_array_elements(
                 CASE WHEN json_typeof(m.output->'content') = 'array' THEN m.output->'content' END) AS block
             WHERE block->>'type' = 'tool_use') asked
-        -- Fewer: a call that the response asked for failed. More: the job had gone on from it.
+        -- Fewer: a call that the response requested failed. More: the job had continued after it.
         WHERE later.count = asked.count AND ($2 = 'INVALID_OUTPUT'
             OR asked.count = 0 AND m.output->>'stop_reason' NOT IN ('end_turn', 'stop_sequence')));
 COMMENT ON FUNCTION cortex.steps_kept IS
-    'How many steps a retry of a failed job goes on after, when its last model response is why it failed: those before that one. Null: all.';
+    'The number of steps that a retry of a failed job keeps when the last model response is why it failed: those '
+    'before that response. Null: all.';
 
 CREATE TABLE cortex.dead_letter (
     job_id uuid PRIMARY KEY,
@@ -61,34 +63,38 @@ CREATE TABLE cortex.dead_letter (
     CONSTRAINT retried_as_only_in_retried CHECK ((retried_as IS NOT NULL) = (state = 'RETRIED')),
     CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED' OR NOT is_automatic)
 );
-COMMENT ON TABLE cortex.dead_letter IS 'What became of each job that failed; payload, attempts and times are its job''s.';
+COMMENT ON TABLE cortex.dead_letter IS 'The outcome of each failed job; payload, attempts and times are in its job.';
 COMMENT ON COLUMN cortex.dead_letter.job_id IS 'The failed job. No foreign key: rows come from the job''s own trigger.';
-COMMENT ON COLUMN cortex.dead_letter.lineage_id IS 'First job of the line that it belongs to; its own id when it goes on from none.';
-COMMENT ON COLUMN cortex.dead_letter.fingerprint IS 'What equal errors share: see cortex.fingerprint.';
+COMMENT ON COLUMN cortex.dead_letter.lineage_id IS
+    'First job of its lineage; its own id when it continues no other job.';
+COMMENT ON COLUMN cortex.dead_letter.fingerprint IS 'Shared by equal errors: see cortex.fingerprint.';
 COMMENT ON COLUMN cortex.dead_letter.type IS 'Job type.';
-COMMENT ON COLUMN cortex.dead_letter.tenant IS 'Whose job it was.';
+COMMENT ON COLUMN cortex.dead_letter.tenant IS 'The job''s tenant.';
 COMMENT ON COLUMN cortex.dead_letter.agent_id IS 'The agent that it ran, if it ran one.';
 COMMENT ON COLUMN cortex.dead_letter.error_class IS 'Class of the error.';
 COMMENT ON COLUMN cortex.dead_letter.error_code IS 'Stable code of the error.';
-COMMENT ON COLUMN cortex.dead_letter.error_source IS 'What failed, by the name of its breaker; null for the job''s own code.';
+COMMENT ON COLUMN cortex.dead_letter.error_source IS
+    'What failed, by the name of its breaker; null for the job''s own code.';
 COMMENT ON COLUMN cortex.dead_letter.awaits IS
-    'The breaker whose closing lets it be retried by itself: the source of an error that passes.';
+    'The breaker whose closing triggers an automatic retry: the source of a transient error.';
 COMMENT ON COLUMN cortex.dead_letter.state IS
-    'OPEN: nobody has decided · ESCALATED: an operator must change something first · RETRIED: another job goes on from it · DISCARDED: given up by a person · ARCHIVED: no retry could ever read it.';
+    'OPEN: undecided · ESCALATED: an operator must change something first · RETRIED: another job continues it · '
+    'DISCARDED: a person gave it up · ARCHIVED: no retry could read it.';
 COMMENT ON COLUMN cortex.dead_letter.created_at IS 'When the job failed.';
-COMMENT ON COLUMN cortex.dead_letter.triaged_at IS 'When the triage was done with it: what is still OPEN waits for a person.';
+COMMENT ON COLUMN cortex.dead_letter.triaged_at IS 'When the triage handled it: if still OPEN, it waits for a person.';
 COMMENT ON COLUMN cortex.dead_letter.resolved_at IS 'When it was retried, discarded or archived.';
 COMMENT ON COLUMN cortex.dead_letter.resolved_by IS 'By whom.';
 COMMENT ON COLUMN cortex.dead_letter.reason IS 'Why it was resolved or escalated.';
-COMMENT ON COLUMN cortex.dead_letter.retried_as IS 'The job that goes on from it.';
-COMMENT ON COLUMN cortex.dead_letter.is_automatic IS 'It was retried by the triage, which does so once in a line of jobs.';
+COMMENT ON COLUMN cortex.dead_letter.retried_as IS 'The job that continues it.';
+COMMENT ON COLUMN cortex.dead_letter.is_automatic IS 'The triage retried it, which happens once per lineage.';
 CREATE INDEX dead_letter_newest ON cortex.dead_letter (created_at, job_id);
 CREATE INDEX dead_letter_unresolved ON cortex.dead_letter (created_at, job_id) WHERE state IN ('OPEN', 'ESCALATED');
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter (coalesce(awaits, ''), created_at)
     WHERE state = 'OPEN' AND triaged_at IS NULL;
 CREATE UNIQUE INDEX dead_letter_automatic ON cortex.dead_letter (lineage_id) WHERE is_automatic;
-COMMENT ON INDEX cortex.dead_letter_automatic IS 'A line of jobs is retried by itself once; then a person decides.';
+COMMENT ON INDEX cortex.dead_letter_automatic IS
+    'A lineage of jobs is retried automatically once; then a person decides.';
 
 GRANT SELECT ON cortex.dead_letter TO cortex_runtime;
 GRANT UPDATE (state, triaged_at, resolved_at, resolved_by, reason, retried_as, is_automatic)
@@ -119,7 +125,7 @@ WITH given AS (
     LEFT JOIN cortex.config c ON c.id = j.config_id
     LEFT JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
 ), figure AS (
-    -- What another version wrote, and this one cannot read, must not stop the sweep.
+    -- A setting that another version wrote and this one cannot read must not stop the sweep.
     SELECT n.name, (coalesce(nullif(g.agent->n.agent_name, 'null'), g.policy->n.name)) AS value
     FROM given g, (VALUES ('base_s', 'base_seconds'), ('cap_s', 'cap_seconds'), ('multiplier', 'multiplier'))
         AS n(name, agent_name)
@@ -130,7 +136,8 @@ SELECT least(coalesce((SELECT value FROM known WHERE name = 'cap_s'), 300),
              coalesce((SELECT value FROM known WHERE name = 'base_s'), 1)
              * power(coalesce((SELECT value FROM known WHERE name = 'multiplier'), 2), retry_count)) $$;
 COMMENT ON FUNCTION cortex.backoff_s IS
-    'The longest pause, in seconds, before an application retry of a job after so many: by what it began with, or as its agent has it.';
+    'The longest pause, in seconds, before an application retry of a job after this many: by the policy that it '
+    'started with, or that of its agent.';
 
 -- ------------------------------------------------------------------ bulk operations
 
@@ -163,26 +170,28 @@ CREATE TABLE cortex.dead_act (
     CONSTRAINT version_only_of_a_retry CHECK (verb = 'RETRY' OR (agent_version IS NULL AND NOT from_start))
 );
 COMMENT ON TABLE cortex.dead_act IS
-    'What a person asked for of many dead letters at once. Pods work it off; its progress is written with the letters.';
-COMMENT ON COLUMN cortex.dead_act.id IS 'Its number, by which people name it.';
-COMMENT ON COLUMN cortex.dead_act.token IS 'By which asking twice begins one act.';
-COMMENT ON COLUMN cortex.dead_act.verb IS 'What becomes of the letters.';
+    'A person''s bulk operation on many dead letters. Pods process it; its progress is written together with the dead '
+    'letters.';
+COMMENT ON COLUMN cortex.dead_act.id IS 'Its number, which people use to name it.';
+COMMENT ON COLUMN cortex.dead_act.token IS 'Makes requests repeatable: the same token starts one operation.';
+COMMENT ON COLUMN cortex.dead_act.verb IS 'What happens to the dead letters.';
 COMMENT ON COLUMN cortex.dead_act.state IS
-    'RUNNING: pods are at it, or will be · PAUSED: by a person · DONE: each letter had its turn · ENDED: by a person, before that.';
-COMMENT ON COLUMN cortex.dead_act.which IS 'How the letters were chosen, as one types it; for people only.';
+    'RUNNING: pods process it, or will · PAUSED: by a person · DONE: each dead letter was processed · ENDED: by a '
+    'person, before that.';
+COMMENT ON COLUMN cortex.dead_act.which IS 'How the dead letters were selected, as typed; for people only.';
 COMMENT ON COLUMN cortex.dead_act.agent_version IS 'Of the new jobs'' agents; null: the same, 0: the newest.';
-COMMENT ON COLUMN cortex.dead_act.from_start IS 'The new jobs are given no steps.';
-COMMENT ON COLUMN cortex.dead_act.rate_per_s IS 'So many letters a second at most, across all pods.';
-COMMENT ON COLUMN cortex.dead_act.asked_by IS 'Who asked; the letters are settled in this name.';
-COMMENT ON COLUMN cortex.dead_act.reason IS 'Why; kept with each letter.';
-COMMENT ON COLUMN cortex.dead_act.letter_count IS 'Letters that it was begun for: they are fixed.';
-COMMENT ON COLUMN cortex.dead_act.done_count IS 'Letters that it has settled.';
-COMMENT ON COLUMN cortex.dead_act.failed_count IS 'Letters that it could not settle; they say why.';
+COMMENT ON COLUMN cortex.dead_act.from_start IS 'The new jobs get no steps.';
+COMMENT ON COLUMN cortex.dead_act.rate_per_s IS 'At most this many dead letters per second, across all pods.';
+COMMENT ON COLUMN cortex.dead_act.asked_by IS 'Who requested it; recorded with the dead letters.';
+COMMENT ON COLUMN cortex.dead_act.reason IS 'Why; kept with each dead letter.';
+COMMENT ON COLUMN cortex.dead_act.letter_count IS 'Number of dead letters that it was started for; it never changes.';
+COMMENT ON COLUMN cortex.dead_act.done_count IS 'Dead letters that it has settled.';
+COMMENT ON COLUMN cortex.dead_act.failed_count IS 'Dead letters that it could not settle; their rows say why.';
 COMMENT ON COLUMN cortex.dead_act.batch_max IS
-    'Letters of the next batch at most: halved when a batch takes too long or is refused, then grown again.';
+    'Most dead letters of the next batch: halved when a batch takes too long or is refused, then increased again.';
 COMMENT ON COLUMN cortex.dead_act.due_at IS 'When its next batch is due.';
-COMMENT ON COLUMN cortex.dead_act.created_at IS 'When it was begun.';
-COMMENT ON COLUMN cortex.dead_act.changed_by IS 'Who paused it, let it go on or ended it last.';
+COMMENT ON COLUMN cortex.dead_act.created_at IS 'When it was started.';
+COMMENT ON COLUMN cortex.dead_act.changed_by IS 'Who last paused, resumed or ended it.';
 COMMENT ON COLUMN cortex.dead_act.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.dead_act.change_reason IS 'Why; may be empty.';
 COMMENT ON COLUMN cortex.dead_act.ended_at IS 'When it was done, or ended.';
@@ -200,12 +209,12 @@ CREATE TABLE cortex.dead_act_letter (
     CONSTRAINT error_is_whole CHECK ((error IS NULL) = (error_code IS NULL))
 );
 COMMENT ON TABLE cortex.dead_act_letter IS
-    'The letters of each act, in their order: as many of the first ones had their turn as the act has counted.';
-COMMENT ON COLUMN cortex.dead_act_letter.act_id IS 'The act.';
-COMMENT ON COLUMN cortex.dead_act_letter.nth IS 'Its place, from 1.';
+    'The dead letters of each operation, in order: those up to the operation''s counters have been processed.';
+COMMENT ON COLUMN cortex.dead_act_letter.act_id IS 'The bulk operation.';
+COMMENT ON COLUMN cortex.dead_act_letter.nth IS 'Its position, from 1.';
 COMMENT ON COLUMN cortex.dead_act_letter.job_id IS 'The failed job.';
 COMMENT ON COLUMN cortex.dead_act_letter.error_code IS 'Code of the error.';
-COMMENT ON COLUMN cortex.dead_act_letter.error IS 'Why it was not settled; null: it was, or had no turn yet.';
+COMMENT ON COLUMN cortex.dead_act_letter.error IS 'Why it was not settled; null: it was, or was not processed yet.';
 CREATE INDEX dead_act_letter_failed ON cortex.dead_act_letter (act_id, nth) WHERE error IS NOT NULL;
 
 GRANT SELECT, INSERT, DELETE ON cortex.dead_act, cortex.dead_act_letter TO cortex_runtime;

@@ -15,14 +15,16 @@ CREATE TABLE cortex.quota (
     CONSTRAINT calls_have_no_unit CHECK (argument IS NOT NULL OR unit IS NULL),
     CONSTRAINT name_fits_what_a_job_waits_for CHECK (length(name) <= 290)
 );
-COMMENT ON TABLE cortex.quota IS 'How often, or for how much, a tool''s effects may be begun in an hour or a day, by all pods together.';
+COMMENT ON TABLE cortex.quota IS
+    'How many effects of a tool, or up to which sum, all pods together may begin in an hour or a day.';
 COMMENT ON COLUMN cortex.quota.id IS 'Order in which quotas of one tool are locked.';
-COMMENT ON COLUMN cortex.quota.name IS 'What people and waiting jobs call it: tool:argument:period, or tool:calls:period.';
+COMMENT ON COLUMN cortex.quota.name IS
+    'Its name for people and waiting jobs: tool:argument:period, or tool:calls:period.';
 COMMENT ON COLUMN cortex.quota.tool IS 'The tool.';
-COMMENT ON COLUMN cortex.quota.argument IS 'The argument that is added up, dotted where it is nested; null: calls are counted.';
-COMMENT ON COLUMN cortex.quota.unit IS 'What the argument is measured in, for people.';
+COMMENT ON COLUMN cortex.quota.argument IS 'The argument that is summed, dotted if nested; null: calls are counted.';
+COMMENT ON COLUMN cortex.quota.unit IS 'The unit of the argument, for people.';
 COMMENT ON COLUMN cortex.quota.period IS 'hour or day, of UTC.';
-COMMENT ON COLUMN cortex.quota.limit_amount IS 'How much at most.';
+COMMENT ON COLUMN cortex.quota.limit_amount IS 'The largest number or sum.';
 COMMENT ON COLUMN cortex.quota.changed_by IS 'Who changed it last.';
 COMMENT ON COLUMN cortex.quota.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.quota.reason IS 'Why.';
@@ -35,8 +37,8 @@ CREATE TABLE cortex.quota_use (
     used numeric(20, 8) NOT NULL DEFAULT 0 CHECK (used >= 0),
     PRIMARY KEY (quota_id, began_at)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
-COMMENT ON TABLE cortex.quota_use IS 'What was taken from a quota in one hour or one day.';
-COMMENT ON COLUMN cortex.quota_use.quota_id IS 'The quota. No foreign key: a removed one must not fail a call on its way.';
+COMMENT ON TABLE cortex.quota_use IS 'The usage of a quota in one hour or on one day.';
+COMMENT ON COLUMN cortex.quota_use.quota_id IS 'The quota. No foreign key: removing it must not fail a call in flight.';
 COMMENT ON COLUMN cortex.quota_use.began_at IS 'When that hour or day began.';
 COMMENT ON COLUMN cortex.quota_use.used IS 'Begun effects, or the sum of their argument.';
 CREATE INDEX quota_use_began ON cortex.quota_use (began_at);
@@ -46,7 +48,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.quota, cortex.quota_use TO cortex
 CREATE FUNCTION cortex.quota_began(period text, at timestamptz) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN date_trunc(period, at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
-COMMENT ON FUNCTION cortex.quota_began IS 'When the hour or the day of an instant began, in UTC.';
+COMMENT ON FUNCTION cortex.quota_began IS 'The start of the UTC hour or day that contains an instant.';
 
 CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamptz)
     RETURNS TABLE (verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s float8)
@@ -73,7 +75,7 @@ BEGIN
         takes := 1;
         IF held.argument IS NOT NULL THEN
             asked := of_arguments #>> string_to_array(held.argument, '.');
-            -- Only what is written as a plain number counts: anything else cannot be held to a limit.
+            -- Only a plain number counts: anything else cannot be held to a limit.
             IF asked IS NULL OR json_typeof(of_arguments #> string_to_array(held.argument, '.')) <> 'number'
                OR asked::numeric < 0 THEN
                 RETURN QUERY SELECT 'no_amount', held.name, held.used, held.limit_amount, NULL::numeric, NULL::float8;
@@ -97,4 +99,5 @@ BEGIN
     FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
 END $$;
 COMMENT ON FUNCTION cortex.take_quota IS
-    'Takes one effect from all quotas of its tool, or from none and tells which one stops it: quota (wait), never, or no_amount. What it took before counts as long as that hour or day lasts.';
+    'Takes one effect from all quotas of its tool, or from none and returns the quota that stops it: quota (wait), '
+    'never, or no_amount. What it took before counts for the rest of that hour or day.';

@@ -37,30 +37,33 @@ CREATE TABLE cortex.effect (
         AND (resolution IS NULL) = (resolved_reason IS NULL))
 ) WITH (fillfactor = 70, autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.effect IS
-    'Calls with an outside result: intent before, outcome after. A row that is PENDING may have been applied or not.';
-COMMENT ON COLUMN cortex.effect.id IS 'The invocation: the idempotency key of the other side, the same on every repetition.';
-COMMENT ON COLUMN cortex.effect.job_id IS 'The job that intends it, the last one of its line.';
-COMMENT ON COLUMN cortex.effect.lineage_id IS 'First job of that line: a job that goes on from a failed one does not do it again.';
+    'Calls with an outside result: intent before, outcome after. A PENDING effect may or may not have been applied.';
+COMMENT ON COLUMN cortex.effect.id IS
+    'The invocation: the idempotency key for the other side, the same on every repetition.';
+COMMENT ON COLUMN cortex.effect.job_id IS 'The job that intends it, the last one of its lineage.';
+COMMENT ON COLUMN cortex.effect.lineage_id IS
+    'First job of that lineage: a job that continues a failed one does not repeat the effect.';
 COMMENT ON COLUMN cortex.effect.attempt IS 'The attempt of the job that may call it: the fence.';
-COMMENT ON COLUMN cortex.effect.key IS 'The step that it is.';
+COMMENT ON COLUMN cortex.effect.key IS 'The step that calls it.';
 COMMENT ON COLUMN cortex.effect.tool IS 'The tool, or the function of the job''s own code.';
-COMMENT ON COLUMN cortex.effect.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.effect.tenant IS 'The job''s tenant.';
 COMMENT ON COLUMN cortex.effect.agent_id IS 'The job''s agent.';
 COMMENT ON COLUMN cortex.effect.agent_version IS 'That agent''s version.';
-COMMENT ON COLUMN cortex.effect.arguments IS 'What it is called with, as canonical JSON.';
+COMMENT ON COLUMN cortex.effect.arguments IS 'The arguments of the call, as canonical JSON.';
 COMMENT ON COLUMN cortex.effect.digest IS 'SHA-256 of the arguments.';
 COMMENT ON COLUMN cortex.effect.status IS
-    'PENDING: the call may be under way, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: certainly not applied · ABANDONED: given up by a person.';
+    'PENDING: the call may be in flight, or was cut off · UNKNOWN: a person decides · COMPLETED: applied · FAILED: '
+    'certainly not applied · ABANDONED: a person gave it up.';
 COMMENT ON COLUMN cortex.effect.is_sure IS 'Certainly not applied so far: the next attempt may call at once.';
-COMMENT ON COLUMN cortex.effect.calls_count IS 'How many attempts were given leave to call.';
-COMMENT ON COLUMN cortex.effect.can_reconcile IS 'Whether the other side can be asked what became of it.';
-COMMENT ON COLUMN cortex.effect.approval_id IS 'The decision that it consumed: a decision lets one call through.';
-COMMENT ON COLUMN cortex.effect.why IS 'Why it failed, or why nobody knows.';
-COMMENT ON COLUMN cortex.effect.result IS 'What a person said that it returned; of others it stands in their step.';
+COMMENT ON COLUMN cortex.effect.calls_count IS 'How many attempts were allowed to call.';
+COMMENT ON COLUMN cortex.effect.can_reconcile IS 'Whether the other side can look up the outcome.';
+COMMENT ON COLUMN cortex.effect.approval_id IS 'The decision that it consumed: one decision admits one call.';
+COMMENT ON COLUMN cortex.effect.why IS 'Why it failed, or why its outcome is unknown.';
+COMMENT ON COLUMN cortex.effect.result IS 'The result that a person entered; otherwise the result is in the step.';
 COMMENT ON COLUMN cortex.effect.created_at IS 'When it was first intended.';
-COMMENT ON COLUMN cortex.effect.called_at IS 'When an attempt last got leave to call.';
+COMMENT ON COLUMN cortex.effect.called_at IS 'When an attempt was last allowed to call.';
 COMMENT ON COLUMN cortex.effect.finished_at IS 'When its outcome was recorded.';
-COMMENT ON COLUMN cortex.effect.resolution IS 'What a person said of it.';
+COMMENT ON COLUMN cortex.effect.resolution IS 'A person''s resolution.';
 COMMENT ON COLUMN cortex.effect.resolved_by IS 'Who.';
 COMMENT ON COLUMN cortex.effect.resolved_at IS 'When.';
 COMMENT ON COLUMN cortex.effect.resolved_reason IS 'Why.';
@@ -105,7 +108,7 @@ BEGIN
             WHEN sure OR known.is_sure OR known.status = 'FAILED' THEN 'go'
             ELSE 'recheck' END;
         IF verdict IN ('go', 'recheck') THEN
-            -- From here on no earlier owner can tell its outcome.
+            -- From here on no earlier owner can record its outcome.
             UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
             IF NOT owner.has_open THEN
                 UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
@@ -113,7 +116,7 @@ BEGIN
         END IF;
         IF verdict <> 'go' OR known.id = new_id THEN
             RETURN QUERY SELECT known.id, verdict, known.attempt,
-                -- What it returned stands in its step, unless somebody else said so.
+                -- Its result is in its step, unless a person entered one.
                 CASE WHEN verdict = 'done' THEN coalesce(known.result, (
                     SELECT s.output FROM cortex.job_step s WHERE s.job_id = known.job_id AND s.key = known.key)) END,
                 known.why, NULL, NULL::numeric,
@@ -165,7 +168,8 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION cortex.intend IS
-    'Leave for an attempt to call, or why not: go · recheck: called before, nobody recorded the outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.';
+    'Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded '
+    'outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.';
 
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
     RETURNS TABLE (outcome text, is_let_go boolean)
@@ -198,7 +202,7 @@ BEGIN
         finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
         result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
         resolution = said, resolved_by = person, resolved_at = cortex.now(),
-        resolved_reason = $4  -- the column `why` is another thing
+        resolved_reason = $4  -- not the column `why`
     WHERE e.id = of_effect;
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
@@ -207,7 +211,7 @@ BEGIN
     RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
 END $$;
 COMMENT ON FUNCTION cortex.resolve_effect IS
-    'A person says what became of an effect: resolved, or why not: missing · not_unknown · again.';
+    'Records a person''s resolution of an effect: resolved, or why not: missing · not_unknown · again.';
 
 -- Effects and approvals that are open when their job ends are closed with it.
 CREATE FUNCTION cortex.job_closes() RETURNS trigger

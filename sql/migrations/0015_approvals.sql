@@ -47,49 +47,53 @@ CREATE TABLE cortex.approval (
     CONSTRAINT decided_by_people CHECK ((decided_by IS NOT NULL) = (status IN ('APPROVED', 'DENIED'))),
     CONSTRAINT token_only_while_pending CHECK (token_digest IS NULL OR status = 'PENDING')
 ) WITH (fillfactor = 80, autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
-COMMENT ON TABLE cortex.approval IS 'Requests for a person''s decision; each is decided once. While one waits, its job holds nothing.';
-COMMENT ON COLUMN cortex.approval.id IS 'UUIDv7 made by the pod that asked.';
-COMMENT ON COLUMN cortex.approval.seq IS 'Order of asking, also when the clock went back.';
-COMMENT ON COLUMN cortex.approval.job_id IS 'The job that waits, the last one of its line.';
-COMMENT ON COLUMN cortex.approval.lineage_id IS 'First job of that line.';
-COMMENT ON COLUMN cortex.approval.attempt IS 'The attempt that asked.';
+COMMENT ON TABLE cortex.approval IS
+    'Requests for a person''s decision; each is decided once. While a request waits, its job holds nothing.';
+COMMENT ON COLUMN cortex.approval.id IS 'UUIDv7 made by the requesting pod.';
+COMMENT ON COLUMN cortex.approval.seq IS 'Order of the requests, also when the clock went back.';
+COMMENT ON COLUMN cortex.approval.job_id IS 'The job that waits, the last one of its lineage.';
+COMMENT ON COLUMN cortex.approval.lineage_id IS 'First job of that lineage.';
+COMMENT ON COLUMN cortex.approval.attempt IS 'The attempt that requested it.';
 COMMENT ON COLUMN cortex.approval.key IS 'The step that waits for it.';
 COMMENT ON COLUMN cortex.approval.tool IS 'The tool that will be called; null for a gate in the job''s own code.';
-COMMENT ON COLUMN cortex.approval.tenant IS 'Whose job it is.';
+COMMENT ON COLUMN cortex.approval.tenant IS 'The job''s tenant.';
 COMMENT ON COLUMN cortex.approval.agent_id IS 'The job''s agent.';
 COMMENT ON COLUMN cortex.approval.agent_version IS 'That agent''s version.';
-COMMENT ON COLUMN cortex.approval.requested_by IS 'Who submitted the job: of a critical request not one of those who decide.';
-COMMENT ON COLUMN cortex.approval.asked IS 'The arguments as the job asked for them, canonical JSON.';
+COMMENT ON COLUMN cortex.approval.requested_by IS 'Who submitted the job: not allowed to decide a critical request.';
+COMMENT ON COLUMN cortex.approval.asked IS 'The arguments that the job requested, canonical JSON.';
 COMMENT ON COLUMN cortex.approval.asked_digest IS 'SHA-256 of those.';
-COMMENT ON COLUMN cortex.approval.arguments IS 'The arguments that will run: as asked, or as a person edited them.';
-COMMENT ON COLUMN cortex.approval.digest IS 'SHA-256 of those: the only ones that the decision lets through.';
-COMMENT ON COLUMN cortex.approval.schema IS 'JSON schema by which edited arguments are checked; null: not to be edited.';
-COMMENT ON COLUMN cortex.approval.version IS 'Raised by each edit: a decision names the one that was seen.';
+COMMENT ON COLUMN cortex.approval.arguments IS 'The arguments that will run: as requested, or as a person edited them.';
+COMMENT ON COLUMN cortex.approval.digest IS 'SHA-256 of those: the only arguments that the decision admits.';
+COMMENT ON COLUMN cortex.approval.schema IS 'JSON schema that edited arguments must fit; null: they cannot be edited.';
+COMMENT ON COLUMN cortex.approval.version IS 'Raised by each edit: a decision names the version that the person saw.';
 COMMENT ON COLUMN cortex.approval.risk IS 'LOW, MED, HIGH or CRITICAL.';
-COMMENT ON COLUMN cortex.approval.effect IS 'What happens outside, in words.';
-COMMENT ON COLUMN cortex.approval.reversible IS 'Whether it can be undone; null: nobody said.';
-COMMENT ON COLUMN cortex.approval.policy IS 'The policy that asks, in words.';
-COMMENT ON COLUMN cortex.approval.said IS 'What the model said when it asked for the call; never what decides.';
-COMMENT ON COLUMN cortex.approval.people IS 'So many different people must agree.';
-COMMENT ON COLUMN cortex.approval.on_deny IS 'tell: the job goes on and is told · fail: it fails.';
-COMMENT ON COLUMN cortex.approval.on_expiry IS 'The same, when nobody decides.';
+COMMENT ON COLUMN cortex.approval.effect IS 'The outside effect, in words.';
+COMMENT ON COLUMN cortex.approval.reversible IS 'Whether it can be undone; null: not declared.';
+COMMENT ON COLUMN cortex.approval.policy IS 'The policy that requires the approval, in words.';
+COMMENT ON COLUMN cortex.approval.said IS 'The model''s text when it requested the call; decides nothing.';
+COMMENT ON COLUMN cortex.approval.people IS 'How many different people must agree.';
+COMMENT ON COLUMN cortex.approval.on_deny IS 'tell: the job continues and gets the decision · fail: it fails.';
+COMMENT ON COLUMN cortex.approval.on_expiry IS 'The same, for an expiry.';
 COMMENT ON COLUMN cortex.approval.status IS
-    'PENDING · APPROVED · DENIED · EXPIRED: nobody decided in time · CANCELLED: its job ended, or asks for something else.';
+    'PENDING · APPROVED · DENIED · EXPIRED: not decided in time · CANCELLED: its job ended, or requests something '
+    'else.';
 COMMENT ON COLUMN cortex.approval.token_digest IS 'SHA-256 of the token of its link, which was shown once; gone with the decision.';
 COMMENT ON COLUMN cortex.approval.token_by IS 'Who made that link.';
-COMMENT ON COLUMN cortex.approval.spent_digest IS 'SHA-256 of the token of its last link, once decided: for a week it still shows how it ended.';
-COMMENT ON COLUMN cortex.approval.created_at IS 'When it was asked.';
-COMMENT ON COLUMN cortex.approval.expires_at IS 'From then on nobody can decide.';
+COMMENT ON COLUMN cortex.approval.spent_digest IS
+    'SHA-256 of the token of its last link, once decided: for a week the link still shows the outcome.';
+COMMENT ON COLUMN cortex.approval.created_at IS 'When it was requested.';
+COMMENT ON COLUMN cortex.approval.expires_at IS 'From then on it cannot be decided.';
 COMMENT ON COLUMN cortex.approval.edited_by IS 'Who edited the arguments last.';
 COMMENT ON COLUMN cortex.approval.decided_at IS 'When it was decided, expired or cancelled.';
-COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several the last one, see approval_vote.';
-COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (nobody signed in) or tui.';
-COMMENT ON COLUMN cortex.approval.address IS 'Network address of who decided, if there was one.';
-COMMENT ON COLUMN cortex.approval.client IS 'Its program, as it said.';
+COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several people the last one, see approval_vote.';
+COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (without sign-in) or tui.';
+COMMENT ON COLUMN cortex.approval.address IS 'Network address of the person who decided, if known.';
+COMMENT ON COLUMN cortex.approval.client IS 'That person''s program, by its own account.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
-COMMENT ON COLUMN cortex.approval.requested_with IS 'The credential by which its job was submitted: of a critical request it does not decide.';
-COMMENT ON COLUMN cortex.approval.decided_with IS 'The credential of decided_by; null where nobody signed in.';
--- No index by time alone: the planner would prefer it, and walk all of it for a rare risk or state.
+COMMENT ON COLUMN cortex.approval.requested_with IS
+    'The credential that submitted the job: it cannot decide a critical request.';
+COMMENT ON COLUMN cortex.approval.decided_with IS 'The credential of decided_by; null without sign-in.';
+-- No index by time alone: the planner would prefer it, and read all of it for a rare risk or state.
 CREATE INDEX approval_pending ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
 CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
@@ -109,18 +113,19 @@ CREATE TABLE cortex.approval_vote (
     credential text NOT NULL DEFAULT '',
     PRIMARY KEY (approval_id, person, digest, credential)
 );
-COMMENT ON TABLE cortex.approval_vote IS 'Who agreed to what; append-only. Those count that agreed to the arguments as they stand.';
+COMMENT ON TABLE cortex.approval_vote IS 'Who agreed to what; append-only. Only votes for the current arguments count.';
 COMMENT ON COLUMN cortex.approval_vote.approval_id IS 'The request.';
 COMMENT ON COLUMN cortex.approval_vote.person IS 'Who.';
 COMMENT ON COLUMN cortex.approval_vote.digest IS 'SHA-256 of the arguments that were agreed to.';
 COMMENT ON COLUMN cortex.approval_vote.at IS 'When.';
-COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (nobody signed in) or tui.';
+COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (without sign-in) or tui.';
 COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
 COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
 COMMENT ON COLUMN cortex.approval_vote.old IS 'The arguments before, if this person edited them.';
 COMMENT ON COLUMN cortex.approval_vote.credential IS
-    'What showed who it was: os:UID@HOST, token:ID or db:LOGIN; empty where nobody signed in, and before there were any.';
+    'The credential of the vote: os:UID@HOST, token:ID or db:LOGIN; empty without sign-in, and for votes older than '
+    'credentials.';
 CREATE INDEX approval_vote_at ON cortex.approval_vote (at);
 CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
@@ -153,7 +158,8 @@ CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval
 CREATE FUNCTION cortex.same_person(name text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN lower(btrim(regexp_replace(normalize(name, NFKC), '\s+', ' ', 'g')));
-COMMENT ON FUNCTION cortex.same_person IS 'What names of one person have in common: case, blanks and ways to write a letter do not count.';
+COMMENT ON FUNCTION cortex.same_person IS
+    'The common form of one person''s names: ignores case, blanks and variants of letters.';
 
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
     LANGUAGE sql STABLE
@@ -181,11 +187,11 @@ BEGIN
         RETURN QUERY SELECT 'missing', 0;
         RETURN;
     END IF;
-    -- In the order of all locks. After these nobody can suspend, resume or end the job beside this.
+    -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
     SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
     PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
     IF NOT FOUND THEN
-        -- It got its task, or lost it, while the locks were waited for: a suspend under way would not see this.
+        -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
         RETURN QUERY SELECT 'again', 0;
         RETURN;
     END IF;
@@ -225,7 +231,7 @@ BEGIN
         INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
         SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
                CASE WHEN stands_digest <> held.digest THEN held.arguments END
-        -- Edited back to what they agreed to before, it is no second vote.
+        -- Edited back to what this person agreed to before, it is no second vote.
         WHERE NOT EXISTS (
             SELECT FROM cortex.approval_vote v
             WHERE v.approval_id = of_approval AND v.digest = stands_digest
@@ -268,7 +274,8 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $$;
 COMMENT ON FUNCTION cortex.decide IS
-    'The one way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.';
+    'The single way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · '
+    'changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.';
 
 CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -278,7 +285,7 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two do not wait for each other's jobs.
+    -- One pod at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
         RETURN 0;
     END IF;
@@ -291,8 +298,8 @@ BEGIN
             ORDER BY found.expires_at LIMIT most) a
         ORDER BY a.job_id, a.id
     LOOP
-        -- What somebody else holds is left for the next time: one job must not hold up all the others. A task that
-        -- is not got, or that came meanwhile, is not the one that the job names.
+        -- Rows locked by others are left for the next time: one job must not delay all others. A task that could not be
+        -- locked, or that was created meanwhile, is not the one that the job names.
         SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
         PERFORM FROM cortex.job j
         WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
@@ -320,15 +327,16 @@ BEGIN
     RETURN expired;
 END $$;
 COMMENT ON FUNCTION cortex.expire_approvals IS
-    'Closes up to so many requests that nobody decided in time; what follows is what each asked for. Returns how many.';
+    'Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns '
+    'how many.';
 
 -- ------------------------------------------------------------------ links
 
 CREATE FUNCTION cortex.has_link(of_approval uuid) RETURNS boolean
-    -- Whoever only looks may know that there is a link, not the digest of its token.
+    -- A read-only role may see that there is a link, but not the digest of its token.
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT a.token_digest IS NOT NULL FROM cortex.approval a WHERE a.id = of_approval $$;
-COMMENT ON FUNCTION cortex.has_link IS 'Whether a link lets somebody decide this request.';
+COMMENT ON FUNCTION cortex.has_link IS 'Whether a link permits deciding this request.';
 
 REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;

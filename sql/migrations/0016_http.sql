@@ -14,17 +14,18 @@ CREATE TABLE cortex.api_token (
     last_used_at timestamptz,
     CONSTRAINT revoked_by_only_when_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
-COMMENT ON TABLE cortex.api_token IS 'Who may use the HTTP API. The token itself is nowhere: only its digest.';
+COMMENT ON TABLE cortex.api_token IS 'Access to the HTTP API. The token itself is not stored: only its digest.';
 COMMENT ON COLUMN cortex.api_token.id IS 'Its name in lists and facts.';
-COMMENT ON COLUMN cortex.api_token.name IS 'Of the person who holds it: recorded with all that is done by it. A person may have several.';
+COMMENT ON COLUMN cortex.api_token.name IS
+    'Name of the token''s holder, recorded with everything done with it. A person may have several tokens.';
 COMMENT ON COLUMN cortex.api_token.digest IS 'SHA-256 of the token.';
 COMMENT ON COLUMN cortex.api_token.roles IS 'viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.';
 COMMENT ON COLUMN cortex.api_token.created_by IS 'Who made it.';
 COMMENT ON COLUMN cortex.api_token.created_at IS 'When it was made.';
-COMMENT ON COLUMN cortex.api_token.expires_at IS 'From then on it opens nothing; null: never.';
-COMMENT ON COLUMN cortex.api_token.revoked_at IS 'When it was revoked: from then on it opens nothing.';
+COMMENT ON COLUMN cortex.api_token.expires_at IS 'From then on it is invalid; null: never.';
+COMMENT ON COLUMN cortex.api_token.revoked_at IS 'When it was revoked: from then on it is invalid.';
 COMMENT ON COLUMN cortex.api_token.revoked_by IS 'Who revoked it.';
-COMMENT ON COLUMN cortex.api_token.last_used_at IS 'When it was last used, to a minute.';
+COMMENT ON COLUMN cortex.api_token.last_used_at IS 'When it was last used, to the minute.';
 CREATE INDEX api_token_name ON cortex.api_token (name, created_at);
 CREATE INDEX api_token_newest ON cortex.api_token (created_at, id);
 
@@ -34,18 +35,20 @@ CREATE TABLE cortex.api_session (
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     expires_at timestamptz NOT NULL
 );
-COMMENT ON TABLE cortex.api_session IS 'People who signed in on a page with their token; as good as the token, and no longer.';
+COMMENT ON TABLE cortex.api_session IS
+    'Sign-ins on a page with a token; a session has the token''s rights, and does not outlive it.';
 COMMENT ON COLUMN cortex.api_session.digest IS 'SHA-256 of the cookie.';
-COMMENT ON COLUMN cortex.api_session.token_id IS 'The token that they signed in with: revoked or expired, it ends the session.';
+COMMENT ON COLUMN cortex.api_session.token_id IS
+    'The token that was used to sign in: when it is revoked or expires, the session ends.';
 COMMENT ON COLUMN cortex.api_session.created_at IS 'When they signed in.';
-COMMENT ON COLUMN cortex.api_session.expires_at IS 'From then on they must sign in again.';
+COMMENT ON COLUMN cortex.api_session.expires_at IS 'From then on the person must sign in again.';
 CREATE INDEX api_session_expiry ON cortex.api_session (expires_at);
 CREATE INDEX api_session_token ON cortex.api_session (token_id);
 
 GRANT SELECT, INSERT ON cortex.api_token TO cortex_runtime;
 GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
 GRANT SELECT, INSERT, DELETE ON cortex.api_session TO cortex_runtime;
--- Nobody updates a session, but locking its row takes the right.
+-- No code updates a session, but locking its row needs the privilege.
 GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
 
 -- ------------------------------------------------------------------ idempotency keys
@@ -64,15 +67,17 @@ CREATE TABLE cortex.idempotency_key (
 );
 COMMENT ON TABLE cortex.idempotency_key IS
     'Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.';
-COMMENT ON COLUMN cortex.idempotency_key.key IS 'What the caller chose: 1 to 255 visible ASCII characters.';
-COMMENT ON COLUMN cortex.idempotency_key.digest IS 'SHA-256 of the operation and the canonical request: the same key must ask the same.';
-COMMENT ON COLUMN cortex.idempotency_key.operation IS 'What was asked for, such as jobs.submit.';
+COMMENT ON COLUMN cortex.idempotency_key.key IS 'Chosen by the caller: 1 to 255 visible ASCII characters.';
+COMMENT ON COLUMN cortex.idempotency_key.digest IS
+    'SHA-256 of the operation and the canonical request: the same key must come with the same request.';
+COMMENT ON COLUMN cortex.idempotency_key.operation IS 'The requested operation, such as jobs.submit.';
 COMMENT ON COLUMN cortex.idempotency_key.status IS
-    'pending: its transaction is under way, which nobody else sees · completed: the response stands · failed: the error does.';
-COMMENT ON COLUMN cortex.idempotency_key.response IS 'What the caller was told, and is told again.';
-COMMENT ON COLUMN cortex.idempotency_key.error IS 'The permanent error that the caller was told: code, message and hint.';
+    'pending: its transaction is in progress, invisible to others · completed: the response is stored · failed: the '
+    'error is stored.';
+COMMENT ON COLUMN cortex.idempotency_key.response IS 'The response, returned again for a repeated request.';
+COMMENT ON COLUMN cortex.idempotency_key.error IS 'The permanent error that was returned: code, message and hint.';
 COMMENT ON COLUMN cortex.idempotency_key.created_at IS 'When the key was first used.';
-COMMENT ON COLUMN cortex.idempotency_key.expires_at IS 'From then on it counts as free, and is swept.';
+COMMENT ON COLUMN cortex.idempotency_key.expires_at IS 'From then on the key counts as free, and is deleted.';
 CREATE INDEX idempotency_key_expiry ON cortex.idempotency_key (expires_at);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.idempotency_key TO cortex_runtime;

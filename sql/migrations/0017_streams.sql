@@ -1,6 +1,6 @@
 -- Live output: who watches which job, and a short-lived copy for watchers that cannot receive notifications.
 
--- Unlogged: watchers renew their rows every few seconds, and after a crash nobody watches any more.
+-- Unlogged: watchers renew their rows every few seconds, and after a crash there are no watchers.
 CREATE UNLOGGED TABLE cortex.watch (
     job_id uuid NOT NULL,
     watcher uuid NOT NULL,
@@ -15,14 +15,14 @@ CREATE UNLOGGED TABLE cortex.watch (
     autovacuum_vacuum_threshold = 2000          -- short-lived rows: vacuum by count, not by share
 );
 COMMENT ON TABLE cortex.watch IS
-    'Who watches which job just now: only what is watched is sent as it is said. Transient, lost in a crash.';
-COMMENT ON COLUMN cortex.watch.job_id IS 'The job. No foreign key: a watch outlives nothing.';
+    'Who watches which job right now: only watched output is sent live. Transient, lost in a crash.';
+COMMENT ON COLUMN cortex.watch.job_id IS 'The job. No foreign key: a watch is short-lived.';
 COMMENT ON COLUMN cortex.watch.watcher IS 'A pod on behalf of its clients, or a terminal: random, new with each start.';
-COMMENT ON COLUMN cortex.watch.pod_id IS 'The pod that ran the job when the watch was last renewed: who has to send.';
+COMMENT ON COLUMN cortex.watch.pod_id IS 'The pod that ran the job when the watch was last renewed; it has to send.';
 COMMENT ON COLUMN cortex.watch.asked_at IS
-    'When the newest of its followers came: all is sent again that was said before, since that one lacks it.';
-COMMENT ON COLUMN cortex.watch.until IS 'When it lapses: its watcher renews it while it watches.';
-COMMENT ON COLUMN cortex.watch.is_polled IS 'Its watcher hears no notifications: what is sent is to be kept for it, too.';
+    'When its newest follower joined: earlier output is sent again, since that follower lacks it.';
+COMMENT ON COLUMN cortex.watch.until IS 'When it expires: its watcher renews it while it watches.';
+COMMENT ON COLUMN cortex.watch.is_polled IS 'Its watcher receives no notifications: sent output is also stored for it.';
 CREATE INDEX watch_pod ON cortex.watch (pod_id) WHERE pod_id IS NOT NULL;
 CREATE INDEX watch_until ON cortex.watch (until);
 
@@ -36,10 +36,10 @@ CREATE UNLOGGED TABLE cortex.said (
     autovacuum_vacuum_threshold = 2000          -- short-lived rows: vacuum by count, not by share
 );
 COMMENT ON TABLE cortex.said IS
-    'What models said in the last seconds, for watchers that hear no notifications. Transient, lost in a crash.';
-COMMENT ON COLUMN cortex.said.id IS 'In the order of coming; of two pods the later one may be there first.';
+    'Output of models in the last seconds, for watchers that receive no notifications. Transient, lost in a crash.';
+COMMENT ON COLUMN cortex.said.id IS 'Order of arrival; with two pods, the later output may arrive first.';
 COMMENT ON COLUMN cortex.said.at IS 'When it was sent.';
-COMMENT ON COLUMN cortex.said.payload IS 'As it was notified.';
+COMMENT ON COLUMN cortex.said.payload IS 'As sent by NOTIFY.';
 CREATE INDEX said_at ON cortex.said (at);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.watch, cortex.said TO cortex_runtime;

@@ -1,4 +1,5 @@
--- What screens and commands ask across subjects: why a job waits, which tool is missing, and the head of every screen.
+-- What screens and commands query across subjects: why a job waits, which tool is missing, and the head of every
+-- screen.
 
 CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog AS $$
@@ -33,7 +34,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION cortex.waits_for IS
-    'What stands in the way of a job: an approval, an unknown effect, a quota or the freeze; null of anything else.';
+    'What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.';
 
 CREATE FUNCTION cortex.lacking_tool() RETURNS text
     LANGUAGE sql STABLE AS $$
@@ -41,7 +42,7 @@ SELECT lack.name FROM (
     (SELECT 1 AS nth, coalesce((
                 SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
                     SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
-                left(array_to_string(s.tools, ', '), 60)) AS name  -- one pod has this one, another that one
+                left(array_to_string(s.tools, ', '), 60)) AS name  -- different pods have different tools
      FROM cortex.tool_set s
      WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
        AND NOT EXISTS (
@@ -55,11 +56,11 @@ SELECT lack.name FROM (
      WHERE NOT EXISTS (
          SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
      ORDER BY waits.waiting_on LIMIT 1)) lack
-WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- else nothing runs at all
+WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- otherwise nothing runs at all
 ORDER BY lack.nth LIMIT 1 $$;
-COMMENT ON FUNCTION cortex.lacking_tool IS 'A tool that jobs wait for and no ready pod has; null: there is none.';
+COMMENT ON FUNCTION cortex.lacking_tool IS 'A tool that jobs wait for and no ready pod has; null if there is none.';
 
--- Of the breakers only those that let no call through are counted.
+-- Only breakers that admit no call are counted.
 CREATE FUNCTION cortex.head(counted int)
     RETURNS TABLE (now timestamptz, approvals int, first_expiry timestamptz, breakers int, is_frozen boolean, dead int,
                    ready int, living int, jobs_about bigint, effects int, budgets int, persons int, lost int,
@@ -103,7 +104,10 @@ LATERAL (
                  o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
           FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $$;
 COMMENT ON FUNCTION cortex.head IS
-    'What stands at the top of every screen, in one row; each count ends at the given one. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that somebody must let go on; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run free.';
+    'The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: '
+    'jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session '
+    'ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run '
+    'unconfined.';
 
 REVOKE EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) TO cortex_runtime;

@@ -1,15 +1,16 @@
 -- The role of read-only sessions: it sees what screens show, but no secrets, and it cannot change anything.
 --
--- Whoever migrates may lack the right to create roles. Then this role is left out, and only read-only sessions miss it.
+-- The migrating role may lack the right to create roles. Then this role is skipped, and only read-only sessions miss
+-- it.
 
 DO $$
 BEGIN
     CREATE ROLE cortex_reader NOLOGIN;
 EXCEPTION
-    -- Roles belong to the whole server: another database, or another pod just now, may have made it.
+    -- Roles belong to the whole server: another database or another pod may have created it.
     WHEN duplicate_object OR unique_violation THEN NULL;
     WHEN insufficient_privilege THEN
-        RAISE NOTICE 'role cortex_reader was not made: % may make no roles', current_user;
+        RAISE NOTICE 'role cortex_reader was not created: % may not create roles', current_user;
 END $$;
 
 DO $$
@@ -18,7 +19,7 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        -- Since Postgres 16 the maker of a role is its member, but may not SET ROLE to it.
+        -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
         IF NOT pg_has_role(current_user, 'cortex_reader',
                            CASE WHEN current_setting('server_version_num')::int >= 160000
                                 THEN 'SET' ELSE 'MEMBER' END) THEN
@@ -29,8 +30,8 @@ BEGIN
             RAISE NOTICE '% may not become cortex_reader: an administrator has to grant that', current_user;
     END;
     GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_reader;
-    -- Everything that screens show, but no API tokens, sessions or kept responses. The token in cortex.job is the digest
-    -- of a random number that nobody has ever seen.
+    -- Everything that screens show, but no API tokens, sessions or stored responses. The token in cortex.job is the
+    -- digest of a random number that was never shown.
     GRANT SELECT ON
         cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type, cortex.job,
         cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.pod, cortex.runner,
@@ -38,7 +39,7 @@ BEGIN
         cortex.dead_letter, cortex.dead_act, cortex.dead_act_letter, cortex.quota, cortex.quota_use, cortex.effect,
         cortex.approval_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause
         TO cortex_reader;
-    -- Every column of an approval but the digests of its links.
+    -- Every column of an approval except the digests of its links.
     GRANT SELECT (
         id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked,
         asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny,

@@ -1,5 +1,5 @@
 -- name: lock
--- One change of an agent at a time. $1 name. Locks: an advisory lock to the end of the transaction.
+-- Allows one change of an agent at a time. $1 name. Locks: an advisory lock to the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('cortex.agent', 0) # hashtextextended($1, 0));
 
 -- name: apply
@@ -38,5 +38,5 @@ WHERE a.name = $1 AND ($2::int IS NULL OR v.version = $2)
 ORDER BY v.version DESC LIMIT 100;
 
 -- name: ids_like
--- Agents whose names fit. $1 LIKE patterns, $2 limit.
+-- Agents whose names match. $1 LIKE patterns, $2 limit.
 SELECT id FROM cortex.agent WHERE name LIKE ANY ($1::text[]) ORDER BY name LIMIT $2;

@@ -1,5 +1,5 @@
 -- name: of_line
--- The newest request of a line of jobs for a step. $1 line, $2 key.
+-- The newest request of a lineage of jobs for a step. $1 lineage, $2 key.
 SELECT a.id, a.job_id, a.status, a.arguments, a.digest, a.asked_digest, a.risk, a.people, a.decided_by, a.reason,
        a.decided_at, extract(epoch FROM a.decided_at - a.created_at)::float8 AS waited_s
 FROM cortex.approval a WHERE a.lineage_id = $1 AND a.key = $2 ORDER BY a.seq DESC LIMIT 1;
@@ -16,18 +16,18 @@ SELECT j.id FROM owner JOIN cortex.job j ON j.id = owner.id
 WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 
 -- name: decide
--- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that were seen,
--- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null, $10 the credential, null: nobody signed in.
+-- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that the person saw,
+-- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null, $10 the credential, null without sign-in.
 -- Locks: the task, the job, the approval. See cortex.decide.
 SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10);
 
 -- name: expire
--- Closes requests that nobody decided in time. $1 limit. Locks: per request the task, the job, the approval.
+-- Closes requests that were not decided in time. $1 limit. Locks: per request the task, the job, the approval.
 SELECT cortex.expire_approvals($1) AS count;
 
 -- name: link
--- Gives a pending request a new link, which takes the place of the one before. $1 id, $2 digest of its token, $3 who.
--- Locks: the approval. No row if it cannot be decided any more.
+-- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who. Locks:
+-- the approval. No row if it can no longer be decided.
 WITH linked AS (
     UPDATE cortex.approval SET token_digest = $2, token_by = $3
     WHERE id = $1 AND status = 'PENDING' AND expires_at > cortex.now()
@@ -41,7 +41,7 @@ WITH linked AS (
 SELECT id FROM linked;
 
 -- name: token
--- Digest of the token of a request's link; of one that was decided for a week. $1 id.
+-- Digest of the token of a request's link; for a decided request, for a week. $1 id.
 SELECT CASE WHEN status = 'PENDING' THEN token_digest WHEN decided_at > cortex.now() - interval '7 days' THEN spent_digest
        END AS token_digest
 FROM cortex.approval WHERE id = $1;
@@ -66,13 +66,13 @@ LEFT JOIN cortex.effect e ON e.approval_id = a.id
 WHERE a.id = ANY ($1::uuid[]);
 
 -- name: ids_by_suffix
--- Requests whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
+-- Requests whose id ends with a suffix, newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
 SELECT id FROM (SELECT id FROM cortex.approval ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: pending
--- Requests that wait, the most dangerous first, of those the first to expire. $1 after this request or null, $2 limit.
--- Each risk by its own part of an index, from where the page before ended.
+-- Waiting requests, the most dangerous first, then the first to expire. $1 after this request or null, $2 limit. Each
+-- risk uses its own part of an index, from where the previous page ended.
 WITH page AS (
     SELECT found.id, level.rank FROM (
         SELECT r.risk, r.rank, CASE WHEN b.id IS NULL OR r.rank < b.rank THEN '-infinity'
@@ -125,8 +125,8 @@ SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version
 FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;
 
 -- name: changes
--- What happened to requests, in order: asked, agreed (more people were needed), decided.
--- $1 since this instant, or null for now, $2 limit.
+-- Changes of requests, in order: requested, agreed (more people were needed), decided. $1 since this instant, or null
+-- for now, $2 limit.
 WITH edge AS MATERIALIZED (SELECT coalesce($1::timestamptz, cortex.now()) AS since), event AS (
     SELECT * FROM (
         (SELECT a.created_at AS at, 'asked' AS event, a.id, a.requested_by AS person, NULL AS reason

@@ -8,18 +8,18 @@ INSERT INTO cortex.agent_version (agent_id, version, spec, digest, applied_by)
 SELECT id, 1, '{}', sha256(''), 'bench' FROM made;
 
 -- name: without_rules
--- Lets jobs be made in any state, in the database of a measurement, and lets nothing be cleaned up meanwhile: the
--- transactions of that would be counted. Locks: ACCESS EXCLUSIVE on job.
+-- Permits jobs in any state, in the database of a measurement, and turns off vacuum: its transactions would be counted.
+-- Locks: ACCESS EXCLUSIVE on job.
 ALTER TABLE cortex.job DISABLE TRIGGER USER, SET (autovacuum_enabled = false, toast.autovacuum_enabled = false);
 
 -- name: with_rules
--- Lets only legal transitions happen again. Locks: ACCESS EXCLUSIVE on job.
+-- Permits only legal transitions again. Locks: ACCESS EXCLUSIVE on job.
 ALTER TABLE cortex.job ENABLE TRIGGER USER;
 
 -- name: jobs
 -- Jobs of a measurement whose ids are numbers: the larger, the newer, a second apart, the newest ten minutes old. The
--- newest run, the others have ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which number, $3 the newest of all,
--- $4 how many run, $5 how many agents there are. Locks: none that matter.
+-- newest run, the others have ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which
+-- number, $3 the newest of all, $4 how many run, $5 how many agents there are. Locks: none that matter.
 INSERT INTO cortex.job (id, type, agent_id, agent_version, status, attempt, payload, created_at, started_at,
                         finished_at, next_retry_at, error_message)
 SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', lpad(to_hex(1 + n % $5::int), 32, '0')::uuid, 1, state.status,
@@ -35,8 +35,8 @@ CROSS JOIN LATERAL (
                       ELSE 'COMPLETED' END END)::cortex.job_status AS status) state;
 
 -- name: advance
--- Moves running jobs on, as commits of their steps do. $1 ids, $2 the number that each shall show, $3 whether whoever
--- listens is told of each. Locks: the jobs.
+-- Advances running jobs, as commits of their steps do. $1 ids, $2 the number that each will show, $3 whether to notify
+-- listeners of each. Locks: the jobs.
 WITH moved AS (
     UPDATE cortex.job j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', 'mark')
     FROM unnest($1::uuid[], $2::int[]) AS asked(id, number)
@@ -46,6 +46,6 @@ WITH moved AS (
 SELECT count(pg_notify('cortex_task', number::text)) AS count FROM moved WHERE $3::bool;
 
 -- name: transactions
--- How many transactions this database has seen, as far as its sessions have told.
+-- How many transactions this database has counted, as far as its sessions have reported them.
 SELECT (d.xact_commit + d.xact_rollback)::bigint AS count, pg_stat_force_next_flush()
 FROM pg_stat_database d WHERE d.datname = current_database();

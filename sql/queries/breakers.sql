@@ -1,18 +1,18 @@
 -- name: enter
--- Makes a closed breaker unless there is one. $1 name.
+-- Creates a closed breaker unless it exists. $1 name.
 INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe)
 VALUES ($1, 'CLOSED', 0, 0, 0, 0) ON CONFLICT (name) DO NOTHING;
 
 -- name: hold
--- One breaker, for a change in the same transaction. $1 name. Locks: the breaker.
+-- One breaker, to change in the same transaction. $1 name. Locks: the breaker.
 SELECT *, cortex.now() AS now FROM cortex.breaker WHERE name = $1 FOR UPDATE;
 
 -- name: save
--- Writes a held breaker, records its change as facts and tells all pods. $1 name, $2 state, $3 failures, $4 successes,
+-- Writes a held breaker, records its change as facts, notifies pods. $1 name, $2 state, $3 failures, $4 successes,
 -- $5 requests, $6 opened_at, $7 open_until, $8 probe, $9 probe_by, $10 probe_until, $11 forced_by, $12 forced_reason,
 -- $13 forced_at, $14 last_error, $15 escalated_at, $16 the version that it was made from,
--- $17 subtypes of the facts, $18 their data as JSON, $19 whether other pods must know at once.
--- Locks: the breaker. Returns its new version, no row if it is not the one that was held.
+-- $17 subtypes of the facts, $18 their data as JSON, $19 whether to notify other pods at once.
+-- Locks: the breaker. Returns its new version; no row if its version is not $16.
 WITH saved AS (
     UPDATE cortex.breaker
     SET state = $2, failures = $3, successes = $4, requests = $5, opened_at = $6, open_until = $7,
@@ -30,15 +30,14 @@ WITH saved AS (
 SELECT saved.version FROM saved LEFT JOIN hinted ON true;
 
 -- name: look
--- The time, and the breakers that a pod must know of, the newest changes first. $1 limit. Always at least one row.
+-- The time, and the breakers that a pod must know, newest changes first. $1 limit. Always at least one row.
 SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL (
     SELECT * FROM cortex.breaker WHERE state <> 'CLOSED' OR failures > 0 ORDER BY updated_at DESC LIMIT $1
 ) b ON true;
 
 -- name: list
 -- Breakers for people: those that are not closed first, then the newest changes. $1 a name or null for all, $2 limit,
--- $3 jobs that are counted for each at most.
--- The freeze of effects is none of them: see freeze.
+-- $3 most jobs to count for each. Excludes the freeze of effects: see freeze.
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
        (SELECT count(*) FROM (
             SELECT FROM cortex.job j
@@ -49,10 +48,9 @@ WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
 ORDER BY b.state = 'CLOSED', b.failures = 0, b.updated_at DESC LIMIT $2;
 
 -- name: past
--- What happened to breakers lately: how their states changed, and the newest of the errors that count for them, of
--- calls that may pass when made again. $1 names, $2 seconds back for the changes, $3 changes of each that are read at
--- most, the newest, $4 errors of each. A row for each name; `known_since`: changes before it were not read, null: all
--- were.
+-- Recent history of breakers: their state changes, and the newest transient errors that count for them. $1 names, $2
+-- seconds back for the changes, $3 most changes to read of each, the newest, $4 errors of each. One row per name;
+-- `known_since`: earlier changes were not read, null: all were.
 SELECT w.name, t.known_since, coalesce(t.turns, '[]') AS turns, coalesce(e.errors, '[]') AS errors
 FROM unnest($1::text[]) AS w(name)
 CROSS JOIN LATERAL (
@@ -73,8 +71,8 @@ CROSS JOIN LATERAL (
         ORDER BY f.at DESC, f.id DESC LIMIT $4::int) last) e;
 
 -- name: freeze
--- Whether a person holds new effects back, since when and why, and how many jobs wait. $1 how many of those are counted.
--- Always one row.
+-- Whether a person has frozen new effects, since when and why, and how many jobs wait. $1 most jobs to count. Always
+-- one row.
 SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
        (SELECT count(*) FROM (
             SELECT FROM cortex.job j
@@ -84,8 +82,8 @@ SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS re
 FROM (SELECT) one LEFT JOIN cortex.breaker b ON b.name = 'effects:all' AND b.state <> 'CLOSED';
 
 -- name: forget
--- Removes breakers that have been closed and untouched for so long. $1 seconds, $2 limit.
--- Locks: those breakers, skipping locked ones.
+-- Removes breakers that have been closed and unchanged for this long. $1 seconds, $2 limit. Locks: those breakers,
+-- skipping locked ones.
 WITH idle AS MATERIALIZED (
     SELECT name FROM cortex.breaker
     WHERE state = 'CLOSED' AND updated_at < cortex.now() - $1::float8 * interval '1 second'

@@ -1,20 +1,20 @@
 -- name: reserve
--- Lets a call begin if every budget that it counts against has room. $1 call id, $2 job id, $3 attempt, $4 pod id,
--- $5 first job of the line, $6 tenant, $7 agent id, $8 agent version, $9 step, $10 model, $11 most tokens that it can
+-- Admits a call if every budget that it counts against has room. $1 call id, $2 job id, $3 attempt, $4 pod id,
+-- $5 first job of the lineage, $6 tenant, $7 agent id, $8 agent version, $9 step, $10 model, $11 most tokens it can
 -- take, $12 most US dollars or null when unknown, $13 likely tokens of its prompt, $14 their US dollars or null.
--- Locks: uses of the budgets, in the order of their ids. The same call again is granted again.
+-- Locks: uses of the budgets, in the order of their ids. Repeating the same call admits it again.
 SELECT * FROM cortex.reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- name: settle
--- Ends calls: gives their room back, books what they used, records the cost. $1 call ids, $2 tokens, $3 US dollars or
--- null when unknown, $4 data of the facts. Locks: the reservations, then uses of their budgets, in the order of their
--- ids. Returns how many; one that was ended before is not booked again.
+-- Ends calls: returns their room, books what they used, records the cost. $1 call ids, $2 tokens, $3 US dollars or null
+-- when unknown, $4 data of the facts. Locks: the reservations, then uses of their budgets, in the order of their ids.
+-- Returns how many; a call that has already ended is not booked again.
 SELECT cortex.settle($1, $2, $3, $4) AS booked;
 
 -- name: sweep
--- Books calls as lost whose attempt is over and of which nobody will tell more. $1 after this call, $2 how many to look
--- at. Locks: an advisory lock, tried and not waited for, so that one pod looks at a time; reservations (skipping
--- locked), then uses of their budgets. Returns how many it booked, and the call to go on after; null at the end.
+-- Books calls as lost whose attempt is over and whose cost will stay unknown. $1 after this call, $2 how many to check.
+-- Locks: an advisory lock, tried without waiting, so that one pod works at a time; reservations (skipping locked), then
+-- uses of their budgets. Returns how many it booked, and the call to continue after; null at the end.
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.sweep', 0)) AS is_alone
 ), looked AS MATERIALIZED (
@@ -95,8 +95,8 @@ WITH gone AS (
 SELECT name, limit_amount AS before FROM gone;
 
 -- name: wake
--- Lets jobs go on that wait for these budgets, which have room now or are gone: each gets a task. $1 names, $2 limit.
--- Locks: the jobs (ordered, skipping locked). Returns how many.
+-- Gives a task to jobs that wait for these budgets, which now have room or are gone. $1 names, $2 limit. Locks: the
+-- jobs (ordered, skipping locked). Returns how many.
 WITH waiting AS MATERIALIZED (
     SELECT w.id FROM unnest($1::text[]) AS asked(name)
     CROSS JOIN LATERAL (
@@ -113,10 +113,10 @@ WITH waiting AS MATERIALIZED (
 SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM waiting HAVING count(*) > 0), 0) AS count;
 
 -- name: wake_next
--- Looks at some jobs that wait for a budget and lets those go on whose budget has room now or is gone.
--- $1, $2 after this job: what it waits for, its id; $3 how many to look at. Locks: an advisory lock, tried and not
--- waited for, so that one pod looks at a time; the jobs that go on (ordered, skipping locked).
--- Returns how many go on, and the job to go on after; null at the end.
+-- Checks some jobs that wait for a budget, and gives a task to those whose budget now has room or is gone. $1, $2 after
+-- this job: what it waits for, its id; $3 how many to check. Locks: an advisory lock, tried without waiting, so that
+-- one pod works at a time; the jobs that get a task (ordered, skipping locked). Returns how many got a task, and the
+-- job to continue after; null at the end.
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
 ), looked AS MATERIALIZED (
@@ -140,10 +140,10 @@ SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM ready HAVING count(*) > 
 FROM alone;
 
 -- name: forget
--- Deletes what was counted on days long past, and in runs all of whose jobs ended long ago and that hold no room.
--- $1, $2, $3 after this use: when it began, budget, run or day, nulls from the start; $4 how many to look at, $5 seconds
--- for which a day is kept, $6 a run. Locks: the uses (ordered, skipping locked).
--- Returns how many are gone, and the use to go on after; null at the end.
+-- Deletes usage of days long past, and of runs all of whose jobs ended long ago and that hold no room. $1, $2, $3 after
+-- this use: when it began, budget, run or day, nulls from the start; $4 how many to check, $5 seconds to keep a day, $6
+-- to keep a run. Locks: the uses (ordered, skipping locked). Returns how many were deleted, and the use to continue
+-- after; null at the end.
 WITH looked AS MATERIALIZED (
     SELECT u.at, u.budget_id, u.window_key, CASE WHEN u.run_spent IS NOT NULL THEN u.window_key::uuid END AS line
     FROM cortex.budget_use u

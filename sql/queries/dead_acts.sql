@@ -1,8 +1,8 @@
 -- name: begin
--- Begins an act on many letters, and hints the pods. $1 token, $2 verb, $3 how they were chosen, for people, $4 agent
--- version, $5 whether without steps, $6 letters a second, $7 who, $8 why, $9 failed jobs in the order of their turns,
--- $10 letters of a batch at most, $11 how many acts may be under way. Locks: none.
--- No row comes back when too many are, or when the token was used before: see `of_token`.
+-- Starts a bulk operation on dead letters, and notifies the pods. $1 token, $2 verb, $3 how they were selected, for
+-- people, $4 agent version, $5 whether without steps, $6 dead letters per second, $7 who, $8 why, $9 failed jobs in
+-- order, $10 most dead letters of a batch, $11 how many operations may be active. Locks: none. No row if too many are
+-- active, or if the token was used before: see `of_token`.
 WITH act AS (
     INSERT INTO cortex.dead_act (
         token, verb, which, agent_version, from_start, rate_per_s, asked_by, reason, letter_count, batch_max)
@@ -25,32 +25,32 @@ WITH act AS (
 SELECT act.id FROM act LEFT JOIN (SELECT count(*) FROM hinted) h ON true;
 
 -- name: of_token
--- The act that a token began. $1 token.
+-- The bulk operation that a token started. $1 token.
 SELECT id FROM cortex.dead_act WHERE token = $1;
 
 -- name: due
--- In how many seconds a batch of any act is due; null: none is under way. Always one row.
+-- Seconds until a batch of any bulk operation is due; null: none is active. Always one row.
 SELECT extract(epoch FROM (SELECT a.due_at FROM cortex.dead_act a WHERE a.state = 'RUNNING'
                            ORDER BY a.due_at, a.id LIMIT 1) - cortex.now())::float8 AS due_s;
 
 -- name: lock
--- One batch at a time. Locks: an advisory lock to the end of the transaction.
+-- Allows one batch at a time. Locks: an advisory lock to the end of the transaction.
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.dead_acts', 0)) AS is_held;
 
 -- name: take
--- Holds the act whose batch is due. Locks: the act (skipping locked ones), before its letters; nobody waits for it who
--- holds one of those.
+-- Holds the bulk operation whose batch is due. Locks: the operation (skipping locked ones), before its dead letters; no
+-- session that holds one of those waits for it.
 SELECT id, verb, agent_version, from_start, rate_per_s, asked_by, reason, batch_max, done_count + failed_count AS passed
 FROM cortex.dead_act WHERE state = 'RUNNING' AND due_at <= cortex.now()
 ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: next
--- The letters of an act whose turn it is. $1 act, $2 how many had theirs, $3 limit.
+-- The next dead letters of a bulk operation. $1 operation, $2 how many were processed, $3 limit.
 SELECT nth, job_id FROM cortex.dead_act_letter WHERE act_id = $1 AND nth > $2 ORDER BY nth LIMIT $3;
 
 -- name: progress
--- Writes what became of a batch, in its transaction. $1 act, $2 letters settled; per letter that was not: $3 places,
--- $4 codes, $5 why; $6 letters of the next batch at most, $7 seconds until it. Locks: the act's.
+-- Writes the results of a batch, in its transaction. $1 operation, $2 dead letters settled; for each that was not: $3
+-- positions, $4 codes, $5 why; $6 most dead letters of the next batch, $7 seconds until it. Locks: the operation's.
 WITH failed AS (
     UPDATE cortex.dead_act_letter l SET error_code = f.code, error = f.why
     FROM unnest($3::int[], $4::text[], $5::text[]) AS f(nth, code, why)
@@ -58,7 +58,7 @@ WITH failed AS (
 ), moved AS (
     UPDATE cortex.dead_act a
     SET done_count = a.done_count + $2, failed_count = a.failed_count + cardinality($3::int[]), batch_max = $6,
-        -- What it was late is made up for, as far as a second.
+        -- Makes up for a delay of up to a second.
         due_at = greatest(a.due_at, cortex.now() - interval '1 second') + $7::float8 * interval '1 second',
         state = CASE WHEN is_over THEN 'DONE' ELSE a.state END, ended_at = CASE WHEN is_over THEN cortex.now() END
     FROM (SELECT id, done_count + failed_count + $2 + cardinality($3::int[]) = letter_count AS is_over
@@ -74,9 +74,9 @@ WITH failed AS (
 SELECT id, state, done_count, failed_count FROM moved;
 
 -- name: change
--- Pauses an act, lets it go on or ends it. $1 act, $2 its new state, $3 the states that it may have, $4 who, $5 why,
--- $6 what is recorded. Locks: the act, which a batch of it holds while it is written. No row comes back if it has none
--- of these states.
+-- Pauses, resumes or ends a bulk operation. $1 operation, $2 its new state, $3 the states that it may have, $4 who, $5
+-- why, $6 the recorded event. Locks: the operation, which its batch holds while it writes. No row if it has none of
+-- these states.
 WITH changed AS (
     UPDATE cortex.dead_act
     SET state = $2, changed_by = $4, changed_at = cortex.now(), change_reason = $5,
@@ -95,7 +95,7 @@ WITH changed AS (
 SELECT changed.id FROM changed LEFT JOIN (SELECT count(*) FROM hinted) h ON true;
 
 -- name: list
--- Acts for people: those under way first, then the newest. $1 one act or null, $2 limit.
+-- Bulk operations for people: active ones first, then the newest. $1 one operation or null, $2 limit.
 SELECT a.id, a.verb, a.state, a.which, a.agent_version, a.from_start, a.rate_per_s, a.asked_by, a.reason,
        a.letter_count, a.done_count, a.failed_count, a.batch_max, a.due_at, a.created_at, a.changed_by, a.changed_at,
        a.change_reason, a.ended_at, fleet.has_pod, cortex.now() AS now
@@ -107,7 +107,8 @@ WHERE $1::bigint IS NULL OR a.id = $1
 ORDER BY a.ended_at IS NOT NULL, a.id DESC LIMIT $2;
 
 -- name: failures
--- The letters that an act could not settle, in their order, and how each stands now. $1 act, $2 limit.
+-- The dead letters that a bulk operation could not settle, in order, and the current state of each. $1 operation, $2
+-- limit.
 SELECT l.nth, l.job_id, l.error_code, l.error, d.type, d.state, d.fingerprint, a.name AS agent
 FROM cortex.dead_act_letter l
 LEFT JOIN cortex.dead_letter d ON d.job_id = l.job_id
@@ -115,8 +116,8 @@ LEFT JOIN cortex.agent a ON a.id = d.agent_id
 WHERE l.act_id = $1 AND l.error IS NOT NULL ORDER BY l.nth LIMIT $2;
 
 -- name: forget
--- Deletes acts that ended long ago, with their letters' places; the letters stay. $1 seconds, $2 limit. Locks: the
--- acts, skipping locked ones. Returns how many.
+-- Deletes bulk operations that ended long ago, with their lists of dead letters; the dead letters stay. $1 seconds, $2
+-- limit. Locks: the operations, skipping locked ones. Returns how many.
 WITH old AS (
     SELECT id FROM cortex.dead_act WHERE ended_at < cortex.now() - $1::float8 * interval '1 second'
     ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED

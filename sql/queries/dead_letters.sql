@@ -1,10 +1,9 @@
 -- name: retry
--- Makes new jobs that go on from failed ones, and settles their letters: each is retried once.
--- Per letter: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7 why. For all: $4 agent version, null:
--- the same, 0: the newest; $5 whether to leave the steps out, $6 who, $8 whether it is the triage.
--- Steps go along when the agent's specification is the same, up to a model response that failed the job.
--- Locks: the letters (ordered); the new job, its steps and its task are nobody else's yet.
--- Returns the failed jobs whose letters were settled.
+-- Creates new jobs that continue failed ones, and settles their dead letters: each is retried once. Per dead letter: $1
+-- failed jobs, $2 ids of the new ones, $3 delays in seconds, $7 why. For all: $4 agent version, null: the same, 0: the
+-- newest; $5 whether to leave the steps out, $6 who, $8 whether it is the triage. The steps are copied if the agent's
+-- specification is the same, up to a model response that failed the job. Locks: the dead letters (ordered); the new
+-- job, its steps and its task belong to no one else yet. Returns the failed jobs whose dead letters were settled.
 WITH held AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason
     FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[]) AS a(job_id, new_id, delay_s, reason)
@@ -79,8 +78,8 @@ WITH held AS MATERIALIZED (
 SELECT job_id, new_id FROM settled;
 
 -- name: settle
--- Settles letters without a new job. Per letter: $1 failed jobs, $2 states (OPEN: it waits for a person),
--- $3 reasons; $4 who. Locks: the letters (ordered). Returns those that were still to be settled.
+-- Settles dead letters without a new job. Per dead letter: $1 failed jobs, $2 states (OPEN: it waits for a person), $3
+-- reasons; $4 who. Locks: the dead letters (ordered). Returns those that were not settled before.
 WITH held AS MATERIALIZED (
     SELECT d.job_id, d.state AS before, a.state, a.reason
     FROM unnest($1::uuid[], $2::text[], $3::text[]) AS a(job_id, state, reason)
@@ -103,7 +102,7 @@ WITH held AS MATERIALIZED (
 SELECT job_id, fingerprint, state FROM settled;
 
 -- name: standing
--- What became of the letters of these jobs. $1 job ids. Also jobs without a letter, and none for unknown ids.
+-- The state of these jobs' dead letters. $1 job ids. Also jobs without a dead letter; no row for unknown ids.
 SELECT j.id AS job_id, j.status, j.agent_version, a.name AS agent, d.state, d.resolved_at, d.resolved_by, d.reason,
        d.retried_as
 FROM cortex.job j
@@ -112,11 +111,11 @@ LEFT JOIN cortex.agent a ON a.id = j.agent_id
 WHERE j.id = ANY ($1::uuid[]);
 
 -- name: lock_triage
--- One triage at a time. Locks: an advisory lock to the end of the transaction.
+-- Allows one triage at a time. Locks: an advisory lock to the end of the transaction.
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.triage', 0)) AS is_held;
 
 -- name: unjudged
--- Letters whose cause does not pass by itself and that the triage has not seen, the oldest first. $1 limit. Locks: none.
+-- Dead letters with a permanent cause that the triage has not handled, oldest first. $1 limit. Locks: none.
 SELECT d.job_id, d.error_class, d.error_code, d.error_source, j.error_message,
        coalesce(e.is_escalated, false) AS is_escalated
 FROM cortex.dead_letter d
@@ -128,12 +127,12 @@ WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = ''
 ORDER BY d.created_at LIMIT $1;
 
 -- name: recovered
--- Letters that await a breaker which lets calls through again, the oldest first, and whether a person must judge them:
--- their line of jobs was retried by itself before, or a time-out left something half done.
--- Of a half-open breaker one letter is a candidate, to probe it, unless jobs wait that will do so, or one tries already.
--- $1 seconds that a letter must be old, $2 limit. Locks: none.
+-- Dead letters that await a breaker which admits calls again, oldest first, and whether a person must decide on them:
+-- their lineage was retried automatically before, or a timeout left something half done. For a half-open breaker one
+-- dead letter is a candidate to probe it, unless waiting jobs will, or one already does. $1 seconds that a dead letter
+-- must be old, $2 limit. Locks: none.
 WITH RECURSIVE source AS (
-    -- Walks the distinct breakers by index, one probe a name.
+    -- Walks the distinct breakers by index, one probe per name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
      WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') > ''
      ORDER BY coalesce(d.awaits, '') LIMIT 1)
@@ -167,16 +166,16 @@ WHERE s.name IS NOT NULL AND (
 ORDER BY d.created_at LIMIT $2;
 
 -- name: hold_unseen
--- Holds those of these letters that the triage has still not seen. $1 job ids.
--- Locks: the letters (ordered, skipping locked ones).
+-- Holds those of these dead letters that the triage has still not handled. $1 job ids. Locks: the dead letters
+-- (ordered, skipping locked ones).
 SELECT job_id FROM cortex.dead_letter
 WHERE job_id = ANY ($1::uuid[]) AND state = 'OPEN' AND triaged_at IS NULL
 ORDER BY job_id FOR UPDATE SKIP LOCKED;
 
 -- name: groups
--- Letters by their error, the one that came last first, each with its newest letter. Null leaves a filter out:
--- $1 beginning of the fingerprint, $2 type, $3 code, $4 class, $5 agent, $6 tenant, $7 states, $8 at most so many
--- seconds old; $9 limit, $10 letters that are counted at most, the newest: `is_all` says whether these were all.
+-- Dead letters by their error, the latest first, each with its newest dead letter. Null leaves a filter out: $1
+-- beginning of the fingerprint, $2 type, $3 code, $4 class, $5 agent, $6 tenant, $7 states, $8 largest age in seconds;
+-- $9 limit, $10 most dead letters to count, the newest: `is_all` says whether these were all.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
     WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
@@ -204,8 +203,8 @@ LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest
--- Errors of the newest letters that wait for a decision, the one that came last first. $1 letters looked at at most,
--- $2 limit. However many letters there are, no more are looked at: `is_all` says whether that was all of them.
+-- Errors of the newest undecided dead letters, the latest first. $1 most dead letters to read, $2 limit. `is_all` says
+-- whether these were all.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
     WHERE d.state IN ('OPEN', 'ESCALATED')
@@ -229,8 +228,8 @@ LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest_of
--- Letters of one error among the newest that wait for a decision, the newest first. $1 fingerprint, $2 letters looked
--- at at most, $3 limit. `is_all`: no letter waits that was not looked at.
+-- Dead letters of one error among the newest undecided ones, newest first. $1 fingerprint, $2 most dead letters to
+-- read, $3 limit. `is_all`: there is no unread dead letter.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
     WHERE d.state IN ('OPEN', 'ESCALATED')
@@ -248,7 +247,7 @@ LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: page
--- Letters, the newest first. $1 to $8 as in groups, $9 before this job's letter or null, $10 limit.
+-- Dead letters, newest first. $1 to $8 as in groups, $9 before this job's dead letter or null, $10 limit.
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
@@ -266,8 +265,9 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
 ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10;
 
 -- name: choose
--- Unresolved letters to act on, the oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit.
--- That they are unresolved is said once more for the index, which has no others: parameters tell a plan nothing.
+-- Unresolved dead letters to operate on, oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit. The condition
+-- repeats that they are unresolved, so that the planner can use the index of those: it cannot infer that from
+-- parameters.
 SELECT d.job_id
 FROM cortex.dead_letter d
 WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
@@ -279,10 +279,10 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
 ORDER BY d.created_at, d.job_id LIMIT $9;
 
 -- name: known
--- What letters in any state have of these kinds, to be suggested for what nobody has. $1 limit of each, $2 errors, and
--- letters for their tenants, the newest, that are looked at at most: `is_all` says whether these were all.
+-- Values of these kinds in dead letters of any state, as suggestions. $1 limit of each; most $2 errors and $3 dead
+-- letters (for their tenants) to read, the newest: `is_all` says whether these were all.
 WITH RECURSIVE error AS (
-    -- Walks the distinct fingerprints by index: letters that share one have the same type and code.
+    -- Walks the distinct fingerprints by index: dead letters that share one have the same type and code.
     (SELECT d.fingerprint, d.type, d.error_code FROM cortex.dead_letter d ORDER BY d.fingerprint USING ~<~ LIMIT 1)
     UNION ALL
     SELECT n.* FROM error e CROSS JOIN LATERAL (
@@ -304,7 +304,7 @@ WITH RECURSIVE error AS (
 SELECT kind, names, count < $2 AND cardinality(names) < $1 AS is_all FROM known;
 
 -- name: of_jobs
--- Letters of these jobs, in any state. $1 job ids.
+-- Dead letters of these jobs, in any state. $1 job ids.
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
@@ -315,8 +315,8 @@ LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 WHERE d.job_id = ANY ($1::uuid[]);
 
 -- name: show
--- One letter and what its job tells of it. $1 job id.
--- Spent is what the job's own calls cost: steps that it was given by its origin have attempt 0.
+-- One dead letter with data of its job. $1 job id. Spent is the cost of the job's own calls: steps that it got from its
+-- origin have attempt 0.
 SELECT d.*, j.error_message, j.payload, j.attempt, j.worker_attempts, j.retry_count, j.max_retries, j.timeout_s,
        j.agent_version, j.created_at AS submitted_at, j.started_at, j.finished_at, j.waited_s, j.origin_id,
        a.name AS agent, p.name AS pod, b.state AS breaker,

@@ -1,5 +1,6 @@
 -- name: server
--- The server as any user sees it. What sessions of other roles are is hidden from most users, that they are there is not.
+-- The server as any user sees it. The existence of other roles' sessions is visible to all users, but for most not
+-- their details.
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version, clock_timestamp() AS now, pg_is_in_recovery() AS is_standby,
        current_setting('default_transaction_read_only')::bool AS is_read_only,
        current_setting('synchronous_commit') AS synchronous_commit, current_setting('fsync')::bool AS fsync,
@@ -10,7 +11,8 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version, clock_t
            - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections_max;
 
 -- name: snapshots
--- What has kept dead rows from being cleared away for longest, in seconds and in transactions. Of other roles' sessions most users do not see since when.
+-- What has prevented dead rows from being vacuumed for longest, in seconds and in transactions. Most users cannot see
+-- the start times of other roles' sessions.
 WITH s AS MATERIALIZED (
     SELECT CASE backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
            concat_ws(' ', pid, nullif(application_name, ''), usename) AS name, pid,
@@ -31,7 +33,7 @@ UNION ALL
 (SELECT * FROM s WHERE held_s IS NULL ORDER BY xids DESC LIMIT 1);
 
 -- name: pods
--- Pods that are said to be alive, whether they hold their locks, and how long they have been silent. $1 limit.
+-- Pods marked alive, whether they hold their locks, and how long they have been silent. $1 limit.
 SELECT p.name, p.version, p.state, p.liveness, p.running, p.loop_lag_ms, p.hint_latency_ms, p.trouble, p.confinement,
        p.silent_after_s, p.zombie_s,
        extract(epoch FROM cortex.now() - p.heartbeat_at)::float8 AS silent_s,
@@ -44,12 +46,13 @@ SELECT p.name, p.version, p.state, p.liveness, p.running, p.loop_lag_ms, p.hint_
 FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING') ORDER BY p.started_at LIMIT $1;
 
 -- name: unknown_effects
--- Effects of which nobody knows whether they were applied: a person must say. $1 how many are counted at most.
+-- Effects with an unknown outcome: a person must resolve them. $1 most to count.
 SELECT count(*)::int AS count FROM (SELECT FROM cortex.effect WHERE status = 'UNKNOWN' LIMIT $1) e;
 
 -- name: intruders
--- Sessions that hold what pods take turns by, or what shows that a pod lives, and whose users could be no pod's. $1 limit.
--- Anybody who may connect can take an advisory lock. A superuser could be a pod's user: its sessions are not among them.
+-- Sessions that hold a lock of the pods' turns or of a pod's liveness, although their users could not be a pod's. $1
+-- limit. Anyone who may connect can take an advisory lock. Sessions of superusers are excluded: a superuser could be a
+-- pod's user.
 WITH held AS MATERIALIZED (
     SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1

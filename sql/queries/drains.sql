@@ -1,6 +1,6 @@
 -- name: request
--- Asks a living pod to take no more jobs and to hand back those that it runs. $1 pod id, $2 who, $3 why.
--- Locks: the pod. No row comes back, and nothing is recorded, if it was asked before, leaves by itself or has ended.
+-- Requests that a living pod take no more jobs and hand back those that it runs. $1 pod id, $2 who, $3 why. Locks: the
+-- pod. No row, and no record, if it was requested before, or if the pod drains by itself or has ended.
 WITH asked AS (
     UPDATE cortex.pod
     SET drain_requested_at = cortex.now(), drain_requested_by = $2, drain_reason = $3
@@ -17,8 +17,8 @@ WITH asked AS (
 SELECT asked.id FROM asked LEFT JOIN hinted ON true;
 
 -- name: withdraw
--- Lets a pod that was asked to drain take jobs again. $1 pod id, $2 who, $3 why.
--- Locks: the pod. No row comes back if nobody had asked it, or if it has ended.
+-- Withdraws the request, so that the pod takes jobs again. $1 pod id, $2 who, $3 why. Locks: the pod. No row if there
+-- was no request, or if the pod has ended.
 WITH before AS MATERIALIZED (
     SELECT id, drain_requested_at, drain_requested_by FROM cortex.pod
     WHERE id = $1 AND drain_requested_at IS NOT NULL AND state IN ('READY', 'DRAINING') FOR UPDATE
@@ -39,18 +39,18 @@ WITH before AS MATERIALIZED (
 SELECT free.id FROM free LEFT JOIN hinted ON true;
 
 -- name: is_requested
--- Whether a pod is asked to drain. $1 pod id.
+-- Whether a drain of the pod is requested. $1 pod id.
 SELECT drain_requested_at IS NOT NULL AS is_requested FROM cortex.pod WHERE id = $1;
 
 -- name: standing
--- How one pod stands. $1 pod id.
+-- The state of one pod. $1 pod id.
 SELECT name, state, phase, drain_requested_at, drain_requested_by, drain_reason, running
 FROM cortex.pod WHERE id = $1;
 
 -- name: moved
--- What became of the jobs that a pod has handed back since it leaves or is drained, in groups: `what` is runs (then on
--- `pod`), waits, ended, or lost: nothing will ever run it. $1 pod id, $2 attempts that are read at most, the newest.
--- One row of null without any; `is_whole`: all that it handed back are among them. Locks: none.
+-- The jobs that a pod has handed back since its drain began, in groups: `what` is runs (now on `pod`), waits, ended, or
+-- lost: it will never run again. $1 pod id, $2 most attempts to read, the newest. One row of nulls if there are none;
+-- `is_whole`: everything that it handed back is included. Locks: none.
 WITH back AS MATERIALIZED (
     SELECT a.job_id FROM cortex.job_attempt a
     WHERE a.pod_id = $1 AND a.outcome = 'handed_back'
@@ -72,7 +72,7 @@ FROM (SELECT count(*) FROM back) read LEFT JOIN (
 ORDER BY f.what, f.count DESC, f.pod;
 
 -- name: named
--- Living pods of a name, or whose id begins or ends with digits. $1 name, $2 digits or null, $3 limit.
+-- Living pods with a name, or whose id begins or ends with digits. $1 name, $2 digits or null, $3 limit.
 SELECT id, name FROM cortex.pod
 WHERE state IN ('READY', 'DRAINING')
   AND (name = $1 OR starts_with(replace(id::text, '-', ''), $2::text)

@@ -1,9 +1,8 @@
 -- name: intend
--- Leave for attempts to call something outside: intents of a batch, each fenced by its attempt.
--- $1 pod id; per call: $2 job ids, $3 attempts, $4 ids for new intents, $5 keys, $6 tools, $7 arguments, $8 their
--- digests, $9 whether it is certain that no call was applied so far, $10 whether the other side can be asked,
--- $11 approvals or null.
--- Locks: jobs (ordered), then effects and quotas (by tool). One row a call: see cortex.intend.
+-- Permission for attempts to call something outside: intents of a batch, each fenced by its attempt. $1 pod id; per
+-- call: $2 job ids, $3 attempts, $4 ids for new intents, $5 keys, $6 tools, $7 arguments, $8 their digests, $9 whether
+-- it is certain that no call was applied so far, $10 whether the other side can look up the outcome, $11 approvals or
+-- null. Locks: jobs (ordered), then effects and quotas (by tool). One row per call: see cortex.intend.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::json[], $8::bytea[],
                          $9::bool[], $10::bool[], $11::uuid[])
@@ -18,9 +17,9 @@ SELECT o.n, i.* FROM owned o CROSS JOIN LATERAL cortex.intend(
     o.job_id, o.attempt, o.id, o.key, o.tool, o.arguments, o.digest, o.sure, o.reconciles, o.approval_id) i;
 
 -- name: tell
--- Records what became of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts,
--- $5 whether it was applied, or certainly not, $6 why, $7 what it returned. Locks: effects.
--- Returns those recorded: the others lost their lease.
+-- Records outcomes of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts, $5 whether
+-- it was applied, or certainly not, $6 why, $7 its result. Locks: effects. Returns those recorded: the others lost
+-- their lease.
 UPDATE cortex.effect e
 SET status = CASE WHEN f.applied THEN 'COMPLETED' ELSE 'FAILED' END, is_sure = false, why = f.why,
     result = CASE WHEN f.applied THEN coalesce(f.result, 'null') END, finished_at = cortex.now()
@@ -31,22 +30,22 @@ WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
 RETURNING e.id;
 
 -- name: unrecorded
--- Effects of a line of jobs that may have been applied and whose step is not on record. $1 job, $2 first job of its line,
--- $3 whether it goes on from an earlier job's steps: then what those jobs left counts, too.
+-- Effects of a lineage that may have been applied and whose step is not recorded. $1 job, $2 first job of its lineage,
+-- $3 whether it continues an earlier job's steps: then that job's effects count, too.
 SELECT e.key, e.status FROM cortex.effect e
 WHERE e.lineage_id = $2 AND e.status <> 'FAILED' AND ($3 OR e.job_id = $1)
   AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = e.job_id AND s.key = e.key)
 ORDER BY e.created_at, e.id;
 
 -- name: show
--- One effect in full, with the output of its step: what it returned, or what the model was told. $1 id.
+-- One effect in full, with the output of its step: its result, or what the model received. $1 id.
 SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id LEFT JOIN cortex.job j ON j.id = e.job_id
 LEFT JOIN cortex.job_step s ON s.job_id = e.job_id AND s.key = e.key
 WHERE e.id = $1;
 
 -- name: ids_by_suffix
--- Effects whose id ends as given, the newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
+-- Effects whose id ends with a suffix, newest first, among the newest 100,000. $1 suffix, lower case, no dashes.
 SELECT id FROM (SELECT id FROM cortex.effect ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
@@ -96,6 +95,6 @@ WHERE e.job_id = $1 AND e.status = ANY ($2::text[]) AND ($3::text IS NULL OR e.t
 ORDER BY e.created_at DESC, e.id DESC LIMIT $5;
 
 -- name: resolve
--- What a person says became of an effect. $1 id, $2 applied | not-applied | give-up, $3 who, $4 why, $5 its result.
+-- Records a person's resolution of an effect. $1 id, $2 applied | not-applied | give-up, $3 who, $4 why, $5 its result.
 -- Locks: the task, the job, the effect. See cortex.resolve_effect.
 SELECT * FROM cortex.resolve_effect($1, $2, $3, $4, $5::json);

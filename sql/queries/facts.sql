@@ -1,5 +1,5 @@
 -- name: append
--- Records facts in one statement; those of a call that is booked already are skipped. Per fact: $1 types, $2 subtypes,
+-- Records facts in one statement; skips those of a call that is already booked. Per fact: $1 types, $2 subtypes,
 -- $3 sources, $4 tenants, $5 job ids, $6 attempts, $7 steps, $8 agent ids, $9 agent versions, $10 pod ids,
 -- $11 trace ids, $12 call ids, $13 US dollars, $14 resolved facts, $15 data. Locks: none. Returns the new ids, in order.
 INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, pod_id,
@@ -15,7 +15,7 @@ ON CONFLICT (call_id) WHERE call_id IS NOT NULL DO NOTHING
 RETURNING id;
 
 -- name: of_job
--- Facts of one job in order, each error with what resolved it: a fact that says so, or the job's completion.
+-- Facts of one job in order, each error with what resolved it: a fact or the job's completion.
 -- $1 job id, $2 after this id, $3 limit.
 SELECT f.*, r.id AS resolved_by,
        CASE WHEN f.type = 'error' THEN r.id IS NOT NULL OR coalesce(j.status = 'COMPLETED', false) END AS is_resolved
@@ -28,7 +28,7 @@ ORDER BY f.id LIMIT $3;
 
 -- name: page
 -- Newest facts first. $1 types, $2 seconds back, $3 only those before this id or null, $4 limit, $5 a source or null,
--- $6 a job id or null. Each way to ask has its index; the others are not looked at.
+-- $6 a job id or null. Each combination has its index; the others are not read.
 WITH edge AS MATERIALIZED (
     SELECT CASE WHEN $3::bigint IS NULL THEN 'infinity' ELSE (SELECT at FROM cortex.fact WHERE id = $3) END AS at,
            coalesce($3::bigint, 0) AS id, cortex.now() - $2::float8 * interval '1 second' AS since
@@ -47,7 +47,7 @@ WITH edge AS MATERIALIZED (
             ORDER BY f.at DESC, f.id DESC LIMIT $4)
         UNION ALL (
             SELECT * FROM cortex.fact f
-            -- The type in a form that no index has: a job's facts are few, those of a type are not.
+            -- The type in a form that has no index: a job's facts are few, those of a type are not.
             WHERE f.job_id = $6 AND ($5::text IS NULL OR f.source = $5) AND f.type || '' = ANY ($1)
               AND f.at >= (SELECT since FROM edge)
               AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge))
@@ -65,8 +65,8 @@ LEFT JOIN LATERAL (
 ORDER BY f.at DESC, f.id DESC;
 
 -- name: changes_of_job
--- What was changed about a job, mostly by people, in order: facts of its own, and of budgets that it waited for,
--- as long as it lived. $1 job id, $2 limit: the newest.
+-- Changes concerning a job, mostly by people, in order: its own facts, and those of budgets that it waited for during
+-- its life. $1 job id, $2 limit: the newest.
 SELECT * FROM (
     SELECT f.id, f.at, f.subtype, f.source, f.data FROM (
         SELECT f.* FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'lifecycle'
@@ -82,9 +82,9 @@ SELECT * FROM (
 ORDER BY f.at, f.id;
 
 -- name: costs
--- What calls of models took, by group. $1 agent, model, tenant, job or day; $2 seconds back, $3 limit of groups.
--- "again": calls whose response was not kept, or whose step was asked for once more by a later call of the job.
--- Returns the total over all groups first, then the dearest groups, or the newest days.
+-- The usage of model calls, by group. $1 agent, model, tenant, job or day; $2 seconds back, $3 limit of groups.
+-- "again": calls whose response was not kept, or whose step a later call of the job repeated. Returns the total over
+-- all groups first, then the most expensive groups, or the newest days.
 WITH call AS (
     SELECT f.tenant, f.job_id, f.agent_id, f.at, f.amount, f.data->>'model' AS model,
            coalesce(f.data->>'estimated' = 'true', false) AS is_estimated,
@@ -98,7 +98,7 @@ WITH call AS (
     FROM cortex.fact f
     WHERE f.type = 'cost' AND f.at >= cortex.now() - $2::float8 * interval '1 second'
 ), counted AS (
-    -- What used nothing cost nothing, whatever the model's price.
+    -- Zero usage costs nothing, whatever the model's price.
     SELECT c.*, input + output + cache_read + cache_write AS tokens,
            CASE WHEN has_usage AND input + output + cache_read + cache_write = 0 THEN coalesce(amount, 0)
                 ELSE amount END AS usd

@@ -1,6 +1,6 @@
 -- name: results
 -- Of the given jobs, those that have ended, and those that do not exist (without a status). $1 ids, $2 bytes: beyond
--- so many of results, as they are stored, the rest is left out (the first is whole, however large).
+-- this size, as stored, further results are left out (the first is complete, whatever its size).
 SELECT e.id, e.status, e.error_code, e.error_class, e.error_message, e.cancelled_by, e.cancel_reason, e.finished_at,
        e.before < $2 AS is_whole, CASE WHEN e.before < $2 THEN e.result::text END AS result
 FROM (
@@ -15,10 +15,9 @@ FROM (
 
 -- name: since
 -- What happened to each of several jobs after a position, in one snapshot: transitions, ended attempts, committed
--- steps, and the claim of an attempt that is not known yet.
--- $1 job ids, $2 after history ids, $3 after ended attempts, $4 after steps, $5 newest attempts known, $6 how many of
--- each kind and job at most. Returns the places, from 1, of those to which something happened, of those that have
--- ended, and of those that do not exist (without a status).
+-- steps, and the claim of a new attempt. $1 job ids, $2 after history ids, $3 after ended attempts, $4 after steps, $5
+-- newest attempts known, $6 most rows of each kind and job. Returns the positions, from 1, of those to which something
+-- happened, of those that have ended, and of those that do not exist (without a status).
 SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS is_ended, h.rows AS history, e.rows AS attempts, s.rows AS steps,
        CASE WHEN t.locked_at IS NOT NULL THEN
            jsonb_build_object('attempt', j.attempt, 'at', t.locked_at, 'pod', p.name) END AS claim

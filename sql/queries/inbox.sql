@@ -1,7 +1,7 @@
 -- name: waiting
--- Requests that wait, without their arguments, which may be large: the most dangerous first, of those the first to
--- expire, and others that are asked for by their ids, whatever became of them.
--- $1 limit of the first, $2 who looks, $3 ids of the others, $4 the credential of who looks.
+-- Waiting requests without their arguments, which may be large: the most dangerous first, then the first to expire; and
+-- others by their ids, in any state. $1 limit of the first, $2 the viewer, $3 ids of the others, $4 the viewer's
+-- credential.
 WITH page AS (
     SELECT found.id FROM unnest(ARRAY['CRITICAL', 'HIGH', 'MED', 'LOW']) WITH ORDINALITY AS level(risk, place)
     CROSS JOIN LATERAL (
@@ -22,7 +22,7 @@ FROM wanted JOIN cortex.approval a ON a.id = wanted.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id;
 
 -- name: decided
--- Requests that wait no more, the last one first, without their arguments. $1 limit.
+-- Requests that no longer wait, latest first, without their arguments. $1 limit.
 SELECT a.id, a.job_id, a.key, a.tool, a.digest, a.version, a.risk, a.effect, a.policy, a.people, a.status,
        a.created_at, a.expires_at, a.decided_at, a.decided_by, a.channel, a.reason, a.edited_by,
        g.name AS agent, j.type AS job_type, a.people AS agreed, false AS is_own, false AS has_agreed
@@ -32,8 +32,8 @@ LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a
 ORDER BY a.decided_at DESC, a.id;
 
 -- name: arguments
--- The arguments of requests, canonical JSON: in the order of the ids, as many as make up so many characters, and the
--- first one however long it is. $1 ids, $2 characters.
+-- The arguments of requests, canonical JSON: in the order of the ids, as many as fit into a number of characters, and
+-- the first in any case. $1 ids, $2 characters.
 SELECT id, digest, text FROM (
     SELECT a.id, a.digest, a.arguments::text AS text,
            sum(length(a.arguments::text)) OVER (ORDER BY asked.place) - length(a.arguments::text) AS before

@@ -1,8 +1,8 @@
 -- name: look
--- One job as somebody watches it, in one snapshot: itself, what it did since the last look, and what it waits for.
--- $1 id, $2 after this step, or null for the newest ones, $3 how many steps, $4 how many of everything else, the newest
--- of each, $5 cap of each count of the head of the screen, which comes along.
--- Budgets are those per run that it counts against and the one that it waits for. Locks: none.
+-- One job for its screen, in one snapshot: the job, what it did since the last poll, and what it waits for. $1 id, $2
+-- after this step, or null for the newest ones, $3 how many steps, $4 how many of everything else, the newest of each,
+-- $5 cap of each count of the screen's head, which is included. Budgets are those per run that it counts against, and
+-- the one that it waits for. Locks: none.
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.agent_version, j.created_at, j.started_at,
        j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by, j.cancel_reason,
        j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id,
@@ -57,9 +57,9 @@ SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd,
 FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq < $2 ORDER BY s.seq DESC LIMIT $3;
 
 -- name: detail
--- What is known of one step of a job, and of the job as it was asked for and went. $1 job id, $2 key of the step,
--- $3 characters of each text at most, $4 how many transitions, the newest, $5 among how many steps before it the answer
--- of the model is looked for that called for it. Texts are JSON, cut. Locks: none.
+-- Details of one step of a job, and of the job's submission and course. $1 job id, $2 key of the step, $3 most
+-- characters of each text, $4 how many transitions, the newest, $5 how many steps before it to search for the model's
+-- answer that called it. Texts are JSON, cut. Locks: none.
 SELECT s.seq, encode(s.digest, 'hex') AS digest, s.input, left(s.output::text, $3) AS output,
        octet_length(s.output::text) AS output_bytes, left(m.output::text, $3) AS asked_by,
        left(j.payload::text, $3) AS payload, e.id AS effect_id, e.tool, e.status AS effect_status, e.is_sure,

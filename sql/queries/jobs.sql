@@ -36,17 +36,16 @@ WITH ended AS (
 SELECT id FROM finished;
 
 -- name: settled
--- Which attempts already ended as asked: for writes whose reply was lost. $1 ids, $2 attempts, $3 states.
+-- Attempts that have already ended as requested: for writes whose reply was lost. $1 ids, $2 attempts, $3 states.
 SELECT j.id FROM cortex.job j
 JOIN unnest($1::uuid[], $2::int[], $3::cortex.job_status[]) AS e(job_id, attempt, status) ON j.id = e.job_id
 WHERE j.attempt = e.attempt AND j.status = e.status;
 
 -- name: cancel
--- Cancels jobs that no pod runs; of running ones asks their pods. $1 ids (ordered), $2 who, $3 why.
--- Locks: the tasks, then the jobs (ordered). Returns of each job the state before, with who had cancelled it and why, and
--- the state after; nothing is done
--- to one, and it is to be asked for again, if it got a task only while its lock was waited for: this statement cannot
--- see that task.
+-- Cancels jobs that no pod runs; requests it from the pods of running ones. $1 ids (ordered), $2 who, $3 why. Locks:
+-- the tasks, then the jobs (ordered). Returns for each job the state before, with who had cancelled it and why, and the
+-- state after. If a job got a task only while this waited for its lock, this statement cannot see the task: it does
+-- nothing to that job, and must be repeated.
 WITH task AS MATERIALIZED (
     SELECT t.job_id, t.id, t.state FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
     ORDER BY t.job_id FOR UPDATE OF t
@@ -79,7 +78,7 @@ SELECT found.id, found.status AS before, coalesce(after.status, found.status) AS
 FROM found LEFT JOIN after ON after.id = found.id;
 
 -- name: cancel_requests
--- Jobs of a pod that a person wants to end. $1 pod id, $2 ids of its jobs.
+-- Jobs of a pod that a person wants to cancel. $1 pod id, $2 ids of its jobs.
 SELECT id, attempt FROM cortex.job
 WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_requested_at IS NOT NULL;
 
@@ -97,18 +96,17 @@ LEFT JOIN LATERAL (
 WHERE j.id = $1;
 
 -- name: ids_by_suffix
--- Jobs whose id ends as given, newest first, among the newest 100,000. $1 suffix in lower case without dashes.
+-- Jobs whose id ends with a suffix, newest first, among the newest 100,000. $1 suffix in lower case without dashes.
 SELECT id FROM (SELECT id FROM cortex.job ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: page
--- Jobs that fit a filter, the newest first, of a bounded number that are looked at. Three ways in, each by an index,
--- of which those that are null are not taken: $1 states, $2 agents, $3 ids of jobs.
--- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
--- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
--- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
--- $18 LIKE patterns of the names of pods, or null; $19 of STATUS|waiting_on, or null.
--- Always at least one row: how many were looked at, and the place of the last of them.
+-- Jobs that match a filter, newest first, reading a bounded number. Three ways in, each by an index; null ones are not
+-- used: $1 states, $2 agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5
+-- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
+-- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
+-- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
+-- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
@@ -162,14 +160,13 @@ LEFT JOIN LATERAL (
 ORDER BY p.created_at DESC, p.id DESC;
 
 -- name: page_up
--- The other way: jobs that fit a filter, those that are just newer than a place, of a bounded number that are looked
--- at; from the oldest one on without a place; in this order, too. Three ways in, each by an index,
--- of which those that are null are not taken: $1 states, $2 agents, $3 ids of jobs.
--- What must fit besides, null fits all: $4 states; LIKE patterns of $5 types, $6 agents, $7 queues, $8 tenants,
--- $9 codes of errors; submitted $10 more and $11 less than so many seconds ago, $12 after and $13 before an instant.
--- Where to go on: $14 a job or null, $15 its created_at, or null to look it up. $16 how many are looked at, $17 limit.
--- $18 LIKE patterns of the names of pods, or null; $19 of STATUS|waiting_on, or null.
--- Always at least one row: how many were looked at, and the place of the last of them.
+-- The other direction: jobs that match a filter and are just newer than a place, reading a bounded number; from the
+-- oldest on without a place; in this order, too. Three ways in, each by an index; null ones are not used: $1 states, $2
+-- agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5 types, $6 agents, $7
+-- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
+-- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
+-- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. Always at least one row:
+-- how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
@@ -223,13 +220,12 @@ LEFT JOIN LATERAL (
 ORDER BY p.created_at, p.id;
 
 -- name: page_due
--- Jobs in RETRY that fit a filter, those that are due next first, of a bounded number that are looked at, by index; the
--- other way those that are just before a place, in that order, too. What must fit, null fits all: LIKE patterns of
--- $1 types, $2 agents, $3 queues, $4 tenants, $5 codes of errors, $6 names of pods; $7 ids of jobs; submitted $8 more
--- and $9 less than so many seconds ago, $10 after and $11 before an instant.
--- Where to go on: $12 a job or null, $13 when it was due. $14 whether the other way. $15 how many are looked at, $16 limit.
--- $17 LIKE patterns of STATUS|waiting_on, or null.
--- Always at least one row: how many were looked at, and the place of the last of them.
+-- Jobs in RETRY that match a filter, those due next first, reading a bounded number by index; in the other direction
+-- those just before a place, in that order, too. Conditions, null matches all: LIKE patterns of $1 types, $2 agents, $3
+-- queues, $4 tenants, $5 error codes, $6 pod names; $7 ids of jobs; submitted $8 at least and $9 at most this many
+-- seconds ago, $10 after and $11 before an instant. Where to continue: $12 a job or null, $13 when it was due. $14
+-- whether in the other direction. $15 how many to read, $16 limit. $17 LIKE patterns of STATUS|waiting_on, or null.
+-- Always at least one row: how many were read, and the place of the last of them.
 WITH looked AS MATERIALIZED (
     -- Only one of the two is read.
     (SELECT j.id, j.next_retry_at, row_number() OVER (ORDER BY j.next_retry_at, j.id) AS nth
@@ -246,7 +242,7 @@ WITH looked AS MATERIALIZED (
                                       coalesce($12::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
      ORDER BY j.next_retry_at DESC, j.id DESC LIMIT $15)
 ), fitting AS MATERIALIZED (
-    -- One by one: how many are looked at is not known when this is planned.
+    -- One by one: the planner does not know how many will be read.
     SELECT l.id, l.nth FROM looked l CROSS JOIN LATERAL (SELECT * FROM cortex.job WHERE id = l.id OFFSET 0) j
     LEFT JOIN cortex.agent a ON a.id = j.agent_id
     WHERE ($1::text[] IS NULL OR j.type LIKE ANY ($1)) AND ($2::text[] IS NULL OR a.name LIKE ANY ($2))
@@ -290,8 +286,8 @@ FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
 WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt LIMIT $3;
 
 -- name: follow
--- One job and what happened to it since the last look, in one snapshot. $1 id, $2 after history id,
--- $3 after ended attempt, $4 after step, $5 how many of each at most.
+-- One job and what happened to it since the last poll, in one snapshot. $1 id, $2 after history id, $3 after ended
+-- attempt, $4 after step, $5 most rows of each.
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.checkpoint, j.result, j.agent_version,
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
@@ -323,12 +319,12 @@ WHERE a.name = $1 AND j.payload @> $2::jsonb AND j.finished_at IS NULL
 ORDER BY j.created_at DESC LIMIT 1;
 
 -- name: counts
--- How many of the given jobs stand in which state. $1 ids.
+-- How many of the given jobs are in which state. $1 ids.
 SELECT status, count(*) AS count FROM cortex.job WHERE id = ANY ($1::uuid[]) GROUP BY status;
 
 -- name: ensure_types
--- Writes the defaults of the job types that a pod knows. $1 names, $2 worker attempts, $3 retries, $4 time-outs, $5 the
--- longest that their jobs may be given.
+-- Writes the defaults of the job types that a pod has. $1 names, $2 worker attempts, $3 retries, $4 timeouts, $5 the
+-- longest timeouts of their jobs.
 INSERT INTO cortex.job_type AS t (name, worker_attempts, max_retries, timeout_s, timeout_max_s)
 SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::int[], $5::int[])
     AS k(name, worker_attempts, max_retries, timeout_s, timeout_max_s)
@@ -340,5 +336,5 @@ WHERE (t.worker_attempts, t.max_retries, t.timeout_s, t.timeout_max_s)
       IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s, excluded.timeout_max_s);
 
 -- name: types
--- Every job type that a pod has ever registered, with its time-out in seconds.
+-- Every job type that a pod has ever registered, with its timeout in seconds.
 SELECT name, timeout_s FROM cortex.job_type ORDER BY name;

@@ -1,12 +1,11 @@
 -- name: figures
--- What a scrape tells of the whole system: jobs that are not finished, tasks that are due and for how long the oldest
--- has been (in seconds), dead letters that nobody has resolved. Tasks of paused queues are not due; one that was handed
--- back keeps its place, and is due anew since its attempt ended.
--- $1 how many of each are counted at most. Locks: none.
+-- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), unresolved dead letters.
+-- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
+-- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), walk AS (
-    -- As a claim looks: past the heads of paused queues, and while the default queue is paused at named ones only; of
+    -- As a claim searches: past the heads of paused queues, and while the default queue is paused, only named ones; of
     -- each type and priority past those that were handed back, to the first that was not.
     (SELECT task, priority, timestamptz '-infinity' AS run_at, 0::bigint AS id, NULL::uuid AS job_id, 1 AS attempt
      FROM cortex_worker.ready_head LIMIT 1000)
@@ -30,7 +29,7 @@ WITH RECURSIVE held AS MATERIALIZED (
 ), walked AS MATERIALIZED (
     SELECT * FROM walk LIMIT 5000
 ), search AS (
-    -- Where that came to its end before, as in queues.list; of named queues alone there is one each.
+    -- Where that search ended, as in queues.list; named queues alone have one each.
     SELECT b.task, b.priority, b.run_at AS low, n.run_at AS high, n.run_at AS found
     FROM (SELECT DISTINCT ON (task, priority) * FROM walked ORDER BY task, priority, run_at DESC, id DESC) b
     CROSS JOIN LATERAL (

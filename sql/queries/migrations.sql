@@ -1,11 +1,11 @@
 -- name: patience
--- A migration may wait for another pod's, and may itself take long.
--- Between two statements it waits for nobody: whose process is stopped there keeps the ordinary time-out.
+-- A migration may wait for another pod's, and may take long itself. Between two statements it waits for nothing: a
+-- process that is stopped there keeps the usual timeout.
 SET LOCAL statement_timeout = '110s'; SET LOCAL lock_timeout = '110s';
 SELECT set_config('transaction_timeout', '110s', true) WHERE current_setting('transaction_timeout', true) IS NOT NULL;
 
 -- name: lock
--- One migration at a time in this database. Locks: an advisory lock to the end of the transaction.
+-- Allows one migration at a time in this database. Locks: an advisory lock to the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('cortex.migration', 0));
 
 -- name: is_begun

@@ -1,11 +1,11 @@
 -- name: head
--- What stands at the top of every screen, each count as far as a cap. $1 cap. Always one row.
+-- The head of every screen, each count up to a cap. $1 cap. Always one row.
 SELECT * FROM cortex.head($1);
 
 -- name: look
--- What somebody sees of a list of jobs, in one snapshot: some of its jobs, those that exist; how many are newer than a
--- place, as far as a cap; and the head of the screen. $1 ids, $2 the place's created_at, $3 its id, or null for neither,
--- $4 cap of those that are newer, $5 cap of each count of the head. Always a row; `head` stands in one of them.
+-- A list of jobs for its screen, in one snapshot: those of its jobs that exist; how many are newer than a place, up to
+-- a cap; and the head of the screen. $1 ids, $2 the place's created_at, $3 its id, or null for neither, $4 cap of the
+-- newer ones, $5 cap of each count of the head. Always a row; `head` is in one of them.
 WITH head AS MATERIALIZED (
     SELECT to_jsonb(h) AS head, newer.count AS newer_count
     FROM cortex.head($5) h, LATERAL (

@@ -1,6 +1,6 @@
 -- name: register
--- Enters a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what tells that it lives,
--- $8 how it confines the programs of agents, $9 the tools that it has for them; its settings: $10 look_s, $11 heartbeat_s,
+-- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,
+-- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 look_s, $11 heartbeat_s,
 -- $12 zombie_s, $13 sweep_s.
 INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, look_s,
                         heartbeat_s, zombie_s, sweep_s)
@@ -13,10 +13,10 @@ SELECT pg_try_advisory_lock($1) AS held;
 
 -- name: beat
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
--- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; of one that leaves, else null:
--- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; of one whose calls fail, else null:
+-- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; if it drains, else null:
+-- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; if its calls fail, else null:
 -- $11 its trouble with the database, $12 for how many seconds.
--- Locks: the pod, its jobs, skipping locked: who holds one of them must not make all the others look dead.
+-- Locks: the pod, its jobs, skipping locked: a lock on one job must not make all others seem dead.
 -- Returns the jobs that are still its own.
 WITH pod AS (
     UPDATE cortex.pod
@@ -26,7 +26,7 @@ WITH pod AS (
         ended_at = CASE state WHEN 'STOPPED' THEN ended_at END,
         loop_lag_ms = $5, rss_bytes = $6, hint_latency_ms = $7,
         phase = CASE state WHEN 'STOPPED' THEN phase ELSE $8::text END,
-        -- Deadlines move when a phase begins, and not by the time that a beat takes to come here.
+        -- Deadlines change when a phase begins, and not by the time that a heartbeat takes to arrive.
         phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
         closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
@@ -45,21 +45,21 @@ WITH pod AS (
 SELECT id FROM mine;
 
 -- name: leave
--- A pod leaves in order, unless something is still its own: then its lock falls free, and that is taken over.
--- $1 pod id. Returns it if it has left.
+-- Marks a pod as ended in order, unless it still owns a job: then its lock is released, and others take its jobs over.
+-- $1 pod id. Returns it if it was marked.
 UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0, phase = NULL
 WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = $1)
 RETURNING id;
 
 -- name: ended_owners
--- Pods that ended although jobs are still theirs: a claim was on its way when they did. $1 the looking pod's id.
+-- Pods that ended although they still own jobs: a claim was in flight. $1 the calling pod's id.
 SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
     SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL);
 
 -- name: without_lock
--- Pods said to be alive whose session lock nobody holds, though they can hold one. $1 the looking pod's id.
--- Empty until the server has served for $2 seconds: everybody's locks are new then.
+-- Pods marked alive whose session lock is free, although they can hold one. $1 the calling pod's id. Empty until the
+-- server has served for $2 seconds: before that, all locks are new.
 SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
@@ -77,13 +77,12 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
   AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = p.id);
 
 -- name: list
--- Pods that live, then the newest that ended. $1 how many ended ones, $2 leases that are read at most, the oldest first.
--- `oldest_lease_at`: when that of its jobs was renewed that has not been for longest, or, where only older ones of other
--- pods were read, the youngest of these: its own are no older. `longest_claim_at`: since when it has had the one that it
--- has had for longest, null where not all leases were read. `running`: where they were not, and of one that ended, as it
--- told of itself last. `connections`: its sessions here; null where the server
--- cannot tell: of one that a pooler stands before, that is older, or whose name is another's, too. `is_lost`: its
--- session ended, and no other pod has marked it dead yet.
+-- Living pods, then the newest that ended. $1 how many ended ones, $2 most leases to read, oldest first.
+-- `oldest_lease_at`: the oldest renewal among its jobs, or, if only older renewals of other pods were read, the
+-- youngest of those: its own are no older. `longest_claim_at`: since when it has had its oldest claim, null if not all
+-- leases were read. `running`: if they were not, and for an ended pod, as last reported by itself. `connections`: its
+-- sessions here; null where the server does not know: for a pod behind a pooler, an older pod, or one that shares its
+-- name. `is_lost`: its session ended, and no other pod has marked it dead yet.
 WITH lease AS MATERIALIZED (
     SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
     WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL ORDER BY j.heartbeat_at LIMIT $2::int

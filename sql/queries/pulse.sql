@@ -1,8 +1,8 @@
 -- name: recent
--- What happened lately, by buckets of time; 0 is the one that is not over. Always one row a bucket, the oldest first.
--- $1 seconds of a bucket, $2 how many, $3 blocks of history that are read at most, $4 first starts of a bucket whose
--- wait is looked up, $5 seconds back that costs are summed, $6 calls at most. Locks: none.
--- History has no index by time and needs none: rows are only appended, so the newest stand in its last blocks.
+-- Recent activity by buckets of time; 0 is the current one. Always one row per bucket, the oldest first. $1 seconds of
+-- a bucket, $2 how many, $3 most blocks of history to read, $4 first starts of a bucket whose wait is looked up, $5
+-- seconds back to sum costs, $6 most calls. Locks: none. History needs no index by time: rows are only appended, so the
+-- newest are in its last blocks.
 WITH clock AS MATERIALIZED (
     SELECT cortex.now() AS now, floor(extract(epoch FROM cortex.now()) / $1::float8)::bigint AS bucket,
            greatest(0, pg_relation_size('cortex.job_history') / current_setting('block_size')::int - $3::int) AS first_block
@@ -36,7 +36,7 @@ WITH clock AS MATERIALIZED (
     SELECT ago, sum(amount) AS usd, percentile_cont(0.5) WITHIN GROUP (ORDER BY took_s) AS model_p50_s
     FROM call WHERE ago BETWEEN 0 AND $2::int - 1 GROUP BY ago
 ), known AS (
-    -- Null: all there is was read.
+    -- Null: everything was read.
     SELECT (SELECT min(at) FROM moved WHERE (SELECT first_block FROM clock) > 0) AS history_since,
            (SELECT min(at) FROM call HAVING count(*) >= $6::int) AS calls_since,
            (SELECT coalesce(sum(amount), 0) FROM call) AS spent_usd, (SELECT count(*) FROM call) AS calls
@@ -49,10 +49,10 @@ CROSS JOIN known k CROSS JOIN clock
 ORDER BY b.ago DESC;
 
 -- name: attention
--- What needs somebody now, and what fails: breakers that let no call through, pods that are dead or silent, requests that
--- wait, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs.
--- $1 how many of each at most. Locks: none.
--- A breaker that is held open names who holds it, why and until when. A request that no tool makes has its step's name.
+-- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, waiting requests, effects
+-- of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs. $1 most of each.
+-- Locks: none. A breaker that is held open names who holds it, why and until when. A request without a tool has its
+-- step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b

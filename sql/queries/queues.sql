@@ -1,6 +1,6 @@
 -- name: pause
--- Lets nothing more be claimed from a queue; what runs goes on. $1 queue, empty for the default one, $2 who, $3 why.
--- Locks: the pause. A queue that is paused stays as it was: then nothing is recorded, and no row comes back.
+-- Stops claims from a queue; running jobs continue. $1 queue, empty for the default one, $2 who, $3 why. Locks: the
+-- pause. If the queue is already paused, nothing is recorded, and no row comes back.
 WITH paused AS (
     INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $3)
     ON CONFLICT (queue) DO NOTHING
@@ -13,8 +13,8 @@ FROM paused
 RETURNING id;
 
 -- name: resume
--- Lets a queue's tasks be claimed again, and tells all pods. $1 queue, empty for the default one, $2 who, $3 why.
--- Locks: the pause. No row comes back if the queue was not paused.
+-- Permits claims from a queue again, and notifies all pods. $1 queue, empty for the default one, $2 who, $3 why. Locks:
+-- the pause. No row comes back if the queue was not paused.
 WITH resumed AS (
     DELETE FROM cortex_worker.queue_pause WHERE queue = $1 RETURNING queue, paused_by, paused_at, reason
 ), noted AS (
@@ -29,12 +29,12 @@ WITH resumed AS (
 SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
 
 -- name: list
--- Queues for people: the default one, those that are paused, then by name those that have tasks. Of each at most $3
--- tasks in a state are looked at. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none.
--- The oldest that is ready is, of a named queue, the oldest of those that were looked at; one that was handed back
--- keeps its place, and is ready anew since its attempt ended, as in metrics.figures: what waits behind it may be older.
+-- Queues for people: the default one, the paused ones, then by name those that have tasks. Reads at most $3 tasks of
+-- each in each state. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none. In a named queue, the
+-- oldest ready task is the oldest of those that were read. A task that was handed back keeps its place, and is ready
+-- again since its attempt ended, as in metrics.figures: tasks behind it may be older.
 WITH RECURSIVE waiting AS (
-    -- Walks the distinct names of the queues by index, one probe a name.
+    -- Walks the distinct names of the queues by index, one probe per name.
     (SELECT queue_name AS queue FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
     UNION ALL
     SELECT (SELECT t.queue_name FROM cortex_worker.task t
@@ -88,7 +88,7 @@ WITH RECURSIVE waiting AS (
                   SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
                   WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
              (WITH RECURSIVE walk AS (
-                  -- Of each type and priority by index: past those that were handed back, to the first that was not.
+                  -- By index for each type and priority: past the tasks that were handed back, to the first other one.
                   (SELECT task, priority, timestamptz '-infinity' AS run_at, 0::bigint AS id, NULL::uuid AS job_id,
                           1 AS attempt FROM cortex_worker.ready_head LIMIT 1000)
                   UNION ALL
@@ -101,8 +101,8 @@ WITH RECURSIVE waiting AS (
               ), walked AS MATERIALIZED (
                   SELECT * FROM walk LIMIT 5000
               ), search AS (
-                  -- Where that came to its end before: between there and the newest, if that waits, by halves of the
-                  -- time. Exact where those that were handed back are the oldest; never older than one that waits.
+                  -- If that search ended early: a binary search by time between there and the newest task, if that
+                  -- waits. Exact if the tasks that were handed back are the oldest; never older than a waiting one.
                   SELECT b.task, b.priority, b.run_at AS low, n.run_at AS high, n.run_at AS found
                   FROM (SELECT DISTINCT ON (task, priority) * FROM walked
                         ORDER BY task, priority, run_at DESC, id DESC) b

@@ -1,7 +1,7 @@
 -- name: put
--- Sets a quota, new or not; what was taken from it stays counted. $1 tool, $2 argument or null, $3 unit or null,
--- $4 hour or day, $5 limit, $6 who, $7 why. Locks: the quota. Records who set it and why.
--- Returns its name, the limit before (null: it is new) and after.
+-- Sets a quota, new or existing; its usage stays counted. $1 tool, $2 argument or null, $3 unit or null, $4 hour or
+-- day, $5 limit, $6 who, $7 why. Locks: the quota. Records who set it and why. Returns its name, and the limit before
+-- (null: it is new) and after.
 WITH before AS MATERIALIZED (
     SELECT limit_amount FROM cortex.quota
     WHERE name = $1::text || ':' || coalesce($2::text, 'calls') || ':' || $4::text FOR UPDATE
@@ -25,8 +25,8 @@ SELECT put.name, put.limit_amount AS after, (SELECT limit_amount FROM before) AS
 FROM put LEFT JOIN hinted ON true;
 
 -- name: remove
--- Removes a quota and what was counted for it. $1 name, $2 who, $3 why. Locks: the quota, then its uses.
--- Records who removed it and why. Returns the limit that it had.
+-- Removes a quota and its usage. $1 name, $2 who, $3 why. Locks: the quota, then its uses. Records who removed it and
+-- why. Returns the limit that it had.
 WITH gone AS (
     DELETE FROM cortex.quota WHERE name = $1 RETURNING id, name, limit_amount
 ), uses AS (
@@ -42,8 +42,7 @@ WITH gone AS (
 SELECT gone.name, gone.limit_amount AS before FROM gone LEFT JOIN hinted ON true;
 
 -- name: list
--- Quotas by name with what is used of them now, when that is over, and how many jobs wait. $1 after this name,
--- $2 limit.
+-- Quotas by name with their current usage, when it resets, and how many jobs wait. $1 after this name, $2 limit.
 SELECT q.name, q.tool, q.argument, q.unit, q.period, q.limit_amount, q.changed_by, q.changed_at, q.reason, q.created_at,
        coalesce(u.used, 0) AS used, w.began_at + ('1 ' || q.period)::interval AS resets_at,
        (SELECT count(*) FROM cortex.job j
@@ -56,8 +55,8 @@ LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = w.began_at
 ORDER BY q.name;
 
 -- name: forget
--- Deletes what was taken in hours and days long past. $1 seconds that it is kept, $2 limit.
--- Locks: those uses, skipping locked ones. Returns how many are gone.
+-- Deletes usage of hours and days long past. $1 seconds to keep it, $2 limit. Locks: those uses, skipping locked ones.
+-- Returns how many.
 WITH old AS MATERIALIZED (
     SELECT quota_id, began_at FROM cortex.quota_use
     WHERE began_at < cortex.now() - $1::float8 * interval '1 second'

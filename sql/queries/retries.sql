@@ -1,13 +1,13 @@
 -- name: due
--- Gives jobs in RETRY that are due a task each. $1 limit. Locks: an advisory lock to the end of the statement, the
--- jobs (skipping locked ones). One pod at a time looks; for any other nothing is due.
--- Who waits for a breaker is due at once when it has closed, and stays while it has not, but for one that may probe
--- it. Of those that wait for a quota as many go as it has room for, also before their time when it was changed since.
--- Returns how many tasks were made; their insert tells the pods.
+-- Gives a task to each due job in RETRY. $1 limit. Locks: an advisory lock to the end of the statement, the jobs
+-- (skipping locked ones). One pod works at a time; for any other nothing is due. A job that waits for a breaker is due
+-- once it has closed, and otherwise stays, except for one that may probe it. Of the jobs that wait for a quota, as many
+-- are due as it has room for, also early if it was changed meanwhile. Returns how many tasks were made; their insert
+-- notifies the pods.
 WITH RECURSIVE turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
 ), waited AS (
-    -- Walks the distinct names of breakers and quotas by index, one probe a name.
+    -- Walks the distinct names of breakers and quotas by index, one probe per name.
     (SELECT waiting_on AS name FROM cortex.job
      WHERE (SELECT is_mine FROM turn)
        AND status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
@@ -19,8 +19,8 @@ WITH RECURSIVE turn AS MATERIALIZED (
             ORDER BY j.waiting_on LIMIT 1)
     FROM waited w WHERE w.name IS NOT NULL
 ), quota AS MATERIALIZED (
-    -- Of an amount nobody knows how many calls it lets through: twenty a pass. Who was let go and is not claimed yet
-    -- may take a place.
+    -- For a quota of an amount, the number of calls that fit is unknown: twenty a pass. Jobs that were released and are
+    -- not claimed yet may take a place.
     SELECT w.name, q.changed_at, greatest(0, CASE
                WHEN q.argument IS NULL THEN least($1, q.limit_amount - coalesce(u.used, 0))
                WHEN coalesce(u.used, 0) < q.limit_amount THEN least($1, 20) ELSE 0 END - (
@@ -39,7 +39,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
            q.changed_at,
            (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
-           -- One that was let go and that no pod has claimed for so long is not waited for.
+           -- A released job that no pod has claimed for this long no longer counts.
            AND coalesce((
                SELECT j.next_retry_at FROM cortex.job j
                WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
@@ -49,7 +49,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
 ), known AS MATERIALIZED (
     SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
 ), prober AS (
-    -- Rather one that a pod can claim at once: of a type that one runs, in no queue that is busy or paused.
+    -- Prefers a job that a pod can claim at once: of a type that a pod runs, in no busy or paused queue.
     SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
@@ -70,13 +70,13 @@ WITH RECURSIVE turn AS MATERIALIZED (
         ORDER BY is_claimable DESC, next_retry_at LIMIT 1) c
     WHERE g.lets_one
 ), plain AS MATERIALIZED (
-    -- However many are held for long, those after them go on.
+    -- Jobs after held ones are still processed, however many are held for long.
     SELECT id, next_retry_at FROM cortex.job
     WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
       AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
     ORDER BY next_retry_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), chosen AS MATERIALIZED (
-    -- Not SKIP LOCKED: a pass that looks again must choose the same job to probe with.
+    -- Not SKIP LOCKED: a repeated pass must choose the same job to probe with.
     SELECT d.id, d.next_retry_at FROM (
         SELECT id, next_retry_at FROM plain
         UNION ALL
@@ -89,7 +89,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
             (SELECT id, next_retry_at FROM cortex.job
              WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
                AND waiting_on = g.name AND suspended_at < g.changed_at + interval '10 seconds'
-               -- An attempt that was just about to wait when it was changed is looked at again, once.
+               -- An attempt that was just about to wait when it was changed is checked again, once.
                AND (suspended_at < g.changed_at OR g.changed_at > (
                     SELECT h.at FROM cortex.job_history h
                     WHERE h.job_id = job.id AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1))
@@ -99,7 +99,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
         UNION ALL
         SELECT id, next_retry_at FROM prober) d
 ), held AS MATERIALIZED (
-    -- The limit counts those that are free: who is held behind one breaker keeps no others waiting.
+    -- The limit counts unlocked jobs: those held behind one breaker do not delay others.
     SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
     ORDER BY chosen.next_retry_at LIMIT $1 FOR UPDATE OF j SKIP LOCKED
@@ -107,10 +107,9 @@ WITH RECURSIVE turn AS MATERIALIZED (
 SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held));
 
 -- name: now
--- Lets jobs try again at once: in RETRY, or when they wait for a person to mend something, they get their tasks;
--- between two worker attempts their tasks become due.
--- $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered). Recorded as a fact of each that it did
--- anything to. Returns how each job stood before, and whether it was let go.
+-- Retries jobs at once: in RETRY, or when they wait for a person to fix something, they get their tasks; between two
+-- worker attempts their tasks become due. $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered).
+-- Records a fact for each changed job. Returns the state of each job before, and whether it was released.
 WITH task AS MATERIALIZED (
     SELECT t.job_id, t.id, t.state, t.run_at
     FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
@@ -123,7 +122,7 @@ WITH task AS MATERIALIZED (
 ), freed AS (
     UPDATE cortex_worker.task t
     SET run_at = cortex.now(),
-        -- An attempt that ends just now is still seen here as locked, until the row is looked at again.
+        -- The snapshot still shows an attempt that just ends as locked, until the row is checked again.
         locked_by = NULL, locked_at = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM before b JOIN task ON task.job_id = b.id
@@ -145,7 +144,7 @@ WITH task AS MATERIALIZED (
                               'due_at', coalesce(b.next_retry_at, task.run_at))
     FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON task.job_id = b.id
 ), hinted AS (
-    -- An update is not told by the task's own trigger.
+    -- The task's own trigger does not notify on updates.
     SELECT pg_notify('cortex_task', 'ready') FROM (SELECT FROM freed LIMIT 1) f
 )
 SELECT b.id, b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
@@ -153,14 +152,14 @@ SELECT b.id, b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, ta
 FROM before b LEFT JOIN task ON task.job_id = b.id LEFT JOIN let_go ON let_go.job_id = b.id;
 
 -- name: standing
--- How jobs stand towards a retry by a person. $1 ids. Locks: none.
+-- The state of jobs concerning a retry by a person. $1 ids. Locks: none.
 SELECT j.id, j.status, j.waiting_on, j.worker_job_id IS NOT NULL AS has_task, t.state::text AS task_state,
        t.run_at > cortex.now() AS is_later
 FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id;
 
 -- name: let_go_by
--- Which of these jobs a person let try again just now. $1 ids, $2 who, $3 why, $4 within so many seconds. Locks: none.
+-- Which of these jobs a person has just retried. $1 ids, $2 who, $3 why, $4 within this many seconds. Locks: none.
 SELECT DISTINCT f.job_id FROM cortex.fact f
 WHERE f.job_id = ANY ($1::uuid[]) AND f.subtype = 'retried_now'
   AND f.at >= cortex.now() - $4::float8 * interval '1 second'

@@ -1,18 +1,18 @@
 -- name: patience
--- To make, drop and vacuum databases may take long.
+-- Creating, dropping and vacuuming databases may take long.
 SET statement_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) IS NOT NULL;
 
 -- name: create
--- The statement that makes a database. $1 name.
+-- The statement that creates a database. $1 name.
 SELECT format('CREATE DATABASE %I', $1::text) AS statement;
 
 -- name: drop
--- The statement that drops a database and whoever is in it. $1 name.
+-- The statement that drops a database and its sessions. $1 name.
 SELECT format('DROP DATABASE IF EXISTS %I WITH (FORCE)', $1::text) AS statement;
 
 -- name: settle
--- Settles a freshly filled database, so that its clean-up does not run into a measurement.
+-- Settles a freshly filled database, so that autovacuum does not disturb a measurement.
 VACUUM (ANALYZE);
 
 -- name: done

@@ -1,22 +1,22 @@
 -- name: is_own
--- Whether this session was begun for this client: then its start-up brought the setting. One row if so.
+-- Whether this session was started for this client: then its startup brought the setting. One row if so.
 SELECT FROM (SELECT current_setting('cortex.session', true) AS told) s WHERE told = 'own';
 
 -- name: set
--- Settings of a session of our own, without those that the server does not know. $1 names, $2 values.
+-- Sets settings of our own session, except those that the server does not know. $1 names, $2 values.
 SELECT set_config(s.name, s.value, false) FROM unnest($1::text[], $2::text[]) AS s (name, value)
 WHERE current_setting(s.name, true) IS NOT NULL;
 
 -- name: set_locally
--- Settings to the end of the transaction, for a session that is not ours, without those that the server does not
+-- Sets settings to the end of the transaction, for a session that is not ours, except those that the server does not
 -- know. $1 names, $2 values.
 SELECT set_config(s.name, s.value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)
 WHERE s.name LIKE '%.%' OR current_setting(s.name, true) IS NOT NULL;
 
 -- name: may_look_as
--- One row if who has logged in may take role $1, and that role has to do with this database. Needs no right at all.
+-- One row if the logged-in user may take role $1, and that role has privileges in this database. Needs no privilege.
 SELECT FROM pg_roles r, pg_namespace n
 WHERE r.rolname = $1 AND n.nspname = 'cortex' AND has_schema_privilege(r.oid, n.oid, 'USAGE')
-  -- Since Postgres 16 who made a role is its member, but may not SET ROLE to it.
+  -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
   AND pg_has_role(session_user, r.oid,
                   CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);

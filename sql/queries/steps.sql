@@ -1,8 +1,8 @@
 -- name: commit
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
--- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads, $13 inputs, $14 in what trouble each was asked
--- for, $15 inside which step. Locks: jobs.
+-- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads, $13 inputs, $14 the amid of
+-- each, $15 its parent step. Locks: jobs.
 -- Returns the jobs whose step was appended; repeating the statement appends nothing.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
@@ -21,9 +21,9 @@ ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
 
 -- name: commit_effects
--- The same for steps of which some are the outcomes of effects, which it closes at once; a statement of its own, so
--- that the others do not pay for it. $1 to $15 as for commit; $16 effects or null, $17 whether each was applied,
--- $18 why not. Locks: jobs, then effects.
+-- The same for steps some of which are outcomes of effects, which it closes at the same time; a separate statement, so
+-- that other steps do not pay for it. $1 to $15 as for commit; $16 effects or null, $17 whether each was applied, $18
+-- why not. Locks: jobs, then effects.
 WITH owned AS (
     UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
@@ -50,22 +50,22 @@ ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
 
 -- name: recorded
--- Which steps stand in the record as they were sent: for writes whose reply was lost.
--- $1 job ids, $2 attempts, $3 seqs, $4 keys, $5 digests.
+-- Steps that are recorded as they were sent: for writes whose reply was lost. $1 job ids, $2 attempts, $3 seqs, $4
+-- keys, $5 digests.
 SELECT s.job_id FROM cortex.job_step s
 JOIN unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::bytea[]) AS a(job_id, attempt, seq, key, digest)
     ON s.job_id = a.job_id AND s.seq = a.seq
 WHERE s.attempt = a.attempt AND s.key = a.key AND s.digest = a.digest;
 
 -- name: of_job
--- Committed steps of a job in order, with their outputs. $1 job id, $2 after seq, $3 limit, $4 whether their inputs come
--- along: a replay needs none.
+-- Committed steps of a job in order, with their outputs. $1 job id, $2 after seq, $3 limit, $4 whether to include their
+-- inputs: a replay needs none.
 SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, amid, parent_key,
        CASE WHEN $4 THEN input END AS input
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
 -- name: input_of
--- The input of one step as it was kept. $1 job id, $2 key.
+-- The stored input of one step. $1 job id, $2 key.
 SELECT input FROM cortex.job_step WHERE job_id = $1 AND key = $2;
 
 -- name: page
@@ -74,9 +74,8 @@ SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
 -- name: page_with_outputs
--- The same with their outputs, as far as these fit: after the first step, those with which the outputs go beyond $4
--- bytes are left out. $1 job id, $2 after seq, $3 limit. Tells with each row how many there are, one beyond the limit
--- counted.
+-- The same with their outputs, as far as these fit: after the first step, those that would bring the outputs above $4
+-- bytes are left out. $1 job id, $2 after seq, $3 limit. Each row has the total count, up to one beyond the limit.
 SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage, output, found_count
 FROM (
     SELECT s.*, coalesce(sum(octet_length(s.output::text)) OVER (ORDER BY s.seq), 0) AS bytes,

@@ -1,15 +1,15 @@
 -- name: promote
--- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, but for paused queues.
--- $1 limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready.
--- A queue whose head became ready meanwhile refuses by task_queue_head: to be repeated.
+-- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. $1
+-- limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready. If a queue's head became
+-- ready meanwhile, task_queue_head refuses: repeat the statement.
 WITH RECURSIVE later AS MATERIALIZED (
     SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
-      -- Those of a named queue are never LATER.
+      -- Tasks of a named queue are never LATER.
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
     ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), queue AS (
-    -- Walks the distinct names of the queues by index, one probe a name.
+    -- Walks the distinct names of the queues by index, one probe per name.
     (SELECT queue_name FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
     UNION ALL
     SELECT (SELECT t.queue_name FROM cortex_worker.task t
@@ -38,12 +38,11 @@ WITH RECURSIVE later AS MATERIALIZED (
 SELECT count(*) FROM ready;
 
 -- name: claim
--- Gives ready tasks of the known types to a pod and moves their jobs to RUNNING under a new attempt. Of a paused queue
--- none: the head of a named one is passed over, the tasks of the default one are not looked at.
--- $1 pod id, $2 job types, $3 limit, $4 the pod's config, $5 how many may be among them that run in processes of their
--- own: suspects, and all of the types in $7, which are none of $2; $6 the pod's tools: jobs of agents that have others
--- are left to other pods.
--- Locks: tasks (ordered, skipping locked), then their jobs.
+-- Gives ready tasks of the pod's types to it and moves their jobs to RUNNING under a new attempt. From a paused queue
+-- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. $1 pod id, $2 job
+-- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
+-- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods. Locks:
+-- tasks (ordered, skipping locked), then their jobs.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), due AS MATERIALIZED (
@@ -90,7 +89,7 @@ WITH held AS MATERIALIZED (
     SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
         started_at = coalesce(j.started_at, cortex.now()), config_id = coalesce(j.config_id, $4),
         next_retry_at = NULL, approval_token = NULL, waiting_on = NULL,
-        -- Time without a pod does not count towards the time-out.
+        -- Time without a pod does not count towards the timeout.
         waited_s = CASE WHEN j.suspended_at IS NULL THEN j.waited_s
                         ELSE j.waited_s + extract(epoch FROM cortex.now() - j.suspended_at) END,
         suspended_at = NULL
@@ -107,26 +106,26 @@ WITH held AS MATERIALIZED (
 SELECT * FROM running;
 
 -- name: orphans
--- What a pod owns but does not run: the claims of a statement whose reply was lost, or what it had to stop
+-- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop
 -- when it could not reach the database. $1 pod id, $2 ids of the jobs that it runs. Locks: none.
 SELECT id, max(attempt) AS attempt FROM (
     SELECT j.id, j.attempt, true AS is_owned
     FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
     WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1
     UNION ALL
-    -- Not ALL ($2): each job would be compared with each of the others.
+    -- Not ALL ($2): that would compare each job with each of the others.
     SELECT known.id, NULL, false FROM unnest($2::uuid[]) AS known(id)) j
 GROUP BY id HAVING bool_and(is_owned);
 
 -- name: hold
--- Locks the tasks of a pod before a statement that must see what others did to their jobs until then.
--- $1 pod id, $2 job ids. Locks: the tasks (ordered).
+-- Locks the tasks of a pod before a statement that must see what others did to their jobs until then. $1 pod id, $2 job
+-- ids. Locks: the tasks (ordered).
 SELECT job_id FROM cortex_worker.task WHERE job_id = ANY ($2::uuid[]) AND locked_by = $1
 ORDER BY job_id FOR UPDATE;
 
 -- name: locked
--- Which of these jobs nobody can write just now, because somebody holds a row of theirs. $1 job ids.
--- Locks: for the moment of the look the tasks, jobs and effects that nobody holds, skipping locked.
+-- Which of these jobs cannot be written right now, because another session has locked a row of theirs. $1 job ids.
+-- Locks: briefly, the unlocked tasks, jobs and effects, skipping locked.
 WITH asked AS MATERIALIZED (
     SELECT DISTINCT a.id FROM unnest($1::uuid[]) AS a(id)
 ), free_task AS MATERIALIZED (
@@ -150,7 +149,7 @@ SELECT e.job_id FROM asked JOIN cortex.effect e ON e.job_id = asked.id WHERE e.i
 -- Locks: tasks, then jobs. Returns the jobs released.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error, e.code, e.class, e.source, e.fact,
-           -- Who was asked to end does not wait for it.
+           -- A job with a cancellation request does not wait.
            CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[],
                 $10::text[], $11::jsonb[])
@@ -159,9 +158,9 @@ WITH ended AS (
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
-        -- An attempt that its own handler ended has shown that it kills nothing; to be handed back shows nothing.
+        -- An attempt that its own handler ended has shown that it kills nothing; a hand-back shows nothing.
         is_suspect = e.outcome = 'process_died' OR e.outcome = 'handed_back' AND t.is_suspect,
-        -- Without a delay it keeps its place: no backlog comes before a job that was begun.
+        -- Without a delay it keeps its place: a backlog does not go before a job that was started.
         run_at = CASE WHEN e.delay_s > 0 THEN cortex.now() + e.delay_s * interval '1 second' ELSE t.run_at END,
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
@@ -194,14 +193,13 @@ WITH ended AS (
 SELECT id FROM released LEFT JOIN hinted ON true;
 
 -- name: suspend
--- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person.
--- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person,
--- $5 whether a retry is used, $6 what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their
--- codes, $10 classes, $11 sources, $12 data of their facts, $13 whether the job's own call brought it here,
--- $14 what people are asked: requests for approval, those awaited from before, effects nobody knows the outcome of.
--- Locks: tasks, then jobs, effects and approvals. Returns the jobs suspended.
--- Who was asked to end is cancelled instead; whose awaited decision, or a person's word of one of its effects, has
--- come meanwhile is due at once.
+-- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person. $1 pod id; per
+-- attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person, $5 whether a retry is used, $6
+-- what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their codes, $10 classes, $11 sources, $12
+-- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide: new requests for
+-- approval, earlier ones, effects of unknown outcome. Locks: tasks, then jobs, effects and approvals. Returns the jobs
+-- suspended. A job with a cancellation request is cancelled instead; a job whose decision or resolution arrived
+-- meanwhile is due at once.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
@@ -230,13 +228,13 @@ WITH ended AS (
         retry_count = j.retry_count + CASE WHEN g.counted AND NOT g.is_cancelled THEN 1 ELSE 0 END,
         rate_limit_count = j.rate_limit_count + CASE WHEN g.rate_limit AND g.counted THEN 1 ELSE 0 END,
         next_retry_at = CASE WHEN NOT g.is_cancelled THEN cortex.now() + g.delay_s * interval '1 second' END,
-        -- The state demands a token; nobody knows this one, what is waited for lets the job go on.
+        -- The state requires a token; no one knows this one, and what the job waits for resumes it.
         approval_token = CASE WHEN g.delay_s IS NULL AND NOT g.is_cancelled
                               THEN sha256(uuid_send(gen_random_uuid())) END,
         waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
         pod_id = CASE WHEN g.is_cancelled THEN j.pod_id END,
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = cortex.now(),
-        -- Waiting is no trial: what the task had used of its chances the next one has used, too.
+        -- Waiting is not a try: the next task starts with the tries that this one had used.
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
         pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
         process_deaths = CASE WHEN g.counted THEN 0 ELSE j.process_deaths END, was_suspect = g.is_suspect AND NOT g.counted,
@@ -262,7 +260,7 @@ WITH ended AS (
         id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
         reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8)
 ), superseded AS (
-    -- The same step asks for something else now: nobody is to decide on what will not run.
+    -- The same step now requests something else: the earlier request will not run and must not be decided.
     UPDATE cortex.approval a
     SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL,
         reason = 'its job asks for something else now'
@@ -290,19 +288,19 @@ WITH ended AS (
 SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
--- Takes the jobs from a dead pod: frees them for others, and ends those that a person asked to end.
--- $1 dead pod id, $2 its lock key, $3 deaths in a row that fail a job, $4 limit, $5 its last heartbeat when it was seen
--- without its lock, or null: one that has beaten since lives, even if its lock is free again.
--- Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the pod.
--- The pod is done with, and marked dead, when all that it owned could be taken.
--- Its death condemns none of its jobs. One that was running in $3 - 1 pod deaths without a step in between is a
--- suspect: it runs in a process of its own, whose death tells. Of a pod that had stopped its jobs, or ended before it
--- heard of them, the death is not counted.
+-- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request. $1 dead pod id,
+-- $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its
+-- lock, or null: if it has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory
+-- lock to the end of the statement, tasks and their jobs (skipping locked), the pod. The pod is finished, and marked
+-- dead, when everything that it owned could be taken. Its death condemns none of its jobs. A job that was running in $3
+-- - 1 consecutive pod deaths without a step in between becomes a suspect: it runs in its own process, whose death
+-- identifies the culprit. If the pod had stopped its jobs, or ended before it learned of them, its death is not
+-- counted.
 WITH dead AS MATERIALIZED (
     SELECT p.id, p.state NOT IN ('READY', 'DRAINING')
            OR coalesce(p.phase IN ('hand_back', 'flush', 'sign_off'), false) AS has_left
     FROM cortex.pod p
-    -- Behind a pooler nobody holds a lock: it may have come back to life.
+    -- A pod behind a pooler holds no lock: it may have come back to life.
     WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING'))
       AND ($5::timestamptz IS NULL OR p.heartbeat_at = $5) AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
@@ -355,13 +353,12 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: sweep
--- Takes jobs whose pod has been silent for too long, oldest first: tried again later by a retry, or failed when these
--- are spent, or ended as a person asked. Also a job that runs without a heartbeat, and has not changed for so long, or
--- whose task is gone. Between two worker attempts a job's task is not locked: that is none.
--- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most so
--- many jobs: where between none and the longest its pause lies.
--- Nobody is swept until the server has served for so many seconds: until then nobody could tell that he lives.
--- Locks: the sweep's turn, tasks and their jobs (skipping locked).
+-- Takes jobs whose pod has been silent for too long, oldest first: retries them later, fails them when their retries
+-- are spent, or ends them if a person requested it. Also takes a job that runs without a heartbeat, and has not changed
+-- for this long, or whose task is gone. Between two worker attempts a job's task is not locked: that is not such a job.
+-- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
+-- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
+-- seconds: before that, no pod could send a heartbeat. Locks: the sweep's turn, tasks and their jobs (skipping locked).
 WITH turn AS (
     INSERT INTO cortex.runner AS r (name, ran_at)
     SELECT 'sweep', cortex.now() WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
@@ -371,7 +368,7 @@ WITH turn AS (
 ), edge AS MATERIALIZED (
     SELECT ran_at - $1::float8 * interval '1 second' AS at FROM turn
 ), stale AS MATERIALIZED (
-    -- More than are taken: of the oldest some may be held by others.
+    -- More than are taken: some of the oldest may be locked.
     SELECT j.id, j.since FROM edge CROSS JOIN LATERAL (
         (SELECT id, heartbeat_at AS since FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at < edge.at
          ORDER BY heartbeat_at LIMIT 5 * cardinality($3::float8[]))
@@ -411,7 +408,7 @@ WITH turn AS (
             * cortex.backoff_s(j.type, j.config_id, j.agent_id, j.agent_version, j.retry_count) END,
         pod_id = CASE WHEN t.status <> 'RETRY' THEN j.pod_id END,
         heartbeat_at = NULL, worker_job_id = NULL, suspended_at = t.since,  -- since then it may not have run
-        -- A silence may have been a death: it neither counts as one nor ends their row.
+        -- A silence may have been a death: it neither counts as one nor ends a run of deaths.
         attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0, job_key = t.job_key,
         error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
         error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
@@ -434,7 +431,7 @@ WITH turn AS (
                               'max', max_attempts, 'retry_count', retry_count, 'max_retries', max_retries)
     FROM moved WHERE status <> 'CANCELLED'
 ), hinted AS (
-    -- The next job of a named queue need not wait for one that does.
+    -- The next job of a named queue need not wait for a job that waits.
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
 SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
@@ -443,11 +440,11 @@ SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: expire
--- Ends jobs that still ran so long after their time-out at their last heartbeat: their pods live and do not enforce it.
--- Time without a pod does not count, nor that since the heartbeat: the pod may be dead. $1 seconds after the time-out,
--- $2 seconds since the last turn of any pod, $3 limit. Leaves a receipt without files: only their pod could look at them.
--- A job that a person asked to end is cancelled.
--- Locks: the turn, tasks and their jobs (skipping locked). Returns how many were ended.
+-- Ends jobs that still ran this long after their timeout at their last heartbeat: their pods live and do not enforce
+-- it. Time without a pod does not count, nor the time since the heartbeat: the pod may be dead. $1 seconds after the
+-- timeout, $2 seconds since the last turn of any pod, $3 limit. Leaves a receipt without files: only their pod could
+-- inspect them. A job with a cancellation request is cancelled. Locks: the turn, tasks and their jobs (skipping
+-- locked). Returns how many were ended.
 WITH turn AS (
     INSERT INTO cortex.runner AS r (name, ran_at) VALUES ('expire', cortex.now())
     ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
@@ -504,9 +501,9 @@ WITH turn AS (
 SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: blocked
--- Jobs that a sweep or a takeover ought to have taken, and cannot because somebody holds their rows; and who does, as
--- far as it can be told. $1 seconds of silence that make a job stale, $2 seconds of silence after which a dead pod's
--- job is overdue, $3 limit. Locks: for the moment of the look the rows of such jobs that nobody holds.
+-- Jobs that a sweep or a takeover should have taken but cannot, because another session has locked their rows; and that
+-- session, as far as it can be determined. $1 seconds of silence that make a job stale, $2 seconds of silence after
+-- which a dead pod's job is overdue, $3 limit. Locks: briefly, the unlocked rows of such jobs.
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id IN (SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL)
@@ -535,8 +532,8 @@ WHERE NOT EXISTS (SELECT FROM free WHERE free.id = o.id)
 ORDER BY o.heartbeat_at;
 
 -- name: tell_blocked
--- Records that jobs of lost pods have been out of reach for too long, unless that was said a while ago.
--- $1 pod id, $2 the session that holds them, $3 data, $4 seconds in which it is not said again.
+-- Records that jobs of lost pods have been out of reach for too long, unless this was recorded recently. $1 pod id, $2
+-- the session that holds them, $3 data, $4 seconds without a repetition.
 INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
 SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
 WHERE NOT EXISTS (

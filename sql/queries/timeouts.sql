@@ -1,6 +1,6 @@
 -- name: record
--- Keeps receipts of time-outs; one that is there already is left alone. A receipt of an attempt that has lost
--- its job is as true as any other; one of an attempt that never was is not kept.
+-- Stores receipts of timeouts; an existing one is left unchanged. A receipt of an attempt that has lost
+-- its job is as valid as any other; one of a nonexistent attempt is not stored.
 -- Per receipt: $1 job ids, $2 attempts, $3 ordinals, $4 scopes, $5 limits in s, $6 elapsed s, $7 phases, $8 step
 -- keys, $9 s in the step, $10 its starts, $11 checkpoint seqs, $12 their keys, $13 retry counts, $14 final actions,
 -- $15 partial texts, $16 artefacts, $17 work trees, $18 problems. Locks: none. Returns the jobs whose receipt is new.
@@ -25,19 +25,19 @@ SELECT id, at, job_id, attempt, nth, scope, limit_s, elapsed_s, phase, step_key,
 FROM cortex.timeout_event WHERE job_id = $1 AND id > $2 ORDER BY id LIMIT $3;
 
 -- name: that_ended
--- The time-out that ended a job's last attempt, if one did. $1 job id. Returns the receipt's id.
+-- The timeout that ended a job's last attempt, if one did. $1 job id. Returns the receipt's id.
 SELECT max(e.id) AS id FROM cortex.job j JOIN cortex.timeout_event e ON e.job_id = j.id AND e.attempt = j.attempt
 WHERE j.id = $1 AND e.final_action IN ('failed', 'retry', 'released');
 
 -- name: lock_resume
--- One person at a time resumes a job: between looking and acting, files are set aside. $1 job id.
--- Locks: an advisory lock to the end of the transaction, which its caller keeps open. Returns whether it is held.
+-- Allows one person at a time to resume a job: files are set aside between inspection and action. $1 job id. Locks: an
+-- advisory lock to the end of the transaction, which the caller keeps open. Returns whether it got the lock.
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.resume ' || $1::uuid, 0)) AS is_held;
 
 -- name: settled
--- Until when a job's committed steps have done their work, and which of some files of its workspace they name: in what
--- they were asked with or in what they returned. What a model said names files that nobody has written yet.
--- $1 job id, $2 the files. Locks: none.
+-- When a job's last committed step finished, and which of some files of its workspace its steps name, in their inputs
+-- or their results. Outputs of the model are excluded: they name files that are not written yet. $1 job id, $2 the
+-- files. Locks: none.
 SELECT coalesce((SELECT max(s.finished_at) FROM cortex.job_step s WHERE s.job_id = j.id), j.started_at, j.created_at) AS at,
        ARRAY(SELECT f.path FROM unnest($2::text[]) AS f(path) WHERE EXISTS (
            SELECT FROM cortex.job_step s WHERE s.job_id = j.id AND s.kind NOT IN ('model', 'approval')

@@ -1,6 +1,6 @@
 -- name: create
--- Enters a token. $1 id, $2 name of the person, $3 digest, $4 roles, $5 seconds until it expires or null, $6 who makes it.
--- Locks: none. Records who made it. Returns its row; nothing when it was entered before.
+-- Creates a token. $1 id, $2 name of the person, $3 digest, $4 roles, $5 seconds until it expires or null, $6 who
+-- creates it. Locks: none. Records who created it. Returns its row; nothing if it already exists.
 WITH made AS (
     INSERT INTO cortex.api_token (id, name, digest, roles, expires_at, created_by)
     SELECT $1, $2, $3, $4, cortex.now() + $5::float8 * interval '1 second', $6
@@ -17,7 +17,7 @@ FROM made;
 
 -- name: revoke
 -- Revokes a token and ends its sessions. $1 id, $2 who, $3 why. Locks: the token, its sessions. Records who and why.
--- Returns the token, and whether it was revoked before: then nothing changes.
+-- Returns the token, and whether it was already revoked: then nothing changes.
 WITH held AS MATERIALIZED (
     SELECT id, revoked_at IS NOT NULL AS was_revoked FROM cortex.api_token WHERE id = $1 FOR UPDATE
 ), revoked AS (
@@ -37,8 +37,8 @@ SELECT t.id, t.name, coalesce(r.revoked_by, t.revoked_by) AS revoked_by,
 FROM held JOIN cortex.api_token t ON t.id = held.id LEFT JOIN revoked r ON r.id = held.id;
 
 -- name: used
--- The token with a digest, which is being used. $1 digest. Locks: its row, once a minute, to note the use.
--- Returns who holds it, with which roles, and whether it is still good; nothing for a digest that no token has.
+-- The token with a digest; notes its use. $1 digest. Locks: its row, once a minute, to note the use. Returns its
+-- holder, the roles, and whether it is still valid; nothing for an unknown digest.
 WITH noted AS (
     UPDATE cortex.api_token SET last_used_at = cortex.now()
     WHERE digest = $1 AND revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true)
@@ -49,13 +49,12 @@ SELECT id, name, digest, roles, revoked_at IS NOT NULL AS is_revoked,
 FROM cortex.api_token WHERE digest = $1;
 
 -- name: exist
--- Whether there is any token that still opens something. Locks: none.
+-- Whether there is any valid token. Locks: none.
 SELECT EXISTS (
     SELECT FROM cortex.api_token WHERE revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true)) AS exist;
 
 -- name: list
--- Tokens, the newest first. $1 only those of this name or null, $2 whether with those that open nothing any more,
--- $3 limit.
+-- Tokens, newest first. $1 only those of this name or null, $2 whether to include invalid ones, $3 limit.
 SELECT id, name, roles, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at,
        CASE WHEN revoked_at IS NOT NULL THEN 'REVOKED' WHEN expires_at <= cortex.now() THEN 'EXPIRED' ELSE 'ACTIVE' END
            AS state, cortex.now() AS now
@@ -65,9 +64,9 @@ WHERE ($1::text IS NULL OR name = $1)
 ORDER BY created_at DESC, id DESC LIMIT $3;
 
 -- name: sign_in
--- Begins a session of a token's holder. $1 digest of the cookie, $2 digest of the token, $3 seconds that it lasts.
--- Locks: sessions that have expired, at most 100, which are deleted, skipping locked; the token, against its revocation.
--- Records who. Returns nothing for a token that opens nothing.
+-- Starts a session of a token's holder. $1 digest of the cookie, $2 digest of the token, $3 its duration in seconds.
+-- Locks: expired sessions, at most 100, which are deleted, skipping locked; the token, against its revocation. Records
+-- who. Returns nothing for an invalid token.
 WITH expired AS MATERIALIZED (
     SELECT digest FROM cortex.api_session WHERE expires_at <= cortex.now()
     ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED
@@ -87,8 +86,8 @@ WITH expired AS MATERIALIZED (
 SELECT token_id FROM begun;
 
 -- name: of_session
--- The token behind a session that lasts. $1 digest of the cookie. Locks: as tokens.used.
--- Returns who holds it and with which roles; nothing when the session or its token opens nothing any more.
+-- The token behind a valid session. $1 digest of the cookie. Locks: as tokens.used. Returns its holder and the roles;
+-- nothing when the session or its token is no longer valid.
 WITH found AS MATERIALIZED (
     SELECT s.digest, t.id, t.name, t.roles FROM cortex.api_session s JOIN cortex.api_token t ON t.id = s.token_id
     WHERE s.digest = $1 AND s.expires_at > cortex.now()

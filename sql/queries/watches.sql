@@ -1,8 +1,8 @@
 -- name: watch
--- Begins or renews the watches of one watcher, and hints the pods that run the jobs; clears away a few lapsed ones.
--- $1 watcher, $2 job ids, $3 seconds until they lapse, $4 those of the jobs that somebody new follows, $5 whether it
--- hears no notifications. Locks: its watches, and lapsed ones that nobody has locked.
--- Returns how many pods were hinted.
+-- Starts or renews the watches of one watcher, and notifies the pods that run the jobs; deletes a few expired ones. $1
+-- watcher, $2 job ids, $3 seconds until they expire, $4 those of the jobs that have a new follower, $5 whether the
+-- watcher receives no notifications. Locks: its watches, and unlocked expired ones. Returns how many pods were
+-- notified.
 WITH lapsed AS (
     SELECT job_id, watcher FROM cortex.watch
     WHERE until < cortex.now() AND watcher <> $1 ORDER BY until LIMIT 100 FOR UPDATE SKIP LOCKED
@@ -23,8 +23,8 @@ SELECT count(pg_notify('cortex_control', p.pod_id::text)) AS hint_count
 FROM (SELECT DISTINCT pod_id FROM kept WHERE pod_id IS NOT NULL) p;
 
 -- name: unwatch
--- Ends watches of one watcher, and hints the pods that ran the jobs. $1 watcher, $2 job ids. Locks: its watches.
--- Returns how many pods were hinted.
+-- Ends watches of one watcher, and notifies the pods that ran the jobs. $1 watcher, $2 job ids. Locks: its watches.
+-- Returns how many pods were notified.
 WITH gone AS (
     DELETE FROM cortex.watch WHERE watcher = $1 AND job_id = ANY ($2::uuid[]) RETURNING pod_id
 )
@@ -32,16 +32,16 @@ SELECT count(pg_notify('cortex_control', p.pod_id::text)) AS hint_count
 FROM (SELECT DISTINCT pod_id FROM gone WHERE pod_id IS NOT NULL) p;
 
 -- name: of_pod
--- Which of a pod's jobs are watched, for how many seconds yet, since when by the newest, and whether by one that hears
--- no notifications. $1 pod id.
+-- The watched jobs of a pod: for how many more seconds, since when by the newest follower, and whether by a watcher
+-- that receives no notifications. $1 pod id.
 SELECT job_id, extract(epoch FROM max(until) - cortex.now())::float8 AS left_s, max(asked_at) AS asked_at,
        bool_or(is_polled) AS is_polled
 FROM cortex.watch WHERE pod_id = $1 AND until > cortex.now() GROUP BY job_id;
 
 -- name: send
--- Sends payloads to all who listen to what models say, in one transaction. $1 payloads of less than 8000 bytes,
--- $2 whether to keep them for those who hear no notifications.
--- Locks: that of all notifications, at commit; which does not wait for the disc, since nothing of this matters for long.
+-- Sends output of models to all listeners, in one transaction. $1 payloads of less than 8000 bytes, $2 whether to store
+-- them for watchers that receive no notifications. Locks: the lock of all notifications, at commit, which does not wait
+-- for the disk: this output matters only briefly.
 WITH kept AS (
     INSERT INTO cortex.said (payload) SELECT payload FROM unnest($1::text[]) AS payload WHERE $2::bool
 )
@@ -49,15 +49,15 @@ SELECT count(pg_notify('cortex_stream', payload)) AS count, set_config('synchron
 FROM unnest($1::text[]) AS payload;
 
 -- name: said
--- What was kept in the last seconds, the newest in order of coming. $1 seconds, $2 ids that are known: without their
--- payloads, $3 limit.
+-- Output stored in the last seconds, the newest in order of arrival. $1 seconds, $2 known ids: without their payloads,
+-- $3 limit.
 SELECT s.id, s.payload FROM (
     SELECT id, CASE WHEN id <> ALL ($2::bigint[]) THEN payload END AS payload FROM cortex.said
     WHERE at > cortex.now() - $1::float8 * interval '1 second' ORDER BY at DESC LIMIT $3) s
 ORDER BY s.id;
 
 -- name: forget
--- Deletes what was kept. $1 seconds that it is kept, $2 limit. Locks: the oldest of it, skipping locked. Returns their ids.
+-- Deletes stored output. $1 seconds to keep it, $2 limit. Locks: the oldest of it, skipping locked. Returns their ids.
 WITH old AS MATERIALIZED (
     SELECT id FROM cortex.said WHERE at < cortex.now() - $1::float8 * interval '1 second'
     ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED

@@ -1,6 +1,6 @@
 -- name: facts
--- Everything that explains why jobs are not running, in one snapshot. A pod that is silent does not count as living.
--- $1 job ids, $2 how many tasks ahead of its own to count. Locks: none.
+-- Everything that explains why jobs are not running, in one snapshot. A silent pod does not count as living. $1 job
+-- ids, $2 how many tasks ahead of its own to count. Locks: none.
 WITH held AS MATERIALIZED (
     -- Keys of the session locks by which pods show that they live.
     SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
@@ -41,7 +41,7 @@ LEFT JOIN LATERAL (
     SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
 CROSS JOIN LATERAL (
-    -- Those of its agent; of a job that met a pod without one of its tools: that one.
+    -- The tools of its agent; for a job that met a pod without one of its tools: that tool.
     SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,

@@ -44,10 +44,10 @@ def test_letters_are_listed_by_their_error(cortex: Cortex, database: str) -> Non
     first, second = cortex("dead", "ls", "--json").document["errors"]
     assert (first["count"], first["job_id"]) == (1, str(stalled))
     assert first["on_retry"] == (
-        "go on after step 2 · step 2 and wait: the breaker of llm:x is OPEN"
+        "continues after step 2 · step 2, then waits: the breaker of llm:x is OPEN"
     )
     assert (second["count"], second["error_message"]) == (3, "page 1 is gone")
-    assert second["on_retry"].startswith("begin anew and fail the same way unless")
+    assert second["on_retry"].startswith("restarts; will fail again unless")
     assert second["fingerprint"] == letter(database, gone[0])["fingerprint"]
     terminal = cortex.on_terminal("dead", "ls", columns=160)
     assert terminal.end() == 0
@@ -135,7 +135,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
         "last step  1 · plan",
         "spent      $0.0123",
         'payload    {"urls":["a"]}',
-        "on retry   it would go on after step 1 · plan",
+        "on retry   continues after step 1 · plan",
         "attempt 1: failed · no answer",
         '  File "x.py"',
     ):
@@ -143,7 +143,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
     assert "\x1b" not in shown
     document = cortex("dead", "show", str(job_id), "--json").document
     assert document["letter"]["step"] == "1 plan"
-    assert document["letter"]["on_retry"] == "go on after step 1 · plan"
+    assert document["letter"]["on_retry"] == "continues after step 1 · plan"
     assert [each["outcome"] for each in document["attempts"]] == ["failed"]
 
 
@@ -154,7 +154,7 @@ def test_what_came_instead_of_an_output_can_be_read(cortex: Cortex, database: st
     sql(database, fact, job_id, json.dumps({"raw": "of the first attempt"}))
     sql(database, fact, job_id, json.dumps({"raw": raw}))
     shown = cortex("dead", "show", str(job_id)).out
-    assert "  what came\n    I can't ⟦U+001B⟧[2J\n    xxx" in shown
+    assert "  raw response\n    I can't ⟦U+001B⟧[2J\n    xxx" in shown
     assert "x" * 2001 not in shown
     assert f"… {len(raw) - 2000:,} more characters: --json has them all" in shown
     assert cortex("dead", "show", str(job_id), "--json").document["letter"]["raw"] == raw
@@ -164,7 +164,7 @@ def test_one_letter_has_no_columns(cortex: Cortex, database: str) -> None:
     (job_id,) = fail(database)
     ended = cortex("dead", "show", str(job_id), "--columns", "type")
     assert (ended.code, ended.out) == (2, "")
-    assert "one letter has no columns" in ended.err
+    assert "one dead letter has no columns" in ended.err
 
 
 def test_without_a_reason_none_is_told(cortex: Cortex, database: str) -> None:
@@ -233,7 +233,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
         ((name, "--reason", "x", "--yes", "--agent-version", "0"), "agent-version"),
         (
             (name, "--reason", "x", "--yes", "--agent-version", "lates"),
-            "'lates' is no version: give its number, or latest",
+            "'lates' is not a version: give its number, or latest",
         ),
     ):
         ended = cortex("dead", "retry", *wrong)

@@ -24,7 +24,7 @@ from tests.support.postgres import sql
 from tests.support.rows import job_count, move_clock
 
 KEY = ("--idempotency-key", "order-7")
-REPLAYED = "nothing was done: this is what key order-7 led to the first time\n"
+REPLAYED = "nothing was done: this is the first result of key order-7\n"
 HOLD = """
     SELECT pg_advisory_lock(
         hashtextextended('cortex.idempotency', 0) # hashtextextended('order-7', 0))
@@ -236,7 +236,7 @@ def test_a_lost_connection_is_made_good_under_a_key(call: Session, database: str
 
 
 def test_it_is_not_tried_for_ever(call: Session, database: str) -> None:
-    with pytest.raises(OutcomeUnknownError, match="it is not known whether it was done") as caught:
+    with pytest.raises(OutcomeUnknownError, match="the outcome is unknown") as caught:
         a_write(call, lost_count=3)
     assert caught.value.hint is not None
     assert "the same --idempotency-key" in caught.value.hint

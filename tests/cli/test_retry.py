@@ -117,7 +117,7 @@ def test_an_open_breaker_is_told_to_whoever_retries(cortex: Cortex, life: Life) 
     assert "cortex breakers close llm:m --reason TEXT" in first.err
     life.call(breakers.force_open, "llm:m", by="ana", reason="bills")
     held = cortex("jobs", "retry", jobs[1])
-    assert "is open until somebody closes it" in held.err
+    assert "is open until it is closed" in held.err
     life.call(breakers.close, "llm:m", by="ana", reason="paid")
     assert cortex("jobs", "retry", jobs[2]).err == ""
 

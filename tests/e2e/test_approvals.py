@@ -202,7 +202,7 @@ def test_without_an_answer_nothing_runs(office: Office, rule: str, status: str) 
     if status == "FAILED":
         assert row["error_code"] == "approval_expired"
     else:
-        assert "nobody decided on refund in time" in office.told(job_id)
+        assert "no decision on refund in time" in office.told(job_id)
 
 
 def test_a_gate_in_a_jobs_own_code(office: Office) -> None:

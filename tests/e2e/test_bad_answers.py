@@ -50,7 +50,7 @@ def test_a_retry_asks_the_model_again(
         assert failed["error_class"] == "INVALID_OUTPUT"
         letter = cortex("dead", "show", str(failed["id"]))["letter"]
         kept, raw = told
-        prospect = f"ask the model again after step {kept}" if kept else "ask the model again"
+        prospect = f"asks the model again after step {kept}" if kept else "asks the model again"
         assert (letter["on_retry"], letter["raw"]) == (prospect, raw)
         done = cortex(*command, str(failed["id"]))
         heir_id = UUID(done["resumed_as"] if "job" in done else done["letters"][0]["retried_as"])

@@ -131,7 +131,7 @@ def lacking(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
     short, pods, dsn = lacking.short, lacking.pods, lacking.dsn
-    told = [len(lines(pod, "trouble with the database")) for pod in pods.all]
+    told = [len(lines(pod, "database trouble")) for pod in pods.all]
     lacking.submit(JOBS, {"count": STEPS, "gate": str(gate)})
     until_jobs(dsn, "checkpoint->'seq' = '1'", count=JOBS)
     with short.data.full():
@@ -142,7 +142,7 @@ def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
     until_ready(pods, "a full disk")
     until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=60)
     for pod, before in zip(pods.all, told, strict=True):
-        alarms = lines(pod, "trouble with the database")[before:]
+        alarms = lines(pod, "database trouble")[before:]
         assert [(line["level"], line["trouble"]) for line in alarms] == [("error", "disk_full")]
     assert_nothing_was_counted(dsn)
     assert job_count(dsn, "attempt > 1") == 0
@@ -212,7 +212,7 @@ def test_an_outage_longer_than_the_threshold_makes_no_zombie(
         submit_many(database, JOBS, "gated", {"gate": str(gate)})
         until_jobs(database, "checkpoint->'seq' = '1'", count=JOBS)
         network.blackhole()
-        fenced = "no heartbeat for too long: stopping all jobs"
+        fenced = "fence reached: all jobs stopped"
         eventually(lambda: all(lines(pod, fenced) for pod in pods.all), what="all are fenced")
         late = "heartbeat_at < cortex.now() - interval '7 s'"
         until_jobs(database, late, count=JOBS)

@@ -212,7 +212,7 @@ def test_what_a_pod_had_to_stop_by_itself_is_handed_back_when_it_leaves(
     leaving = pods.start(zombie_s=4, **LONG)
     job_id = begin(pods, gate)
     with lock_of_another(pods.dsn):
-        eventually(lambda: "stopping all jobs" in leaving.log, what="it fences itself")
+        eventually(lambda: "all jobs stopped" in leaving.log, what="it fences itself")
         assert leaving.stop() == DRAINED
     assert attempts(pods.dsn, job_id) == [(1, "handed_back")]
     query = "SELECT p.state, t.state::text AS task FROM cortex.pod p, cortex_worker.task t"

@@ -45,9 +45,9 @@ def until_it_has_a_runner(pod: Pod) -> tuple[int, int]:
     """The numbers of the process that forks and of the runner that it has forked."""
 
     def family() -> tuple[int, int] | None:
-        forge = child(pod.process.pid)
-        runner = None if forge is None else child(forge)
-        return None if forge is None or runner is None else (forge, runner)
+        fork_server = child(pod.process.pid)
+        runner = None if fork_server is None else child(fork_server)
+        return None if fork_server is None or runner is None else (fork_server, runner)
 
     return eventually(family, what="a job runs beside the pod") or (0, 0)
 
@@ -72,13 +72,13 @@ def test_it_goes_on_in_another_one_when_the_one_that_forks_is_killed(
     job_id, workspace = suspect(agent)
     pod = pods.start()
     eventually((workspace / "runs").exists, what="the command runs")
-    forge, runner = until_it_has_a_runner(pod)
-    os.kill(forge, signal.SIGKILL)
+    fork_server, runner = until_it_has_a_runner(pod)
+    os.kill(fork_server, signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{runner}").exists(), what="its runner dies with it")
     row = until_status(pods.dsn, job_id, "COMPLETED")
     assert row["result"]["text"] == LAST
     assert (workspace / "runs").read_text() == "ran\n", "the model was told that it may have run"
     assert [outcome for _, outcome in attempts(pods.dsn, job_id)] == ["handed_back"]
     assert (row["process_deaths"], pod.is_alive) == (0, True)
-    assert "forge replaced" in pod.log
+    assert "fork server replaced" in pod.log
     assert_one_truth(pods.dsn)

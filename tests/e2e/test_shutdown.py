@@ -276,9 +276,7 @@ def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Pat
         leaving = pods.start(**end_of_pod(60))
         network.blackhole()
         network.reset()
-        eventually(
-            lambda: "trouble with the database" in leaving.log, what="it has lost its sessions"
-        )
+        eventually(lambda: "database trouble" in leaving.log, what="it has lost its sessions")
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0) == DRAINED
         took_s = [line["took_s"] for line in phase_ends(leaving)]
@@ -293,8 +291,8 @@ def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate:
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0.2, close_s=4) == CUT_OFF
         assert "exiting hard" not in leaving.log, "it went out by itself"
-        assert "well again" not in leaving.log
-        (told,) = [line for line in leaving.log.splitlines() if '"could not hand back"' in line]
+        assert "database recovered" not in leaving.log
+        (told,) = [line for line in leaving.log.splitlines() if '"jobs not handed back"' in line]
         assert (json.loads(told)["jobs"], json.loads(told)["first"]) == (1, [str(job_id)])
         network.heal()
         other = pods.start()

@@ -90,7 +90,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
     told = ana.answer(request, "deny", canned=canned, reason=reason)
     if not canned and not reason:
         assert told.status == 422
-        assert "Say why you deny" in words_of(told)
+        assert "a denial needs a reason" in words_of(told)
         assert outcome(askers, request)[0] == "PENDING"
         return
     assert told.status == 303
@@ -524,7 +524,7 @@ def test_text_of_jobs_and_models_stays_text(server: HttpServer, askers: Askers) 
         people=3,
     )
     edited = json.dumps({"b": MARKUP})
-    askers.decide(request, by=MARKUP, reason=MARKUP, edited=edited)
+    askers.decide(request, by=f"li {MARKUP}", reason=MARKUP, edited=edited)
     digest = row_of(askers.call, request).digest
     ana = approver(server, f"{TYPED[:60]} ana")
     pages = [

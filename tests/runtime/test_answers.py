@@ -172,7 +172,7 @@ async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
 
 
 async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Stage) -> None:
-    stage.feeds.looks.pace = PollRate(
+    stage.feeds.poller.pace = PollRate(
         gap_s=60.0, quiet_gap_s=60.0, burst=100
     )  # it looks when hinted
     job_id = await stage.ask("q")
@@ -401,4 +401,4 @@ async def test_a_message_of_somebody_else_harms_nobody(
         sql(database, "SELECT pg_notify('cortex_stream', 'hello')")
         stage.say("q", "hello ")
         await heard(feed, "hello ")
-    assert any(line["event"] == "not a message of this version" for line in log_lines)
+    assert any(line["event"] == "message of another version" for line in log_lines)

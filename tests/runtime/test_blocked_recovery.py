@@ -25,11 +25,11 @@ ZOMBIE_S = 300.0
 
 
 def a_sweeper(bench: Bench, metrics: Metrics | None = None) -> Sweeper:
-    bench.standing._steady_since -= 1000
+    bench.self_fence._steady_since -= 1000
     return Sweeper(
         bench.port,
         pod_id=bench.pod.id,
-        standing=bench.standing,
+        self_fence=bench.self_fence,
         zombie_s=ZOMBIE_S,
         sweep_s=0.0,
         batch_max=10,
@@ -56,7 +56,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
         await sweeper.tick()
         assert job_row(database, held)["status"] == "RUNNING"
         assert job_row(database, free)["status"] == "RETRY"
-        (line,) = [each for each in log_lines if "out of reach" in each["event"]]
+        (line,) = [each for each in log_lines if "locked by another session" in each["event"]]
         assert (line["jobs"], line["job"], line["for_s"]) == (1, str(held), 0)
         assert line["holder"]["state"] == "idle in transaction"
         assert line["holder"]["application"] == "cortex"
@@ -90,7 +90,9 @@ async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
         taken = await bench.port(tasks.take_over, **take)
         assert (taken.is_dead, taken.is_done, taken.count) == (True, False, 0)
         await a_sweeper(bench).tick()
-        assert not any("out of reach" in line["event"] for line in log_lines), "not overdue yet"
+        assert not any("locked by another session" in line["event"] for line in log_lines), (
+            "not overdue yet"
+        )
         found = await bench.port(tasks.blocked, silent_s=ZOMBIE_S, overdue_s=0.0)
         assert [(each.job_id, each.pod) for each in found] == [(job_id, dead.name)]
     await eventually_async(lambda: not locks(database), what="its end frees the row")
@@ -104,10 +106,10 @@ async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
     """A pod that began a moment ago, or that has trouble of its own now and then."""
     held, free = await two_silent_jobs(bench, database)
     sweeper = a_sweeper(bench)
-    bench.standing._steady_since = trio.current_time()
+    bench.self_fence._steady_since = trio.current_time()
     with holding_task(database, held):
         await sweeper.tick()
-    (line,) = [each for each in log_lines if "out of reach" in each["event"]]
+    (line,) = [each for each in log_lines if "locked by another session" in each["event"]]
     assert (line["jobs"], line["job"]) == (1, str(held))
     assert job_row(database, free)["status"] == "RUNNING"
 

@@ -115,7 +115,11 @@ class Fleet:
         """Let each waiting job try once."""
         rng = seeded_random()
         calls = ModelCalls(
-            client=self.provider, breakers=self.pod, purse=FreePurse(), facts=FactList(), rng=rng
+            client=self.provider,
+            breakers=self.pod,
+            budget_guard=FreePurse(),
+            facts=FactList(),
+            rng=rng,
         )
 
         async def job() -> None:
@@ -236,7 +240,7 @@ async def test_a_breaker_that_nobody_calls_is_half_open_when_its_time_is_over(
     pod, other = a_pod(port), a_pod(port)
     await open_it(port, pod, database)
     (page,) = await port(store.page, name=NAME)
-    assert page["state"] == "HALF_OPEN", "readers need no pod for that"
+    assert page.state == "HALF_OPEN", "readers need no pod for that"
     assert (await port(operator.head)).breakers == 0
     troubles = (await port(pulse.attention)).troubles
     assert [each for each in troubles if each.kind == "breaker"] == []

@@ -1,4 +1,4 @@
-"""The purse: calls wait for room, stop at a spent budget, and are booked whatever happens."""
+"""The budget guard: calls wait for room, stop at a spent budget, and are booked once."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from decimal import Decimal
@@ -72,17 +72,19 @@ async def limit(bench: Bench, budget: Budget, usd: str) -> None:
     await bench.port(budgets.put, budget, limit=Decimal(usd), by="ana", reason="test")
 
 
-async def reserve(purse: StoreBudgetGuard, claim: Claim, usd: str | None = "1") -> Reservation:
+async def reserve(
+    budget_guard: StoreBudgetGuard, claim: Claim, usd: str | None = "1"
+) -> Reservation:
     cost = None if usd is None else Decimal(usd)
     estimate = Estimate(tokens=100, cost_usd=cost, input_tokens=50, input_usd=cost)
-    return await purse.reserve(a_caller(claim), model="scripted", estimate=estimate)
+    return await budget_guard.reserve(a_caller(claim), model="scripted", estimate=estimate)
 
 
 async def settle(
-    purse: StoreBudgetGuard, reservation: Reservation, usd: str = "1", **fields: Any
+    budget_guard: StoreBudgetGuard, reservation: Reservation, usd: str = "1", **fields: Any
 ) -> None:
     booked: dict[str, Any] = {"outcome": "kept", "took_s": 1.5, **fields}
-    await purse.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), **booked)
+    await budget_guard.settle(reservation, usage=USAGE, cost_usd=Decimal(usd), **booked)
 
 
 def uses(dsn: str) -> list[tuple[Any, Any]]:
@@ -92,9 +94,11 @@ def uses(dsn: str) -> list[tuple[Any, Any]]:
 
 async def test_a_failed_call_is_booked_with_what_failed(bench: Bench) -> None:
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
+    budget_guard = a_purse(bench)
     failure = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
-    await settle(purse, await reserve(purse, claim), "0.25", outcome="failed", failure=failure)
+    await settle(
+        budget_guard, await reserve(budget_guard, claim), "0.25", outcome="failed", failure=failure
+    )
     (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
     assert (fact.amount, fact.currency) == (Decimal("0.25"), "USD")
     assert fact.data == {
@@ -114,17 +118,17 @@ async def test_a_call_waits_while_another_one_holds_the_room(
     await limit(bench, DAY, "1.5")
     first, second = await bench.claimed(2)
     bench.port = port = CountingPort(bench.port)
-    purse = a_purse(bench)
-    held = await reserve(purse, first)
+    budget_guard = a_purse(bench)
+    held = await reserve(budget_guard, first)
     got: list[Reservation] = []
 
     async def ask() -> None:
-        got.append(await reserve(purse, second))
+        got.append(await reserve(budget_guard, second))
 
     nursery.start_soon(ask)
     await eventually_async(lambda: port.asked > 3, what="it asks again")
     assert got == []
-    await settle(purse, held, "0.1")
+    await settle(budget_guard, held, "0.1")
     await eventually_async(lambda: got, what="it is let through")
     assert uses(database) == [(Decimal("0.1"), 1)]
 
@@ -132,10 +136,10 @@ async def test_a_call_waits_while_another_one_holds_the_room(
 async def test_a_spent_budget_per_run_waits_for_a_person(bench: Bench) -> None:
     await limit(bench, RUN, "1")
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
-    await settle(purse, await reserve(purse, claim), "1.02")
+    budget_guard = a_purse(bench)
+    await settle(budget_guard, await reserve(budget_guard, claim), "1.02")
     with pytest.raises(Suspended) as suspended:
-        await reserve(purse, claim)
+        await reserve(budget_guard, claim)
     assert suspended.value.waiting_on == "budget:tenant:default:usd:run"
     assert suspended.value.reason == ("budget tenant:default:usd:run is spent: $1.02 of $1.00")
     assert suspended.value.delay_s is None
@@ -152,12 +156,12 @@ async def test_a_spent_day_waits_for_the_next_one(bench: Bench) -> None:
 
 async def test_a_model_without_a_price_is_refused_where_money_counts(bench: Bench) -> None:
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
-    await reserve(purse, claim, None)
+    budget_guard = a_purse(bench)
+    await reserve(budget_guard, claim, None)
     await limit(bench, DAY, "100")
-    with pytest.raises(RejectedError, match="the price of model 'scripted' is not known") as found:
-        await reserve(purse, claim, None)
-    assert "give the price of 'scripted'" in str(found.value.hint)
+    with pytest.raises(RejectedError, match="the price of model 'scripted' is unknown") as found:
+        await reserve(budget_guard, claim, None)
+    assert "set the price of 'scripted'" in str(found.value.hint)
 
 
 async def test_a_stale_attempt_makes_no_call(bench: Bench) -> None:
@@ -173,12 +177,12 @@ async def test_an_outage_is_waited_out_and_nothing_counts_twice(
 ) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
+    budget_guard = a_purse(bench)
     getattr(bench.port, fault)(budgets.reserve)
-    reservation = await reserve(purse, claim)
+    reservation = await reserve(budget_guard, claim)
     assert uses(database) == [(0, 1)]
     getattr(bench.port, fault)(budgets.settle)
-    await settle(purse, reservation, "0.5")
+    await settle(budget_guard, reservation, "0.5")
     assert uses(database) == [(Decimal("0.5"), 0)]
     assert len(await bench.port(facts.of_job, claim.lease.job_id)) == 1
 
@@ -186,8 +190,8 @@ async def test_an_outage_is_waited_out_and_nothing_counts_twice(
 async def test_a_cancelled_call_is_booked_all_the_same(bench: Bench, database: str) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
-    purse = a_purse(bench)
-    reservation = await reserve(purse, claim)
+    budget_guard = a_purse(bench)
+    reservation = await reserve(budget_guard, claim)
     bench.port.refuse(budgets.settle)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -195,7 +199,7 @@ async def test_a_cancelled_call_is_booked_all_the_same(bench: Bench, database: s
             await trio.lowlevel.checkpoint()
         finally:
             with trio.CancelScope(shield=True):
-                await settle(purse, reservation, "0.5", outcome="cancelled")
+                await settle(budget_guard, reservation, "0.5", outcome="cancelled")
     assert uses(database) == [(Decimal("0.5"), 0)]
 
 
@@ -207,10 +211,10 @@ async def a_known_cost_that_waits(
     await limit(bench, DAY, "10")
     await bench.port(pods.register, bench.pod)
     (claim,) = await bench.claimed()
-    purse = a_purse(bench, unsettled)
-    reservation = await reserve(purse, claim, "2")
+    budget_guard = a_purse(bench, unsettled)
+    reservation = await reserve(budget_guard, claim, "2")
     refuse_long(bench)
-    await settle(purse, reservation, "0.5")
+    await settle(budget_guard, reservation, "0.5")
     assert unsettled.count == 1
     return claim
 
@@ -262,11 +266,11 @@ async def test_a_settlement_that_is_cut_off_is_booked_later(bench: Bench, databa
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
     unsettled = PendingSettlements(bench.port)
-    purse = a_purse(bench, unsettled)
-    reservation = await reserve(purse, claim, "2")
+    budget_guard = a_purse(bench, unsettled)
+    reservation = await reserve(budget_guard, claim, "2")
     refuse_long(bench)
     with trio.move_on_after(0.1):
-        await settle(purse, reservation, "0.5")
+        await settle(budget_guard, reservation, "0.5")
     await until_it_is_back(bench, unsettled.settle)
     assert await unsettled.settle() == 1
     assert uses(database) == [(Decimal("0.5"), 0)]
@@ -296,11 +300,11 @@ async def test_too_many_unsettled_costs_are_told_and_left_to_the_sweep(
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
     unsettled = PendingSettlements(bench.port)
-    purse = a_purse(bench, unsettled)
-    reservations = [await reserve(purse, claim, "2") for _ in range(2)]
+    budget_guard = a_purse(bench, unsettled)
+    reservations = [await reserve(budget_guard, claim, "2") for _ in range(2)]
     for reservation, usd in zip(reservations, ("0.5", "0.25"), strict=True):
         bench.port.refuse(budgets.settle)
-        await settle(purse, reservation, usd)
+        await settle(budget_guard, reservation, usd)
     assert [line["cost_usd"] for line in log_lines if line["log_level"] == "error"] == ["0.25"]
 
 
@@ -334,19 +338,19 @@ async def test_calls_of_one_job_wait_for_each_other_and_for_others_only_so_long(
     await limit(bench, DAY, "10")
     claim, other = await bench.claimed(2)
     bench.port = port = CountingPort(bench.port)
-    purse = a_purse(bench)
-    held = await reserve(purse, claim, "6")
+    budget_guard = a_purse(bench)
+    held = await reserve(budget_guard, claim, "6")
     with pytest.raises(Suspended):
-        await reserve(purse, other, "6")
+        await reserve(budget_guard, other, "6")
     got: list[Reservation] = []
 
     async def sibling() -> None:
-        got.append(await reserve(purse, claim, "6"))
+        got.append(await reserve(budget_guard, claim, "6"))
 
     asked = port.asked
     nursery.start_soon(sibling)
     await eventually_async(lambda: port.asked > asked + 3, what="it asks again and again")
-    await settle(purse, held, "1")
+    await settle(budget_guard, held, "1")
     await eventually_async(lambda: got, what="it is let through")
     assert uses(database) == [(1, 6)]
 
@@ -369,8 +373,8 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
     await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
     await bench.port(retries.due)
     (again,) = await bench.claim()
-    purse = a_purse(bench)
-    await settle(purse, await reserve(purse, again, "1"), "0.5")
+    budget_guard = a_purse(bench)
+    await settle(budget_guard, await reserve(budget_guard, again, "1"), "0.5")
     assert uses(database) == [(Decimal("2.5"), 0)]
     found = await bench.port(facts.of_job, claim.lease.job_id)
     costs = [fact.data["outcome"] for fact in found if fact.type == "cost"]
@@ -411,7 +415,7 @@ async def test_many_sessions_at_once_spend_all_and_no_more_than_one_call_over(
 ) -> None:
     await limit(bench, DAY, "3")
     claims = await bench.claimed(10)
-    purse = a_purse(bench)
+    budget_guard = a_purse(bench)
     largest = Decimal(0)
     stopped = 0
 
@@ -420,13 +424,13 @@ async def test_many_sessions_at_once_spend_all_and_no_more_than_one_call_over(
         while True:
             most = Decimal(bench.rng.randint(1, 500)) / 1000
             try:
-                reservation = await reserve(purse, claim, str(most))
+                reservation = await reserve(budget_guard, claim, str(most))
             except Suspended:
                 stopped += 1
                 return
             used = round(most * Decimal(bench.rng.random()), 8)
             largest = max(largest, used)
-            await settle(purse, reservation, str(used))
+            await settle(budget_guard, reservation, str(used))
 
     with trio.fail_after(30):
         async with trio.open_nursery() as sessions:

@@ -5,7 +5,7 @@ import pytest
 from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.clock import Chance
 from cortex.runtime.maintenance.bulk_operations import BulkOperations
-from cortex.runtime.maintenance.housekeeping import ACTS_MAX, Housekeeping
+from cortex.runtime.maintenance.housekeeping import OPERATIONS_MAX, Housekeeping
 from cortex.store import bulk_operations
 from tests.support.bulk_operations import an_act
 from tests.support.dead_letters import fail
@@ -57,7 +57,7 @@ async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
 
 async def test_old_ones_are_forgotten_a_few_at_a_time(bench: Bench, database: str) -> None:
     runner = a_runner(bench)
-    for job_id in fail(database, ACTS_MAX + 1):
+    for job_id in fail(database, OPERATIONS_MAX + 1):
         await bench.port(bulk_operations.begin, an_act([job_id], BulkVerb.DISCARD))
         while await runner.tick() is not None:
             pass

@@ -407,7 +407,7 @@ async def test_a_restarted_committer_goes_on_with_what_was_locked_out(
         await writers.start(bench.committer)
         with holding_task(database, held.lease.job_id, table="cortex.job"):
             bench.jobs.start_soon(end)
-            await eventually_async(lambda: bench.committer._locked_out, what="it is locked out")
+            await eventually_async(lambda: bench.committer._blocked, what="it is locked out")
             bench.port.crash(jobs.finish)
             lost = await outcome_of(bench.committer.record(an_end(other)))
             assert type(lost) is LeaseLost

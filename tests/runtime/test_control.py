@@ -143,7 +143,7 @@ def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
 def test_what_holds_the_process_can_be_told_calmly() -> None:
     code = (
         "from cortex.runtime import process as deadman\n"
-        "deadman.arm(0.2, exit_code=0, told='1 tool was left behind')\nwhile True: pass"
+        "deadman.arm(0.2, exit_code=0, message='1 tool was left behind')\nwhile True: pass"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False

@@ -94,13 +94,13 @@ async def test_nothing_is_claimed_by_a_pod_that_is_not_sure_of_itself(
     await committing.submit()
     dispatcher = committing.dispatcher()
     if doubt == "lost":
-        committing.standing.lost()
+        committing.self_fence.lost()
     else:
-        committing.standing.beaten(trio.current_time() - 61)
+        committing.self_fence.beaten(trio.current_time() - 61)
     assert await dispatcher.tick() > 0
     assert states(database) == {"READY": 1}
-    committing.standing.locked()
-    committing.standing.beaten(trio.current_time())
+    committing.self_fence.locked()
+    committing.self_fence.beaten(trio.current_time())
     await dispatcher.tick()
     assert states(database) == {"LOCKED": 1}
 
@@ -149,10 +149,10 @@ async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: 
     """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
     with_gate(committing)
     dispatcher = committing.dispatcher(poll_s=0.01)
-    committing.standing.lost()
+    committing.self_fence.lost()
     await dispatcher.tick()
-    committing.standing.locked()
-    committing.standing.beaten(trio.current_time())
+    committing.self_fence.locked()
+    committing.self_fence.beaten(trio.current_time())
     await dispatcher.tick()
     (late,) = await committing.claimed()
 
@@ -176,10 +176,10 @@ async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
     await committing.submit()
     (claim,) = await committing.claim()
     dispatcher = committing.dispatcher()
-    committing.standing.lost()
+    committing.self_fence.lost()
     await dispatcher.tick()
-    committing.standing.locked()
-    committing.standing.beaten(trio.current_time())
+    committing.self_fence.locked()
+    committing.self_fence.beaten(trio.current_time())
     await dispatcher.tick()
     assert [lease.attempt for lease in committing.running.leases] == [claim.lease.attempt + 1]
     spent = sql(database, "SELECT attempts_spent FROM cortex_worker.task")
@@ -281,10 +281,10 @@ async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
     gate = with_gate(committing)
     ids = await committing.submit(3 * FIRST)
     dispatcher = committing.dispatcher()
-    committing.standing.lost()
+    committing.self_fence.lost()
     await dispatcher.tick()
-    committing.standing.locked()
-    committing.standing.beaten(trio.current_time())
+    committing.self_fence.locked()
+    committing.self_fence.beaten(trio.current_time())
     await dispatcher.tick()
     dispatcher.hint()
     assert states(database)["LOCKED"] < 2 * FIRST

@@ -14,7 +14,7 @@ def an_actor(bench: Bench, told: list[bool]) -> DrainRequests:
         bench.port,
         pod_id=bench.pod.id,
         running=bench.running,
-        tell=lambda: told.append(bench.running.is_drain_requested),
+        on_change=lambda: told.append(bench.running.is_drain_requested),
         rng=bench.rng,
     )
 

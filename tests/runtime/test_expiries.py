@@ -81,7 +81,7 @@ async def test_what_was_decided_in_time_stays_decided(bench: Bench, database: st
     (claim,) = await bench.claimed()
     wait = suspension(claim, request)
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
-    await bench.port(approvals.decide, a_verdict(request))
+    await bench.port(approvals.decide, [a_verdict(request)])
     move_clock(database, 3601)
     await Expiries(bench.port, rng=bench.rng).tick()
     assert statuses(database) == {"APPROVED": 1}

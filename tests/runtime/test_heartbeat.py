@@ -35,7 +35,7 @@ def a_heartbeat(bench: Bench, *, interval_s: float = 60.0) -> Heartbeat:
         bench.port,
         pod=bench.pod,
         running=bench.running,
-        standing=bench.standing,
+        self_fence=bench.self_fence,
         vitals=lambda: VITALS,
         interval_s=interval_s,
         rng=bench.rng,
@@ -59,8 +59,8 @@ def pod_state(dsn: str) -> str | None:
 @pytest.fixture
 def new_standing(bench: Bench) -> SelfFence:
     """That of a pod that has not begun."""
-    bench.standing = SelfFence(fence_s=60.0, settle_s=5.0)
-    return bench.standing
+    bench.self_fence = SelfFence(fence_s=60.0, settle_s=5.0)
+    return bench.self_fence
 
 
 async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
@@ -169,7 +169,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
     profile = Profile(dsn=server.dsn, hot_path=True, bound_s=0.3)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
-        bench.standing = SelfFence(fence_s=1.0, settle_s=0.0)
+        bench.self_fence = SelfFence(fence_s=1.0, settle_s=0.0)
         await bench.start(a_heartbeat(bench, interval_s=0.05))
         *claims, late = await bench.claimed(4)
         jobs = [bench.running.add(claim) for claim in claims]
@@ -177,7 +177,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
             await trio.to_thread.run_sync(server.stop_immediate)
         else:
             server.kill_backends(signal.SIGSTOP)
-        fenced_at = bench.standing.fence_in_s + trio.current_time()
+        fenced_at = bench.self_fence.fence_in_s + trio.current_time()
         await eventually_async(lambda: all(job.stop for job in jobs), what="the jobs are stopped")
         assert trio.current_time() >= fenced_at - 0.01
         assert {job.stop for job in jobs} == {Stop.LEASE_LOST}
@@ -186,7 +186,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
         if how == "silent":
             server.kill_backends(signal.SIGCONT)
         nursery.cancel_scope.cancel()
-    told = [line for line in log_lines if "no heartbeat for too long" in line["event"]]
+    told = [line for line in log_lines if "fence reached" in line["event"]]
     assert len(told) == 1
 
 
@@ -198,9 +198,9 @@ async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> 
         (claim,) = await bench.claimed()
         job = bench.running.add(claim)
         await trio.to_thread.run_sync(server.stop_immediate)
-        await eventually_async(lambda: not bench.standing.is_sure, what="the loss is noticed")
+        await eventually_async(lambda: not bench.self_fence.is_sure, what="the loss is noticed")
         await trio.to_thread.run_sync(server.start)
-        await eventually_async(lambda: bench.standing.is_sure, what="the lock is held again")
+        await eventually_async(lambda: bench.self_fence.is_sure, what="the lock is held again")
         await eventually_async(
             lambda: len(lock_holders(server.dsn, bench.pod.lock_key)) == 1,
             what="on the server, too",
@@ -224,7 +224,7 @@ async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
         port.watch = watch = DatabaseWatch()
-        bench.standing = SelfFence(fence_s=10 * each_way_s, settle_s=0.0)
+        bench.self_fence = SelfFence(fence_s=10 * each_way_s, settle_s=0.0)
         heartbeat = a_heartbeat(bench)
         await bench.start(heartbeat)
         job = bench.running.add(*await bench.claimed())
@@ -233,9 +233,9 @@ async def test_a_slow_network_makes_heartbeats_late_and_costs_no_job(
             sent_at = trio.current_time()
             await heartbeat.tick()
             assert trio.current_time() - sent_at > 1.8 * each_way_s
-            assert bench.standing._beat_sent_at >= sent_at
-            assert bench.standing.is_sure
-            assert watch.seen is None
+            assert bench.self_fence._beat_sent_at >= sent_at
+            assert bench.self_fence.is_sure
+            assert watch.report is None
         assert job.stop is None
         line.slow(0)
         nursery.cancel_scope.cancel()
@@ -265,14 +265,14 @@ async def test_a_broken_network_shows_long_before_the_next_beat(
         broken_at = trio.current_time()
         with pytest.raises(UnavailableError):
             await port(pods.live_types)
-        assert watch.seen is not None
+        assert watch.report is not None
         expected = {Trouble.UNREACHABLE} if how == "it refuses" else {Trouble.SILENT}
-        assert watch.seen.trouble in expected
-        await eventually_async(lambda: not bench.standing.is_sure, what="it is not sure any more")
+        assert watch.report.trouble in expected
+        await eventually_async(lambda: not bench.self_fence.is_sure, what="it is not sure any more")
         assert trio.current_time() - broken_at < 20
         line.heal()
-        await eventually_async(lambda: bench.standing.is_sure, what="it holds its lock again")
-        assert watch.seen is None
+        await eventually_async(lambda: bench.self_fence.is_sure, what="it holds its lock again")
+        assert watch.report is None
         assert job.stop is None
         assert job_row(database, job.lease.job_id)["attempt"] == 1
         nursery.cancel_scope.cancel()
@@ -291,7 +291,7 @@ async def test_heartbeats_do_not_wait_for_the_pool(database: str) -> None:
             await eventually_async(lambda: is_blocked(database), what="the pool is used up")
             waits_at = trio.current_time()
             await eventually_async(
-                lambda: bench.standing._beat_sent_at > waits_at + 0.2, what="beats meanwhile"
+                lambda: bench.self_fence._beat_sent_at > waits_at + 0.2, what="beats meanwhile"
             )
             assert is_blocked(database)
         nursery.cancel_scope.cancel()
@@ -345,12 +345,12 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
 
 async def test_after_the_fence_no_call_begins(bench: Bench) -> None:
     """A pod that stood still for long finds the reply to its intent before anything else."""
-    bench.standing = SelfFence(fence_s=0.5, settle_s=0.0)
+    bench.self_fence = SelfFence(fence_s=0.5, settle_s=0.0)
     job = bench.running.add(*await bench.claimed())
     await bench.start(a_heartbeat(bench))
     stand_still(0.6)
     with job.scope:
-        await bench.standing.until_it_may_begin(1.0)
+        await bench.self_fence.until_it_may_begin(1.0)
     assert job.scope.cancelled_caught
     assert job.stop is Stop.LEASE_LOST
 

@@ -21,9 +21,9 @@ from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
-from cortex.runtime.isolation import fork_server as forge_module
+from cortex.runtime.isolation import fork_server as fork_server_module
 from cortex.runtime.isolation import isolation
-from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_forge
+from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_fork_server
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.running import Stop
@@ -155,7 +155,7 @@ TYPES = (
 
 
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[ForkServer]:
+def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     parts = RunnerParts(
         registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
     )
@@ -172,19 +172,19 @@ def forge(tmp_path: Path) -> Iterator[ForkServer]:
     again = ForkServerCommand(
         (sys.executable, "-P", "-m", "cortex.cli.run.fork_server"), json.dumps(wish).encode()
     )
-    started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm, again=again)
+    started = start_fork_server(parts.run, memory_mb=MEMORY_MB, warm=parts.warm, again=again)
     yield started
     started.close()
 
 
 @pytest.fixture
-async def isolated(bench: Bench, forge: ForkServer) -> Bench:
+async def isolated(bench: Bench, fork_server: ForkServer) -> Bench:
     """A pod whose jobs all are suspects."""
     bench.registry = Registry(TYPES)
     bench.isolation = Isolation(
-        forge, slots=4, memory_mb=MEMORY_MB, committer=bench.committer, running=bench.running
+        fork_server, slots=4, memory_mb=MEMORY_MB, committer=bench.committer, running=bench.running
     )
-    await bench.start(forge)
+    await bench.start(fork_server)
     await bench.start(bench.isolation)
     await bench.start(bench.committer)
     return bench
@@ -361,50 +361,52 @@ async def test_a_runner_that_dies_on_a_pod_that_leaves_is_not_counted(
 
 
 async def test_a_forge_that_is_killed_is_replaced(
-    isolated: Bench, forge: ForkServer, database: str
+    isolated: Bench, fork_server: ForkServer, database: str
 ) -> None:
     job_id = await runs(isolated, database, "hangs")
     await eventually_async(lambda: job_row(database, job_id)["checkpoint"], what="its first step")
-    os.kill(forge.pid, signal.SIGKILL)
+    os.kill(fork_server.pid, signal.SIGKILL)
     await isolated.running.wait_until_empty()
     assert attempts(database, job_id) == [(1, "handed_back")]
     assert isolated.actors().isolated_slots == 0
     await until_replaced(isolated)
-    assert forge.restarts_count == 1
+    assert fork_server.restarts_count == 1
     result = await result_of(isolated, database, await runs(isolated, database, "pid"))
-    assert result not in {os.getpid(), forge.pid}
+    assert result not in {os.getpid(), fork_server.pid}
 
 
 async def until_replaced(bench: Bench) -> None:
-    await eventually_async(lambda: bench.actors().isolated_slots > 0, what="another forge is ready")
+    await eventually_async(
+        lambda: bench.actors().isolated_slots > 0, what="another fork server is ready"
+    )
 
 
 async def test_a_forge_that_does_not_answer_is_replaced(
-    isolated: Bench, forge: ForkServer, database: str, monkeypatch: pytest.MonkeyPatch
+    isolated: Bench, fork_server: ForkServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forge_module, "FORK_WITHIN_S", 0.1)
-    os.kill(forge.pid, signal.SIGSTOP)
+    monkeypatch.setattr(fork_server_module, "FORK_WITHIN_S", 0.1)
+    os.kill(fork_server.pid, signal.SIGSTOP)
     job_id = await runs(isolated, database, "pid")
     await isolated.running.wait_until_empty()
-    assert (job_row(database, job_id)["attempts_spent"], forge.restarts_count) == (0, 0)
+    assert (job_row(database, job_id)["attempts_spent"], fork_server.restarts_count) == (0, 0)
     monkeypatch.undo()
-    await eventually_async(lambda: forge.restarts_count, what="it is replaced")
+    await eventually_async(lambda: fork_server.restarts_count, what="it is replaced")
     await until_replaced(isolated)
     assert await result_of(isolated, database, await runs(isolated, database, "pid"))
 
 
 async def test_a_pod_that_ends_does_not_wait_for_deaths_that_nobody_hears_of(
-    forge: ForkServer,
+    fork_server: ForkServer,
 ) -> None:
     async with trio.open_nursery() as pod:
-        await pod.start(forge.run)
-        runner = await forge.fork()
-        os.kill(forge.pid, signal.SIGSTOP)
-        pod.start_soon(forge.kill, runner)
+        await pod.start(fork_server.run)
+        runner = await fork_server.fork()
+        os.kill(fork_server.pid, signal.SIGSTOP)
+        pod.start_soon(fork_server.kill, runner)
         await trio.testing.wait_all_tasks_blocked()
         began = trio.current_time()
         pod.cancel_scope.cancel()
-    assert trio.current_time() - began < forge_module.GONE_WITHIN_S
+    assert trio.current_time() - began < fork_server_module.GONE_WITHIN_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -434,9 +436,9 @@ async def test_what_ends_an_idle_runner_is_not_counted_against_its_next_job(
         b"\xff" * 8,
         b"\0\0\0\2[]",
         b"\0\0\0\2{}",
-        frame(tell="end", given={"name": "Finish", "end": {}, "grown_kb": 0}),
+        frame(notify="end", given={"name": "Finish", "end": {}, "grown_kb": 0}),
         10 * frame(call="may_begin", number=7, given={"call_s": 1e9}),
-        20_000 * frame(tell="step", given={"what": "begun", "kind": "odd", "key": "k"}),
+        20_000 * frame(notify="step", given={"what": "begun", "kind": "odd", "key": "k"}),
     ],
 )
 async def test_a_runner_that_talks_nonsense_ends_and_its_pod_goes_on(
@@ -458,12 +460,12 @@ def test_forge_and_runners_die_with_their_pod() -> None:
         parts = RunnerParts(
             registry=Registry(TYPES), tools=EchoTools(), workspaces=Path("workspaces"), cpu_s=60
         )
-        started = start_forge(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
+        started = start_fork_server(parts.run, memory_mb=MEMORY_MB, warm=parts.warm)
         os.write(writing, started.pid.to_bytes(4, "big"))
         signal.pause()
     os.close(writing)
     assert len(os.read(reading, 4)) == 4
     os.kill(pod, signal.SIGKILL)
     os.waitpid(pod, 0)
-    assert os.read(reading, 1) == b""  # the forge has held the other end, too
+    assert os.read(reading, 1) == b""  # the fork server has held the other end, too
     os.close(reading)

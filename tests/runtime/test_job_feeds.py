@@ -188,7 +188,7 @@ async def test_many_followers_share_few_statements(newsroom: Newsroom) -> None:
             assert names(await until(feed, count=2)) == ["PENDING", "RUNNING"]
     assert newsroom.looks < 5 * (trio.current_time() - began) + 2
     looks = newsroom.looks
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
     for _ in range(50):
         await newsroom.bench.port(jobs.counts, [])
     assert newsroom.looks == looks, "nobody follows"
@@ -198,7 +198,7 @@ async def test_more_places_than_fit_into_one_statement_take_turns(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.ASKED_MAX", 2)
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
     claims = await newsroom.bench.claimed(7)
     async with AsyncExitStack() as stack:
         follow = newsroom.feeds.follow
@@ -214,7 +214,7 @@ async def test_who_does_not_take_its_events_gets_no_more_until_it_does(
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.EVENTS_MAX", 5)
     monkeypatch.setattr("cortex.store.feed.ROWS_OF_JOB_MAX", 10)
-    newsroom.feeds.looks.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
+    newsroom.feeds.poller.pace = PollRate(gap_s=0.01, quiet_gap_s=0.01)
     (claim,) = await newsroom.bench.claimed()
     (other,) = await newsroom.bench.submit()
     for seq in range(1, 31):
@@ -264,7 +264,7 @@ async def test_text_that_nobody_takes_is_dropped_and_leaves_a_gap(
 
 
 async def test_a_hint_of_a_pod_brings_the_next_look_nearer(newsroom: Newsroom) -> None:
-    newsroom.feeds.looks.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
+    newsroom.feeds.poller.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
         await until(feed, count=2)

@@ -21,8 +21,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the process would have ended with."""
     found: list[Any] = []
 
-    def arm(after_s: float, *, told: str) -> None:
-        found.append((after_s, told))
+    def arm(after_s: float, *, message: str) -> None:
+        found.append((after_s, message))
 
     monkeypatch.setattr(process, "arm", arm)
     return found
@@ -35,9 +35,9 @@ async def test_a_loop_that_stands_still_ends_its_process(ended: list[Any]) -> No
         while not ended and time.monotonic() < until:
             pass
         nursery.cancel_scope.cancel()
-    ((after_s, told),) = ended
+    ((after_s, message),) = ended
     assert after_s == 0.0
-    assert told.startswith("the event loop has stood still for")
+    assert message.startswith("event loop blocked for")
 
 
 async def test_a_loop_that_turns_is_left_alone(ended: list[Any]) -> None:
@@ -73,8 +73,8 @@ async def test_its_thread_ends_with_it() -> None:
 
 def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
     silence = Silence(look_s=1.0)
-    silence.looked(is_answered=False, passed_s=1.0)
-    silence.looked(is_answered=False, passed_s=3600.0)
+    silence.polled(is_answered=False, passed_s=1.0)
+    silence.polled(is_answered=False, passed_s=3600.0)
     assert silence.seconds == 3.0
-    silence.looked(is_answered=True, passed_s=1.0)
+    silence.polled(is_answered=True, passed_s=1.0)
     assert silence.seconds == 0.0

@@ -53,7 +53,7 @@ class Page:
 
     def age(self) -> None:
         """What is known is old: the next scrape asks again."""
-        self.page._look_again_at = trio.current_time()
+        self.page._read_again_at = trio.current_time()
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_many_scrapes_are_one_question(page: Page) -> None:
             nursery.start_soon(page.scrape)
     await page.scrape()
     assert page.asked == 1
-    assert EVERY_S - 1 < page.page._look_again_at - trio.current_time() <= 60
+    assert EVERY_S - 1 < page.page._read_again_at - trio.current_time() <= 60
     page.age()
     await page.scrape()
     assert page.asked == 2

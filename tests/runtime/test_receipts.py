@@ -395,7 +395,7 @@ async def test_who_stops_the_job_does_not_wait_for_the_receipt(
         running.end(why)
         await committing.running.wait_until_empty()
     receipt = await the_only(committing, claim)
-    assert receipt.problem == "looking at its files was cut short"
+    assert receipt.problem == "examining its files was cut short"
     assert not receipt.is_clean
     assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
 

@@ -36,7 +36,7 @@ class Hall:
         self.waiters = ResultWaiters(self.port)
 
     def never_look_without_a_reason(self) -> None:
-        self.waiters.looks.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
+        self.waiters.poller.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
 
     async def wait(self, job_id: UUID, wait_s: float = LONG_S) -> None:
         self.told.append(await self.waiters.result(job_id, wait_s))
@@ -142,7 +142,7 @@ async def test_who_leaves_is_forgotten_and_nobody_is_looked_for(hall: Hall) -> N
         clients.cancel_scope.cancel()
     assert len(hall.waiters) == 0
     assert hall.waiters._waiting == {}
-    hall.waiters.looks.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
+    hall.waiters.poller.pace = PollRate(gap_s=0.001, quiet_gap_s=0.001)
     await hall.waiters.result(job_id, 0)
     looks = hall.looks
     for _ in range(50):

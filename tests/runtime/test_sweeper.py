@@ -32,11 +32,11 @@ BATCH_MAX = 20
 
 def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = SWEEP_S) -> Sweeper:
     """Of a pod that has been well for longer than any threshold, however long its server serves."""
-    bench.standing._steady_since -= zombie_s + 1000
+    bench.self_fence._steady_since -= zombie_s + 1000
     return Sweeper(
         bench.port,
         pod_id=bench.pod.id,
-        standing=bench.standing,
+        self_fence=bench.self_fence,
         zombie_s=zombie_s,
         sweep_s=sweep_s,
         batch_max=BATCH_MAX,
@@ -188,22 +188,22 @@ async def test_who_may_have_had_an_outage_waits_one_threshold(
 ) -> None:
     """The others could not write their heartbeats either, and may come back after it."""
     await bench.claimed()
-    sweeper, standing = a_sweeper(bench), bench.standing
+    sweeper, self_fence = a_sweeper(bench), bench.self_fence
     move_clock(database, ZOMBIE_S + 5)
     if doubt == "lost":
-        standing.lost()
-        standing.locked()
+        self_fence.lost()
+        self_fence.locked()
     elif doubt == "fenced":
-        standing._beat_sent_at -= 61
+        self_fence._beat_sent_at -= 61
     elif doubt == "missed":
-        standing.missed()
+        self_fence.missed()
     else:
-        standing._steady_since = trio.current_time()
+        self_fence._steady_since = trio.current_time()
     await sweeper.tick()
-    standing.beaten(trio.current_time())
+    self_fence.beaten(trio.current_time())
     await sweeper.tick()
     assert statuses(database) == {"RUNNING": 1}
-    standing._steady_since -= ZOMBIE_S
+    self_fence._steady_since -= ZOMBIE_S
     await sweeper.tick()
     assert statuses(database) == {"RETRY": 1}
 

@@ -24,7 +24,7 @@ def a_takeover(bench: Bench, *, settle_s: float = 0.0, look_s: float = 60.0) -> 
     return TakeOver(
         bench.port,
         pod_id=bench.pod.id,
-        standing=bench.standing,
+        self_fence=bench.self_fence,
         look_s=look_s,
         settle_s=settle_s,
         deaths_max=DEATHS_MAX,
@@ -163,19 +163,19 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     bench: Bench, database: str, settled: bool
 ) -> None:
     dead, _ = await a_dead_pod(bench)
-    bench.standing = SelfFence(fence_s=60.0, settle_s=0.0 if settled else 60.0)
-    bench.standing.locked()
-    bench.standing.beaten(trio.current_time())
-    bench.standing._steady_since -= 60.0
+    bench.self_fence = SelfFence(fence_s=60.0, settle_s=0.0 if settled else 60.0)
+    bench.self_fence.locked()
+    bench.self_fence.beaten(trio.current_time())
+    bench.self_fence._steady_since -= 60.0
     takeover = a_takeover(bench)
     await takeover.tick()
     assert [suspect.id for suspect in takeover._suspected_since] == [dead.id]
     look_again_later(takeover)
-    bench.standing.lost()
+    bench.self_fence.lost()
     await takeover.tick()
     assert takeover._suspected_since == {}  # all suspicion starts anew
-    bench.standing.locked()
-    bench.standing.beaten(trio.current_time())
+    bench.self_fence.locked()
+    bench.self_fence.beaten(trio.current_time())
     await takeover.tick()
     look_again_later(takeover)
     await takeover.tick()
@@ -187,9 +187,9 @@ async def test_a_new_pod_takes_a_killed_fleet_over_before_it_has_settled(
 ) -> None:
     """It gives the others a second: after an outage of the network they may be late."""
     fleet = [(await a_dead_pod(bench))[0] for _ in range(2)]
-    bench.standing = SelfFence(fence_s=600.0, settle_s=60.0)
-    bench.standing.locked()
-    bench.standing.beaten(trio.current_time())
+    bench.self_fence = SelfFence(fence_s=600.0, settle_s=60.0)
+    bench.self_fence.locked()
+    bench.self_fence.beaten(trio.current_time())
     takeover = a_takeover(bench)
     await takeover.tick()
     look_again_later(takeover)

@@ -31,7 +31,7 @@ def test_the_page_makes_the_schema_that_it_shows(empty_database: str) -> None:
         try:
             await connection.execute(page())
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- as the test ends
 
     run_asyncio(build)
     assert without_words(made(empty_database).page) == without_words(page())

@@ -378,7 +378,7 @@ def test_server_that_is_never_ready_is_given_up(data_dir: Path, join: Join) -> N
 
 def test_data_of_another_version_is_refused(data_dir: Path) -> None:
     (data_dir / "pgdata" / "PG_VERSION").write_text("16\n")
-    with pytest.raises(UsageError, match="is of Postgres 16, this is Postgres 18"):
+    with pytest.raises(UsageError, match="is for Postgres 16, not 18"):
         embedded.acquire(data_dir)
 
 

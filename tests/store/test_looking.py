@@ -14,7 +14,7 @@ from cortex.postgres.database import (
     Profile,
     open_database,
 )
-from cortex.postgres.session import only_looking
+from cortex.postgres.session import read_only_profile
 from cortex.store import jobs, operator
 from tests.support.factories import a_submission
 from tests.support.pgbouncer import pgbouncer
@@ -44,7 +44,7 @@ def looking(dsn: str, work: Callable[[Database], Awaitable[Any]]) -> Profile:
     """Do something as who only looks; return the profile."""
 
     async def main() -> Profile:
-        profile = await only_looking(Profile(dsn=dsn))
+        profile = await read_only_profile(Profile(dsn=dsn))
         db = await open_database(profile, rng=seeded_random())
         try:
             await work(db)

@@ -6,13 +6,16 @@ from typing import Any
 from uuid import UUID
 
 import attrs
+import pytest
 
 from cortex.domain.approval import Approval, ApprovalRequest, Risk
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.canonical import canonical, digest
+from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, jobs, tasks
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import VoteResult
 from tests.support.factories import JOB_TYPE, a_submission
 from tests.support.postgres import sql
 from tests.support.rows import new_id
@@ -126,16 +129,26 @@ class Askers:
 
     def decide(self, request: ApprovalRequest, **fields: Any) -> VoteResult:
         """Let a person decide."""
-        return self.call(approvals.decide, a_verdict(request, **fields))
+        (result,) = self.call(approvals.decide, [a_verdict(request, **fields)])
+        return result
+
+    def refused(self, request: ApprovalRequest, **fields: Any) -> CortexError:
+        """Let a person decide whose vote does not count; return why."""
+        with pytest.raises(CortexError) as caught:
+            self.decide(request, **fields)
+        return caught.value
 
 
 def a_verdict(request: ApprovalRequest, **fields: Any) -> Vote:
     """What ana says who saw the request as it was asked: yes."""
+    is_approved = fields.get("is_approved", True)
     defaults: dict[str, Any] = {
         "approval_id": request.id,
         "is_approved": True,
         "by": "ana",
         "seen": request.digest,
+        "reason": None if is_approved else "no",
+        "confirm": last_digits(request.id) if is_approved else None,
         "channel": "cli",
     }
     given = defaults | fields

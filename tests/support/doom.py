@@ -9,11 +9,12 @@ from uuid import UUID
 from attrs import define, field, frozen
 
 from chaos.cluster.ledger import Ledger
+from cortex.domain.approval_vote import Vote, last_digits
 from cortex.domain.effect import Resolution
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import approvals, effects
-from cortex.store.approvals import Vote, VoteResult
+from cortex.store.approvals import VoteResult
 from tests.support.pods import Pod, Pods
 from tests.support.postgres import sql
 from tests.support.rows import submit, until_jobs
@@ -116,13 +117,14 @@ class Payments:
                 credential="token:ana",
                 seen=row["digest"],
                 reason="fine",
+                confirm=last_digits(row["id"]),
                 channel="cli",
             )
             for row in rows
             if not accounts or json.loads(row["asked"])["account"] in accounts
         ]
         with self.session() as store:
-            return [store(approvals.decide, verdict) for verdict in chosen]
+            return [store(approvals.decide, [vote])[0] for vote in chosen]
 
     def resolve(self, job_id: UUID, said: str, *, result: str | None = None) -> None:
         """Say what became of the job's effect."""

@@ -99,7 +99,9 @@ class Doers:
             why="as the test says",
             result=result,
         )
-        return effect_id in self.call(effects.tell, pod_id=self.pod_id, operations=[told])
+        return effect_id in self.call(
+            effects.record_outcomes, pod_id=self.pod_id, operations=[told]
+        )
 
     def complete(
         self, claim: Claim, effect_id: UUID | None, *, output: str, key: str = "pay"

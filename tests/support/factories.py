@@ -363,7 +363,7 @@ def services(**fields: Any) -> Services:
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),
-        "desk": LedgerDesk(),
+        "gateway": LedgerDesk(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
@@ -459,15 +459,15 @@ class Bench:
     registry: Registry = field(factory=Registry)
     isolation: Isolation | None = None
     running: RunningJobs = field(init=False)
-    standing: SelfFence = field(init=False)
+    self_fence: SelfFence = field(init=False)
     committer: Committer = field(init=False)
     receipts: Receipts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.running = RunningJobs(slots=self.slots)
-        self.standing = SelfFence(fence_s=60.0, settle_s=0.0)
-        self.standing.locked()
-        self.standing.beaten(trio.current_time())
+        self.self_fence = SelfFence(fence_s=60.0, settle_s=0.0)
+        self.self_fence.locked()
+        self.self_fence.beaten(trio.current_time())
         self.committer = Committer(self.port, pod_id=self.pod.id, rng=self.rng)
         self.receipts = Receipts(
             self.port, workspaces=Path("data/workspaces"), unix_ms=system_chance().unix_ms
@@ -501,7 +501,7 @@ class Bench:
             config_id=1,
             actors=self.actors(),
             jobs_nursery=self.jobs,
-            standing=self.standing,
+            self_fence=self.self_fence,
             pacer=Pacer(rng=self.rng),
             poll_s=poll_s,
         )

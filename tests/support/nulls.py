@@ -265,7 +265,7 @@ def _people(askers: Askers) -> None:
     askers.asked(expires_s=200.0)
     askers.asked(tool=None, key="1 publish", schema=None, expires_s=100.0)
     decided = askers.asked(risk="LOW")
-    askers.call(approvals.decide, a_verdict(decided, reason="fine"))
+    askers.call(approvals.decide, [a_verdict(decided, reason="fine")])
 
 
 def _outside(doers: Doers) -> None:

@@ -149,7 +149,7 @@ def made(dsn: str) -> Made:
         try:
             return await _made(connection)
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- as the command ends
 
     return run_asyncio(run)
 

@@ -9,10 +9,11 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import Approval, ApprovalHead
+from cortex.domain.approval_vote import Vote, checked, refusal
 from cortex.domain.canonical import parse
-from cortex.domain.errors import CortexError
-from cortex.store.approvals import InboxRow, Vote, VoteResult
-from cortex_tui.backend.approvals import lost
+from cortex.domain.errors import ConflictError, CortexError
+from cortex.store.approvals import InboxRow, VoteResult
+from cortex_tui.backend.approvals import in_brief
 from cortex_tui.clock import Clock
 from tests.support.approvals import SCHEMA
 from tests.support.store_rows import an_approval, arguments_of
@@ -123,42 +124,40 @@ class FakeApprovals:
         self._ask("show")
         return [attrs.evolve(self.rows[each], now=self.now) for each in ids if each in self.rows]
 
-    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
+    async def decide(self, votes: Sequence[Vote]) -> Sequence[VoteResult]:
         self._ask("decide")
         if self.error is not None:
             raise self.error
         try:
-            return self._decide(verdicts)
+            return self._decide(votes)
         finally:
             if self.reply is not None:
                 await self.reply.wait()
 
-    def _decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
-        for verdict in verdicts:
-            row = self.rows[verdict.approval_id]
-            outcome = self._outcome(row, verdict)
-            if outcome is not None:
-                self.refused += verdicts
-                raise lost(row, VoteResult(outcome=outcome, agreed_count=0))
-        self.decisions += verdicts
-        return [self._counted(verdict) for verdict in verdicts]
+    def _decide(self, votes: Sequence[Vote]) -> Sequence[VoteResult]:
+        rows = [attrs.evolve(self.rows[vote.approval_id], now=self.now) for vote in votes]
+        try:
+            counted = checked(rows, votes)
+            for row in rows:
+                if not row.is_open:
+                    raise refusal(row, "already")
+        except CortexError as error:
+            self.refused += votes
+            if isinstance(error, ConflictError):
+                raise in_brief(error, rows) from error
+            raise
+        self.decisions += counted
+        return [self._counted(vote) for vote in counted]
 
-    def _outcome(self, row: Approval, verdict: Vote) -> str | None:
-        if row.status != "PENDING":
-            return "already"
-        if row.expires_at <= self.now:
-            return "expired"
-        return "changed" if row.digest != verdict.seen else None
-
-    def _counted(self, verdict: Vote) -> VoteResult:
-        row = self.rows[verdict.approval_id]
-        if verdict.edited is not None:
-            self.change(verdict.approval_id, arguments=parse(verdict.edited))
-        if verdict.is_approved and row.agreed + 1 < row.people:
-            self.change(verdict.approval_id, agreed=row.agreed + 1, has_agreed=True)
+    def _counted(self, vote: Vote) -> VoteResult:
+        row = self.rows[vote.approval_id]
+        if vote.edited is not None:
+            self.change(vote.approval_id, arguments=parse(vote.edited))
+        if vote.is_approved and row.agreed + 1 < row.people:
+            self.change(vote.approval_id, agreed=row.agreed + 1, has_agreed=True)
             return VoteResult(outcome="agreed", agreed_count=row.agreed + 1)
-        self.end(verdict.approval_id, "APPROVED" if verdict.is_approved else "DENIED", verdict.by)
-        return VoteResult(outcome="approved" if verdict.is_approved else "denied", agreed_count=1)
+        self.end(vote.approval_id, "APPROVED" if vote.is_approved else "DENIED", vote.by)
+        return VoteResult(outcome="approved" if vote.is_approved else "denied", agreed_count=1)
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)

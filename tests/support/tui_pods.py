@@ -194,7 +194,7 @@ class FakeBreakers(_Fake[BreakerRow]):
         held = {"forced_by": by, "forced_reason": reason, "forced_at": self.now}
         held["open_until"] = until
         self.change(name, state="OPEN", opened_at=self.now, **held)
-        return "held open until somebody closes it"
+        return "held open until it is closed"
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
         self._act("close", name, by, reason)

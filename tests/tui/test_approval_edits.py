@@ -26,8 +26,8 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         await keys(seat, "E")
         assert '"amount": 12.4' in seat.text
         footer = seat.lines[-1]
-        assert "ctrl+s takes them" in footer
-        assert "esc leaves them" in footer
+        assert "ctrl+s review changes" in footer
+        assert "esc discard changes" in footer
         assert "approve" not in footer, "what the keys of the inbox do, they do not do now"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": "much"}'

@@ -186,10 +186,10 @@ async def test_what_is_critical_waits_for_a_second_person(
         await enter(seat)
         await keys(seat, "a")
         await keys(seat, *"7f3c")
-        assert "1 of 2 agreed to …007f3c refund: somebody else has to, too" in seat.lines[-2]
+        assert "1 of 2 agreed to …007f3c refund: another person must agree, too" in seat.lines[-2]
         await seat.pass_time(1)
         await keys(seat, "a")
-        assert "you have agreed to it: another person has to, too" in seat.lines[-2]
+        assert "you have agreed to it already: another person has to agree" in seat.lines[-2]
 
 
 @pytest.mark.parametrize("width", [80, 100, 119, 120, 200])
@@ -280,7 +280,8 @@ async def test_what_expires_closes_its_question_and_is_never_denied(
         await seat.pass_time(4)
         assert "nothing was executed" in seat.lines[-2]
         assert "⊘ expired" in seat.text
-        assert "denied" not in seat.text
+        assert "⊘ denied" not in seat.text
+        assert "✗ denied" not in seat.text
         await keys(seat, "y", "a", "y")
         assert inbox.asked.count("decide") == 0
 
@@ -309,7 +310,7 @@ async def test_nobody_knows_whether_it_was_decided(inbox: FakeApprovals, sit: Op
     async with sit() as seat:
         await enter(seat)
         await keys(seat, "a", "y")
-        assert "? nobody knows whether it was done" in seat.lines[-2]
+        assert "? outcome unknown" in seat.lines[-2]
 
 
 @on_asyncio
@@ -326,7 +327,7 @@ async def test_arguments_that_do_not_fit_are_scrolled_first(
             seen += seat.text
             if "approve …000001" in seat.text:
                 break
-            assert "see all of it first" in seat.lines[-2]
+            assert "Press a again to" in seat.lines[-2]
         assert all(f"A-{number}" in seen for number in range(60))
         await keys(seat, "y")
         assert len(inbox.decisions) == 1
@@ -380,7 +381,7 @@ async def test_a_muted_bell_is_silent(
         monkeypatch.setattr(seat.app, "bell", lambda: rung.append(None))
         await enter(seat)
         await keys(seat, "m")
-        assert "no bell for an hour" in seat.text
+        assert "bell off for an hour" in seat.text
         cluster.heads["approvals"] = 2
         await seat.pass_time(2)
         assert rung == []

@@ -159,7 +159,7 @@ async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Ope
     cluster.one.details = {"": {"history": [moved | {"attempt": 0, "new": "PENDING"}, moved]}}
     async with sit(size=(140, 40)) as seat:
         await opened(seat)
-        assert "no step was committed" in seat.text
+        assert "no step was recorded" in seat.text
         await seat.press("greater_than_sign")
         await seat.pass_time(1)
         assert "⊘ canc · attempt 1 · by ana: wrong customer" in page(seat)
@@ -196,4 +196,4 @@ async def test_o_opens_the_job_that_it_goes_on_from(cluster: FakeBackend, sit: O
         await seat.pass_time(1)
         assert "jobs > …000002" in seat.lines[0]
         await seat.press("o")
-        assert "goes on from no other one" in seat.text
+        assert "does not continue another one" in seat.text

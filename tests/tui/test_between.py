@@ -129,7 +129,7 @@ async def test_what_is_typed_behind_a_chosen_command_is_no_key(
         for key in ("enter", "2", "K", "y"):
             seat.app.post_message(pressed(key))
         await seat.settle()
-        assert "no bell for an hour" in seat.lines[-2], "nor does it take the command back"
+        assert "bell off for an hour" in seat.lines[-2], "nor does it take the command back"
         assert cluster.acted == []
 
 
@@ -147,7 +147,7 @@ async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_
         for event in late:
             seat.app.post_message(event)
         await seat.settle()
-        assert "no bell for an hour" in seat.lines[-2]
+        assert "bell off for an hour" in seat.lines[-2]
         assert cluster.acted == []
 
 

@@ -247,7 +247,7 @@ async def test_hostile_text_is_shown_as_it_is(cluster: FakeBackend, sit: OpenSes
 async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
     async with sit() as seat:
         await show(seat)
-        assert "nothing that jobs call has failed lately" in seat.text
+        assert "no breaker is open; no recent failures" in seat.text
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(
         assert "◆ held open" in seat.text
         assert "00:0" in seat.text
         await seat.pass_time(10)
-        assert f"was held open by ana until {until}: the next call tests it" in seat.text
+        assert f"was held open by ana until {until}: the next call tries it" in seat.text
         assert "◆ held open" not in seat.text
 
 

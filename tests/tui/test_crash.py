@@ -109,7 +109,7 @@ def test_a_fault_in_an_act_of_who_has_left_is_told_too(cortex: Cortex, life: Lif
         screen.send(signal.SIGTERM)
         assert screen.end() == 1
         told = screen.written.rpartition(LEFT)[2].decode("utf-8")
-    assert "? nobody knows how it ended" in told
+    assert "? outcome unknown" in told
     found = re.search(r"fault in cortex tui ended it: LookupError in .*report: (\S+);", told)
     assert found is not None, told
     assert "LookupError" in Path(found[1]).read_text("utf-8")

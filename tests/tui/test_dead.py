@@ -63,7 +63,7 @@ async def test_none_is_said(sit: OpenSession) -> None:
     async with sit(first="dead") as seat:
         assert "no dead letters" in seat.text
         await seat.press("R")
-        assert "there is no dead letter here" in seat.text
+        assert "no dead letter under the cursor" in seat.text
 
 
 @pytest.mark.parametrize("key, verb", VERBS.items())

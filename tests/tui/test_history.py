@@ -33,14 +33,14 @@ async def test_back_and_forth_over_screens_and_jobs(cluster: FakeBackend, sit: O
             back.append(await at(seat))
         assert back == seen[-2::-1]
         await seat.press("[")
-        assert "there is no screen before" in seat.text
+        assert "no earlier screen" in seat.text
         forth = []
         for _ in range(5):
             await seat.press("]")
             forth.append(await at(seat))
         assert forth == seen[1:]
         await seat.press("]")
-        assert "there is no screen after" in seat.text
+        assert "no later screen" in seat.text
 
 
 @on_asyncio
@@ -54,7 +54,7 @@ async def test_going_elsewhere_forgets_what_was_after(
         await seat.press("1")
         await at(seat)
         await seat.press("]")
-        assert "there is no screen after" in seat.text
+        assert "no later screen" in seat.text
         await seat.press("[", "[")
         assert await at(seat) == "jobs"
 

@@ -155,7 +155,7 @@ async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
         await seat.settle()
         assert not seat.app.is_running
         (ended,) = await seat.app.desk.acts.settle(within_s=0)
-        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in ended.told
+        assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in ended.told
     assert seat.app.return_value == CODE
 
 
@@ -195,7 +195,7 @@ async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
         one, many = sorted([*seat.app.parting, *(each.told for each in ended)])
         assert "…000001 refund" in one
         assert ": ✓ " in one
-        assert "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun" in many
+        assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in many
 
 
 @on_asyncio
@@ -225,11 +225,11 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         await seat.press("q")
         await seat.settle()
         assert seat.app.is_running
-        told = "? nobody knows how it ended; up to then: 0 cancelled, 500 not begun"
+        told = "? outcome unknown; up to then: 0 cancelled, 500 not begun"
         assert told in seat.lines[-2]
         assert not seat.app.desk.acts.is_busy
         await seat.press("@")
-        assert "? nobody knows how it ended" in seat.text
+        assert "? outcome unknown" in seat.text
         await seat.press("q")
         assert not seat.app.is_running
 
@@ -257,4 +257,4 @@ async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report
         assert seat.app.faults == []
         (line,) = told
         assert line.startswith("cortex approvals approve ")
-        assert line.endswith(": ? nobody knows how it ended")
+        assert line.endswith(": ? outcome unknown")

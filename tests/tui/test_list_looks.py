@@ -119,7 +119,7 @@ async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
         assert "no job matches" in seat.text
         await seat.press("*", "K")
         assert cluster.acted_on == []
-        assert "there is no job here" in seat.text
+        assert "no job under the cursor" in seat.text
 
 
 @on_asyncio
@@ -196,7 +196,7 @@ async def test_o_opens_the_jobs_of_the_agent(cluster: FakeBackend, sit: OpenSess
     cluster.add(2, agent=None)
     async with sit() as seat:
         await seat.press("o")
-        assert "no job of an agent" in seat.text
+        assert "no agent's job" in seat.text
         await seat.press("j", "o")
         await seat.pass_time(1)
         assert seat.lines[1].startswith(' / agent:"big bot"')

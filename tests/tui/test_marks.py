@@ -375,7 +375,7 @@ async def test_a_batch_with_an_unknown_outcome_tells_how_far_it_was(
         await seat.press("*", "K", "enter")
         cluster.error = OutcomeUnknownError("the connection broke")
         await seat.press("y")
-        assert "nobody knows whether it was done: 0 cancelled, 3 not begun; then:" in seat.text
+        assert "outcome unknown: 0 cancelled, 3 not begun; then:" in seat.text
 
 
 def test_marks_end_somewhere() -> None:

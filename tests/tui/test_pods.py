@@ -240,7 +240,7 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) 
         assert " · 6 connections · runs digest" in seat.lines[-5]
         await seat.press("j")
         assert seat.lines[-4].strip() == ""
-        assert " · its connections cannot be told · runs digest" in seat.lines[-5]
+        assert " · its connections are unknown · runs digest" in seat.lines[-5]
 
 
 @on_asyncio

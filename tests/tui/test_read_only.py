@@ -7,7 +7,7 @@ import pytest
 
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Profile, open_database
-from cortex.postgres.session import only_looking
+from cortex.postgres.session import read_only_profile
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import AS_READER, SET_SO
 from tests.support.command_line import Cortex
@@ -52,7 +52,7 @@ def test_the_database_refuses_what_a_screen_would_do(
     dsn, _, refused = way
 
     async def main() -> None:
-        db = await open_database(await only_looking(Profile(dsn=dsn)), rng=seeded_random())
+        db = await open_database(await read_only_profile(Profile(dsn=dsn)), rng=seeded_random())
         try:
             with pytest.raises(CortexError, match=refused):
                 await act(StoreBackend(db), job, pod)
@@ -74,7 +74,7 @@ def test_it_shows_all_and_says_how_it_is_held(
         screen.type("K")
         screen.until(lambda text: "start cortex tui without --read-only" in text, what="why not")
         screen.type("\r")
-        screen.until(lambda text: "no step is committed yet" in text, what="the job alone")
+        screen.until(lambda text: "no step is recorded yet" in text, what="the job alone")
         visit_all(screen)
         for words in ("permission denied", "read-only transaction", "✗"):
             assert words not in screen.text

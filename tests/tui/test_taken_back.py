@@ -78,14 +78,14 @@ async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
         await seat.pass_time(3)
         before = state(seat)
         assert told in seat.lines[-2]
-        assert "esc goes on" in seat.lines[-2]
+        assert "esc continue" in seat.lines[-2]
         for key in ("0", "1", *COMMANDS, "y"):
             await seat.press(key)
             assert state(seat) == before, f"{key} is a command"
         assert told in seat.lines[-2]
         assert (inbox.decisions, inbox.refused) == ([], [])
         await seat.press("escape")
-        assert "esc goes on" not in seat.text
+        assert "esc continue" not in seat.text
         await keys(seat, "?")
         assert state(seat) != before, "a key is a key again"
 
@@ -135,7 +135,7 @@ async def test_a_screen_that_changes_under_a_question_takes_its_keys_along(
             before = before or state(seat)
             assert state(seat) == before, f"{key} is a command"
         assert "approve …000001" in " ".join(seat.lines[-4:])
-        assert "esc goes on" in " ".join(seat.lines[-4:])
+        assert "esc continue" in " ".join(seat.lines[-4:])
         await seat.press("escape")
         assert (inbox.decisions, cluster.acted) == ([], [])
         assert seat.app.desk.asking is None

@@ -105,7 +105,7 @@ def test_a_small_terminal_says_so_and_agrees_to_nothing(cortex: Cortex, life: Li
     with on_jobs(cortex, size=(80, 24)) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the jobs")
         screen.resize(50, 10)
-        screen.until(lambda text: "50 by 10 is too small: 60 by 15 at least" in text, what="why")
+        screen.until(lambda text: "50 by 10 is too small: at least 60 by 15" in text, what="why")
         screen.type("jKy")
         screen.resize(80, 24)
         told = screen.until(lambda text: "✗ fail" in text and "nothing" in text, what="all again")

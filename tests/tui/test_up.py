@@ -20,7 +20,7 @@ from tests.support.pty_screen import PtyScreen
 from tests.support.tui_terminal import shows
 
 Up = Callable[..., PtyScreen]
-QUESTION = ("g goes on", "d drains and ends", "esc stays")
+QUESTION = ("k keep running", "d drain and stop", "esc cancel")
 ENDED = 0
 KILLED = 128 + signal.SIGKILL
 
@@ -68,7 +68,7 @@ def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) 
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question")
         screen.type("\x1b")
-        screen.until(lambda text: "g goes on" not in text, what="it stays")
+        screen.until(lambda text: "k keep running" not in text, what="it stays")
         assert pod.is_running()
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question again")
@@ -117,8 +117,8 @@ def test_the_pod_goes_on_without_the_screen(up: Up, database: str) -> None:
         pod = child_of(screen)
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question")
-        screen.type("g")
-        screen.until(shows("goes on, its log: ", "Ctrl-C drains it"), what="what is left")
+        screen.type("k")
+        screen.until(shows("keeps running, its log: ", "Ctrl-C drains it"), what="what is left")
         assert screen.is_as_found
         until_pods(database, READY=1)
         screen.send(signal.SIGINT)
@@ -155,7 +155,7 @@ def test_a_pod_that_was_killed_is_missed_and_nothing_is_asked_about_it(up: Up) -
         told = screen.until(shows("pod ENDED", "was ended by SIGKILL"), what="the loss")
         assert "drains" not in told
         screen.type("\x1b")
-        screen.until(lambda text: "esc goes on" not in text, what="keys are keys again")
+        screen.until(lambda text: "esc continue" not in text, what="keys are keys again")
         screen.type("@")
         screen.until(shows("> log", "was ended by SIGKILL", "its log: "), what="where to look")
         screen.type("q")
@@ -185,8 +185,8 @@ def test_a_terminal_that_goes_takes_both_along(
         if is_left:
             screen.type("q")
             screen.until(shows(*QUESTION), what="the question")
-            screen.type("g")
-            screen.until(shows("goes on, its log: "), what="what is left")
+            screen.type("k")
+            screen.until(shows("keeps running, its log: "), what="what is left")
         screen.vanish()
         assert screen.end() == ENDED
         until_gone(pod)
@@ -211,7 +211,7 @@ def test_a_signal_of_the_terminal_does_not_reach_the_pod(up: Up) -> None:
         pod = child_of(screen)
         assert os.getsid(pod.pid) == pod.pid != os.getsid(screen.pid)
         screen.type("\x03")
-        screen.until(shows("q leaves"), what="what Ctrl-C says")
+        screen.until(shows("press q to quit"), what="what Ctrl-C says")
         assert pod.is_running()
 
 

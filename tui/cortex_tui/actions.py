@@ -22,7 +22,7 @@ from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
 BUSY: Final = "the act before is still under way"
-UNKNOWN: Final = "? nobody knows how it ended"
+UNKNOWN: Final = "? outcome unknown"
 
 
 @attrs.frozen(kw_only=True)
@@ -233,7 +233,7 @@ class Actions:
         try:
             return f"✓ {await act.work()}", "done"
         except OutcomeUnknownError as error:
-            return f"? nobody knows whether it was done: {failed(error)}", "warn"
+            return f"? outcome unknown: {failed(error)}", "warn"
         except CortexError as error:
             return f"✗ {failed(error, with_hint=True)}", "fail"
 

@@ -72,7 +72,7 @@ OPENED_MAX: Final = 20
 """On top of each other: each keeps what it shows."""
 FIRST: Final = "pulse"
 DRAIN: Final = "d"
-LEAVING: Final = {"g": "goes on", DRAIN: "drains and ends"}
+LEAVING: Final = {"k": "keep running", DRAIN: "drain and stop"}
 """What may become of the pod that runs beside the app, by the key that is pressed."""
 SETTLE_S: Final = 5.0
 """For what is under way when one leaves: a statement has three."""
@@ -257,7 +257,7 @@ class CortexApp(internals.Orderly[int]):
     def open(self, name: str, *about: object) -> None:
         """Open a screen on top of the current one, unless too many are open."""
         if len(self._stack) > OPENED_MAX and self.frame is not None:
-            self.frame.strip.tell(f"{OPENED_MAX} screens lie on top of each other: esc", "warn")
+            self.frame.strip.tell(f"{OPENED_MAX} screens are open: close one with esc", "warn")
             return
         frame = OPENED[name](self.desk, *about)
         frame.opened = (name, about)
@@ -287,9 +287,7 @@ class CortexApp(internals.Orderly[int]):
         if place is not None:
             await self._go_to(place)
         elif self.frame is not None:
-            self.frame.strip.tell(
-                f"there is no screen {'before' if int(by) < 0 else 'after'} it", "dim"
-            )
+            self.frame.strip.tell(f"no {'earlier' if int(by) < 0 else 'later'} screen", "dim")
 
     async def _go_to(self, place: Place) -> None:
         await self.switch_mode(place.mode)
@@ -332,14 +330,16 @@ class CortexApp(internals.Orderly[int]):
             bell.mute(now)
         if self.frame is not None:
             is_muted = bell.is_muted(now)
-            self.frame.strip.tell("no bell for an hour" if is_muted else "the bell rings", "dim")
+            self.frame.strip.tell("bell off for an hour" if is_muted else "bell on", "dim")
         self._repaint()
 
     def action_next_theme(self) -> None:
         names = list(BY_COLORS[self.session.colors])
         if len(names) == 1:
             if self.frame is not None:
-                self.frame.strip.tell("this terminal has 16 colours: no theme but its own", "dim")
+                self.frame.strip.tell(
+                    "this terminal has 16 colours: only its own theme fits", "dim"
+                )
             return
         after = (names.index(self.session.theme) + 1) % len(names)
         self.session.theme = names[after]
@@ -376,7 +376,7 @@ class CortexApp(internals.Orderly[int]):
         if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
             self.exit()  # nobody to ask: the pod keeps running
             return
-        question = Choice(f"leave, and pod {safe(pod.name)}", LEAVING)
+        question = Choice(f"Quit. Pod {safe(pod.name)}", LEAVING)
 
         def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
             self._is_leaving = False
@@ -425,7 +425,7 @@ class CortexApp(internals.Orderly[int]):
             return
         self._has_told_end = True
         log_key = shown(self.desk.keys.named("log").keys[0])
-        told = safe(f"✗ pod {pod.name} {ended} · {log_key} tells where its log is")
+        told = safe(f"✗ pod {pod.name} {ended} · {log_key} shows where its log is")
         if self._is_leaving:
             frame.strip.withdraw(told)
         frame.strip.tell(told, "fail")
@@ -434,7 +434,7 @@ class CortexApp(internals.Orderly[int]):
         """Ctrl-C: an ordinary key, because the app owns the terminal."""
         if self.frame is not None:
             quit_key = self.desk.keys.named("quit").keys[0]
-            self.frame.strip.tell(f"{quit_key} leaves", "dim")
+            self.frame.strip.tell(f"press {quit_key} to quit", "dim")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 -- Textual's
         """Return none: `KeyCommands` has them all."""

@@ -19,7 +19,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.safe import safe
 from cortex.postgres.database import READER_ROLE, Database, Profile, open_database
-from cortex.postgres.session import only_looking
+from cortex.postgres.session import read_only_profile
 from cortex_tui import crash
 from cortex_tui.app import SETTLE_S, CortexApp
 from cortex_tui.backend.store import StoreBackend
@@ -83,7 +83,7 @@ def run(
         # A poll is one of few statements: prepared once, by index, like the runtime's.
         profile = Profile(dsn=dsn, hot_path=True, connections_max=CONNECTIONS_MAX, bound_s=BOUND_S)
         if is_read_only:
-            profile = await only_looking(profile)
+            profile = await read_only_profile(profile)
             session.is_reader = profile.role == READER_ROLE
         db = await _opened(profile, is_read_only=is_read_only)
         try:

@@ -1,6 +1,6 @@
 """A model call with everything around it: breaker, budget, retries inside its step, its cost.
 
-One place decides about retries inside a step; what fails beyond that goes to the job's own layers.
+One place decides about retries inside a step; failures beyond that go to the job's own layers.
 """
 
 import random
@@ -31,16 +31,16 @@ from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 
 SETTLE_BOUND_S: Final = 15.0
-"""A cancelled call is booked before its job ends; the purse books it later if this is too short."""
+"""A cancelled call is booked before its job ends, or later if this is too short."""
 
 
 @attrs.frozen(kw_only=True)
 class ModelCalls:
-    """Answers model steps with what they used and cost."""
+    """Answers model requests, with usage and cost."""
 
     client: ModelClient
     breakers: CircuitBreakers
-    purse: BudgetGuard
+    budget_guard: BudgetGuard
     facts: Facts
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
@@ -48,8 +48,8 @@ class ModelCalls:
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
 
-        Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
-        client raises when its failures are more than can be repeated in the step.
+        Raises `Suspended` while the model's breaker is open or a budget is spent, else the client's
+        error once the retries inside the step are used up.
         """
         return await repeated(
             partial(self._once, request, caller),
@@ -61,7 +61,9 @@ class ModelCalls:
     async def _once(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         async with self.breakers.admit(f"llm:{request.model}") as admission:
             estimate = estimate_of(request, caller.prices)
-            reservation = await self.purse.reserve(caller, model=request.model, estimate=estimate)
+            reservation = await self.budget_guard.reserve(
+                caller, model=request.model, estimate=estimate
+            )
             return await self._booked(request, caller, reservation, admission)
 
     async def _booked(
@@ -71,8 +73,8 @@ class ModelCalls:
         reservation: Reservation,
         admission: Admission,
     ) -> StepOutcome:
-        """Make the call and book it, however it ends."""
-        call = _ModelCall(self.purse, reservation, request.model, self.meter)
+        """Make the call and book it, whatever its outcome."""
+        call = _ModelCall(self.budget_guard, reservation, request.model, self.meter)
         try:
             response = await self.client.respond(
                 request,
@@ -95,23 +97,23 @@ class ModelCalls:
         return _outcome(response, call)
 
     async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
-        """Tell the breaker; when it is open now, nothing else would record what opened it."""
+        """Report the failure to the breaker; if that opens it, record the failure as a fact."""
         try:
             await admission.failed(failure)
         except Suspended as suspended:
-            told = f"the job waits for {suspended.waiting_on}"
-            note = partial(self.facts.failed, caller, failure, resolution=told)
+            resolution = f"the job waits for {suspended.waiting_on}"
+            note = partial(self.facts.failed, caller, failure, resolution=resolution)
             await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
             raise
 
 
 class _ModelCall:
-    """One call and what it has used so far."""
+    """One call and its usage so far."""
 
     def __init__(
-        self, purse: BudgetGuard, reservation: Reservation, model: str, meter: Meter
+        self, budget_guard: BudgetGuard, reservation: Reservation, model: str, meter: Meter
     ) -> None:
-        self._purse = purse
+        self._budget_guard = budget_guard
         self._reservation = reservation
         self._model = model
         self._meter = meter
@@ -135,7 +137,7 @@ class _ModelCall:
             cost_usd=self.cost_usd,
         )
         settle = partial(
-            self._purse.settle,
+            self._budget_guard.settle,
             self._reservation,
             usage=self.usage,
             cost_usd=self.cost_usd,

@@ -1,7 +1,7 @@
-"""Deciding from the command line: what was chosen is shown, agreed to, and decided as shown.
+"""Deciding from the command line: shows the chosen requests, asks, and decides exactly those.
 
-A decision carries the digest of the arguments that this terminal showed: were they changed in
-between, it does not count.
+A decision carries the digest of the displayed arguments; if they changed in between, it is
+rejected.
 """
 
 import sys
@@ -13,12 +13,21 @@ import attrs
 import click
 
 from cortex.cli.approvals.page import arguments, broken, diff, page
-from cortex.cli.asking import confirm
+from cortex.cli.asking import NO_TERMINAL, confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, lines_of
-from cortex.domain.approval import Approval, ApprovalStatus, Risk, check_batch, varying
+from cortex.domain.approval import Approval
+from cortex.domain.approval_vote import (
+    LAST_DIGITS,
+    Vote,
+    check_batch,
+    is_end_of_id,
+    last_digits,
+    needs_last_digits,
+    varying,
+)
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import canonical, parse
@@ -28,8 +37,6 @@ from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
-from cortex.store.approvals import Vote
-from cortex.view.approval_facts import LAST_DIGITS, last_digits
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
 from cortex.view.cells import Cell
@@ -37,45 +44,30 @@ from cortex.view.cells import Cell
 CHANNEL: Final = "cli"
 
 
-@attrs.frozen(kw_only=True)
-class ApprovalAnswer:
-    """What a person says to one request or to several of one shape."""
-
-    is_approved: bool
-    by: str
-    credential: str
-    reason: str | None
-    edited: str | None = None
-    """Canonical JSON of edited arguments; of one request only."""
-
-    @property
-    def verb(self) -> str:
-        """As in the name of the command."""
-        return "approve" if self.is_approved else "deny"
-
-
 def choose(call: Session, names: Sequence[str]) -> list[Approval]:
-    """Return the requests that were named, each once. Raises unless they are of one shape."""
+    """Return the named requests, each once. Raises unless all have the same shape."""
     ids = dict.fromkeys(call(store.find, name) for name in names)
     found = [call(store.show, each) for each in ids]
     check_batch(found)
     return found
 
 
-def are_open(approvals: Sequence[Approval]) -> bool:
-    """Whether they can still be decided; if not, the answer tells who did, or what it led to."""
-    return all(each.status == ApprovalStatus.PENDING for each in approvals)
+def votes_on(approvals: Sequence[Approval], **answer: Any) -> list[Vote]:
+    """Return one person's votes on requests as this terminal shows them."""
+    return [
+        Vote(approval_id=each.id, seen=each.digest, channel=CHANNEL, **answer) for each in approvals
+    ]
 
 
-def present(approvals: Sequence[Approval], answer: ApprovalAnswer, output: Output) -> None:
-    """Show people on stderr what they are about to decide."""
+def present(approvals: Sequence[Approval], edited: str | None, output: Output) -> None:
+    """Show the requests to be decided on stderr; `edited`: arguments of a single request."""
     if not output.is_for_people:
         return
     talk = output.talk
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
-    if answer.edited is not None:
-        found = changes(approvals[0].arguments, parse(answer.edited))
-        lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
+    if edited is not None:
+        found = changes(approvals[0].arguments, parse(edited))
+        lines += ["", talk.paint("  your edit: the requested arguments, and yours", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:
         talk.write(line)
@@ -84,113 +76,87 @@ def present(approvals: Sequence[Approval], answer: ApprovalAnswer, output: Outpu
 
 def agree(
     approvals: Sequence[Approval],
-    answer: ApprovalAnswer,
+    edited: str | None,
     options: Options,
     *,
     is_agreed: bool,
     confirmed: str | None,
-) -> None:
-    """Ask whether to approve: y/N, or the end of the id of what is dangerous.
+) -> str | None:
+    """Ask whether to approve: y/N, or the end of the id if the risk is high; return that.
 
-    Raises `UsageError` where nobody can be asked and the answer was not given, or is wrong.
+    Raises `UsageError` if there is no terminal and the answer was not given.
     """
+    if confirmed is not None:
+        return confirmed
     first = approvals[0]
     if len(approvals) > 1:
         question = f"approve {len(approvals)} times {what(first)}"
-    elif answer.edited is None:
+    elif edited is None:
         question = f"approve {brief(first)}"
     else:
-        question = (
-            f"approve {brief(attrs.evolve(first, arguments=parse(answer.edited)))}, as edited"
-        )
-    risk = first.risk
-    if confirmed is not None:
-        _check_confirmed(approvals, confirmed)
-    elif risk.rank < Risk.HIGH.rank:
-        confirm(question, options, is_agreed=is_agreed)
-    else:
-        _confirm_by_id(first, f"{question} ({risk})", options)
+        question = f"approve {brief(attrs.evolve(first, arguments=parse(edited)))}, as edited"
+    if needs_last_digits(first):
+        return _end_of_id(first, f"{question} ({first.risk})", options)
+    confirm(question, options, is_agreed=is_agreed)
+    return None
 
 
 def decide(
     call: Session,
     approvals: Sequence[Approval],
-    answer: ApprovalAnswer,
+    votes: Sequence[Vote],
     *,
     output: Output,
     key: str | None,
 ) -> None:
-    """Decide all or none, and tell what follows. Raises what `store.approvals.refusal` gives."""
-    verdicts = [_verdict(each, answer) for each in approvals]
+    """Decide all or none, and report the result. Raises the errors of `store.approvals.decide`."""
+    first = votes[0]
 
     async def work(db: Database) -> list[dict[str, Any]]:
-        rulings = await store.decide_all(db, verdicts)
+        results = await store.decide(db, votes)
         return [
-            {"id": each.approval_id, "outcome": ruling.outcome, "agreed": ruling.agreed_count}
-            for each, ruling in zip(verdicts, rulings, strict=True)
+            {"id": each.approval_id, "outcome": result.outcome, "agreed": result.agreed_count}
+            for each, result in zip(votes, results, strict=True)
         ]
 
-    told = mutate(
+    text = mutate(
         call,
         work,
         output=output,
         key=key,
-        operation=f"approvals.{answer.verb}",
+        operation="approvals.approve" if first.is_approved else "approvals.deny",
         request={
-            "approvals": sorted(each.approval_id for each in verdicts),
-            "by": answer.by,
-            "credential": answer.credential,
-            "reason": answer.reason,
-            "edited": answer.edited,
+            "approvals": sorted(each.approval_id for each in votes),
+            "by": first.by,
+            "credential": first.credential,
+            "reason": first.reason,
+            "edited": first.edited,
         },
     )
     by_id = {each.id: each for each in approvals}
     rows = [
         _Taken(by_id[UUID(each["id"])], outcome=each["outcome"], agreed=each["agreed"])
-        for each in told
+        for each in text
     ]
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
 
-def _verdict(approval: Approval, answer: ApprovalAnswer) -> Vote:
-    return Vote(
-        approval_id=approval.id,
-        is_approved=answer.is_approved,
-        by=answer.by,
-        credential=answer.credential,
-        seen=approval.digest,
-        reason=answer.reason,
-        channel=CHANNEL,
-        edited=answer.edited,
-    )
-
-
-def _check_confirmed(approvals: Sequence[Approval], given: str) -> None:
-    if len(approvals) > 1:
-        raise UsageError("--confirm names one approval", hint="several are confirmed by --yes")
-    if given.lower() != last_digits(approvals[0].id):
-        raise UsageError(
-            f"--confirm={given} is not the end of {approvals[0].id}",
-            hint=f"give its last {LAST_DIGITS} characters",
-        )
-
-
-def _confirm_by_id(approval: Approval, question: str, options: Options) -> None:
+def _end_of_id(approval: Approval, question: str, options: Options) -> str:
     if options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"{question}: nobody can be asked here",
+            f"{question}: {NO_TERMINAL}",
             hint=f"add --confirm=ID with the last {LAST_DIGITS} characters of its id",
         )
-    wanted = last_digits(approval.id)
-    prompt = f"{question}: type {wanted} to approve it"
+    prompt = f"{question}: type {last_digits(approval.id)} to approve it"
     given: str = click.prompt(prompt, default="", show_default=False, err=True)
-    if given.strip().lower() != wanted:
+    if not is_end_of_id(approval, given):
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
+    return given
 
 
 def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
-    """What all have in common as the first one says it, and a table of what they differ in."""
+    """Return the common properties once, then a table of the differences."""
     names = varying(approvals)
     first, talk = approvals[0], output.talk
     same = {name: value for name, value in first.arguments.items() if name not in names}
@@ -230,7 +196,7 @@ def _follows(row: _Taken) -> str:
             last = attrs.evolve(approval, agreed=approval.people - 1)
             return f"approved: {if_approved(last)}"
         case "agreed":
-            return f"{row.agreed} of {approval.people} agreed: somebody else has to, too"
+            return f"{row.agreed} of {approval.people} agreed: another person must agree, too"
         case _:
             return f"denied: {if_denied(approval)}"
 

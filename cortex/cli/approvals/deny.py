@@ -1,18 +1,19 @@
-"""`cortex approvals deny`: a person says no, and why."""
+"""`cortex approvals deny`: denies requests, with a reason."""
 
 import click
 
-from cortex.cli.approvals.choice import ApprovalAnswer, choose, decide
+from cortex.cli.approvals.choice import choose, decide, votes_on
 from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
+from cortex.domain.approval_vote import REASON_CHARS_MAX
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Told to the agent, and kept.", is_required=True)
+@reason_option("Sent to the agent, and stored.", is_required=True, chars_max=REASON_CHARS_MAX)
 @unasked_option
 @as_option
 @idempotent
@@ -25,13 +26,15 @@ def deny(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Say no to requests: nothing of them is executed.
+    """Deny requests: their calls do not run.
 
-    The first decision wins; one no is enough. Several at once must be of one shape, LOW or MED:
-    all are denied, or none. Ends with 5 when somebody else had decided, 7 when it had expired.
+    The first decision wins; one denial is enough. Several requests at once must have the same shape
+    and be LOW or MED: all are denied, or none. Exits with 5 if another decision came first, 7 if
+    the request has expired.
     """
     output = Output(options)
     with session(options) as call:
         by, credential = deciding_person(call, actor)
-        answer = ApprovalAnswer(is_approved=False, by=by, credential=credential, reason=reason)
-        decide(call, choose(call, names), answer, output=output, key=idempotency_key)
+        approvals = choose(call, names)
+        votes = votes_on(approvals, is_approved=False, by=by, credential=credential, reason=reason)
+        decide(call, approvals, votes, output=output, key=idempotency_key)

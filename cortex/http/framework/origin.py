@@ -16,6 +16,7 @@ from starlette.types import Scope
 from cortex.domain.errors import ForbiddenError
 
 UNKNOWN: Final = "unknown"
+CLIENT_CHARS_MAX: Final = 500
 
 
 def address_of(scope: Scope) -> str:
@@ -26,6 +27,11 @@ def address_of(scope: Scope) -> str:
     claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
     # What follows a `%`, the zone of an address on a link, could be any text.
     return claimed if _is_address(claimed) and "%" not in claimed else peer
+
+
+def client_of(request: Request) -> str | None:
+    """Return the name that the client's program gives itself, as far as it is recorded."""
+    return request.headers.get("user-agent", "")[:CLIENT_CHARS_MAX] or None
 
 
 def is_https(scope: Scope) -> bool:

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import REASON_CHARS_MAX
+from cortex.domain.approval_vote import VoteError
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
-from cortex.http.deciding import FieldError, Wish
 from cortex.view.approval_facts import DENY_REASONS
 
 NAME_MAX: Final = 100
@@ -47,34 +45,13 @@ class ApprovalForm:
         """The reason, from both fields."""
         return ": ".join(text for text in (self.canned, self.reason.strip()) if text)
 
-    def wish(self, approval_id: UUID) -> Wish:
-        """Return what is to become of the request. Raises `FieldError`."""
-        is_approved = self.act is not FormAction.DENY
-        if not is_approved and not self.why:
-            raise FieldError("reason", "Say why you deny: whoever asked is told.")
-        if len(self.why) > REASON_CHARS_MAX:
-            raise FieldError(
-                "reason", f"The reason is longer than {REASON_CHARS_MAX:,} characters."
-            )
-        return Wish(
-            approval_id=approval_id,
-            is_approved=is_approved,
-            seen=self.digest,
-            version=self.version,
-            reason=self.why,
-            edited=self.edited if is_approved else None,
-            confirm=self.confirm,
-        )
-
     def typed_name(self) -> str:
-        """Return the name that somebody gave. Raises `FieldError`."""
+        """Return the name that somebody gave. Raises `VoteError`."""
         name = self.name.strip()
         if not name:
-            raise FieldError("name", "Say who you are: it is kept with your decision.")
+            raise VoteError("name", "Say who you are: it is kept with your decision.")
         if len(name) > NAME_MAX or safe(name) != name:
-            raise FieldError(
-                "name", "This cannot be a name: it is too long, or it hides something."
-            )
+            raise VoteError("name", "This cannot be a name: it is too long, or it hides something.")
         return name
 
 

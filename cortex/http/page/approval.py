@@ -12,20 +12,13 @@ from uuid import UUID
 from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.approval import Approval
-from cortex.domain.errors import ConflictError, ForbiddenError, InvalidValueError
+from cortex.domain.approval_vote import Vote, VoteError, check_signed_in, edit_in, refusal
+from cortex.domain.errors import ConflictError, ForbiddenError, RejectedError
 from cortex.domain.token import Role
 from cortex.durable.crash_points import crash_point
-from cortex.http.deciding import (
-    FieldError,
-    Person,
-    check_unchanged,
-    checked_edit,
-    client_of,
-    decide,
-)
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
-from cortex.http.framework.origin import refuse_foreign
+from cortex.http.framework.origin import client_of, refuse_foreign
 from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route
 from cortex.http.page.answer import ApprovalForm, FormAction, answer_of
 from cortex.http.page.approval_view import show
@@ -34,7 +27,6 @@ from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.visitor import Visitor, drop_link, keep_link, path_of, visitor_of
 from cortex.http.sessions import principal_of_session
 from cortex.store import approvals
-from cortex.view.approval_facts import is_open, needs_sign_in
 
 SIGNED_IN: Final = "page"
 LINK: Final = "link"
@@ -92,52 +84,57 @@ async def take(asked: CheckedRequest[None, bytes], api: Api) -> Response:
         raise ForbiddenError(f"{visitor.name} may look at approvals, but not decide them")
     fields = await api.apart(partial(fields_of, asked.body), size=len(asked.body))
     check_csrf(fields, visitor.secret, str(approval_id))
-    answer = answer_of(fields)
+    form = answer_of(fields)
     approval = await api.port(approvals.show, approval_id)
-    if not visitor.is_approver and needs_sign_in(approval):
-        raise ForbiddenError("a link is not enough to decide this one", hint="sign in")
+    check_signed_in(approval, visitor.credential)
     try:
-        wish, person = answer.wish(approval_id), _person(asked, visitor, answer)
-        if is_open(approval):
-            check_unchanged(approval, wish)
-            edit = _edit(approval, visitor, answer)
-            if edit is not None and answer.edited is None:
-                return show(approval, visitor, answer=answer, edited=edit)
+        vote = _vote(asked, visitor, form)
+        edited = _to_review(approval, vote, form)
+        if edited is not None:
+            return show(approval, visitor, answer=form, edited=edited)
         crash_point("before_act")
-        await api.port(decide, wish, person)
+        await api.port(approvals.decide, [vote])
         crash_point("after_act")
-    except (InvalidValueError, ConflictError) as error:
+    except (RejectedError, ConflictError) as error:
         stands = await api.port(approvals.show, approval_id)
-        return show(stands, visitor, answer=answer, error=error)
+        return show(stands, visitor, answer=form, error=error)
     return RedirectResponse(path_of(approval_id), status_code=303)
 
 
-def _edit(approval: Approval, visitor: Visitor, answer: ApprovalForm) -> str | None:
-    """Return the arguments that are to run instead; None: those that were shown.
+def _to_review(approval: Approval, vote: Vote, form: ApprovalForm) -> str | None:
+    """Return edited arguments that must be shown before they are decided on; None: decide.
 
-    Raises `FieldError`, also for an edit by somebody who is not signed in.
+    Raises what keeps the vote from counting as far as that is known, so that a review never
+    becomes a decision.
     """
-    text = answer.draft if answer.edited is None else answer.edited
-    if answer.act is FormAction.DENY or text is None:
+    is_review = form.act is FormAction.REVIEW
+    if not approval.is_open:
+        if is_review:
+            raise refusal(approval, "already")
         return None
-    if not visitor.is_approver:
-        raise FieldError("arguments", "Sign in to change the arguments.")
-    edited = checked_edit(approval, text)
-    if edited != approval.arguments_text:
-        return edited
-    if answer.act is FormAction.REVIEW:
-        raise FieldError("arguments", "Nothing is changed: these are the arguments as they stand.")
-    return None
+    edited = edit_in(approval, vote)
+    if edited is None and is_review:
+        raise VoteError("arguments", "Nothing is changed: these are the arguments as they stand.")
+    return edited if is_review or form.edited is None else None
 
 
-def _person(asked: CheckedRequest[None, bytes], visitor: Visitor, answer: ApprovalForm) -> Person:
+def _vote(asked: CheckedRequest[None, bytes], visitor: Visitor, form: ApprovalForm) -> Vote:
+    is_approved = form.act is not FormAction.DENY
+    text = form.draft if form.edited is None else form.edited
     name = visitor.name if visitor.is_approver else None
-    return Person(
-        name=f"{answer.typed_name()} {UNVERIFIED}" if name is None else name,
+    return Vote(
+        approval_id=asked.path["approval_id"],
+        is_approved=is_approved,
+        by=f"{form.typed_name()} {UNVERIFIED}" if name is None else name,
         credential=visitor.credential,
+        seen=form.digest,
+        version=form.version,
+        reason=form.why,
+        confirm=form.confirm,
+        edited=text if is_approved else None,
         channel=LINK if name is None else SIGNED_IN,
         address=asked.address,
-        client=client_of(asked.request.headers.get("user-agent")),
+        client=client_of(asked.request),
     )
 
 

@@ -6,12 +6,12 @@ from typing import Any, Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approval import REASON_CHARS_MAX, Approval, ApprovalStatus
+from cortex.domain.approval import Approval, ApprovalStatus
+from cortex.domain.approval_vote import REASON_CHARS_MAX, VoteError
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import parse
-from cortex.domain.errors import ConflictError, InvalidValueError
+from cortex.domain.errors import ConflictError, RejectedError
 from cortex.domain.job import JobStatus
-from cortex.http.deciding import FieldError
 from cortex.http.page.answer import ApprovalForm
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
@@ -43,7 +43,7 @@ def show(
     *,
     answer: ApprovalForm | None = None,
     edited: str | None = None,
-    error: InvalidValueError | ConflictError | None = None,
+    error: RejectedError | ConflictError | None = None,
 ) -> Response:
     """Return the page; `answer` fills the form again, `edited` asks whether a change is meant.
 
@@ -60,7 +60,7 @@ def show(
         "ending": _ending(approval, facts),
         "notice": None if conflict is None else _notice(conflict, facts, answer),
         "problem": None if error is None or conflict is error else error.message,
-        "wrong": error.field if isinstance(error, FieldError) else None,
+        "wrong": _field(error) if isinstance(error, RejectedError) else None,
         "has_agreed": has_agreed,
         "filled": answer or _EMPTY,
         "edited": None if edited is None else visible_json(parse(edited)),
@@ -77,6 +77,11 @@ def show(
     )
 
 
+def _field(error: RejectedError) -> str:
+    """Return which field of the form is wrong."""
+    return error.field if isinstance(error, VoteError) else "arguments"
+
+
 _EMPTY: Final = {"name": "", "canned": "", "reason": ""}
 
 
@@ -86,9 +91,8 @@ def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
     if not visitor.is_approver:
         if visitor.link is None:
             why_not = f"{visitor.name} may look, but not decide: the role approver may."
-        elif facts.needs_sign_in:
-            because = "needs several people" if facts.people > 1 else f"is {facts.risk}"
-            why_not = f"The link shows it. It {because}: who decides signs in."
+        elif facts.why_sign_in is not None:
+            why_not = f"The link shows it. It {facts.why_sign_in}: who decides signs in."
     secret = visitor.secret
     return {
         "name": visitor.name,

@@ -13,17 +13,15 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import BATCH_MAX, TOKEN_BYTES, ApprovalStatus, check_batch
+from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
+from cortex.domain.approval_vote import Vote, why_sign_in
 from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
-from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.token import Role
-from cortex.http import deciding
-from cortex.http.deciding import Person, Wish
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import mutate
-from cortex.http.framework.origin import base_url
+from cortex.http.framework.origin import base_url, client_of
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import record
 from cortex.http.routes.approval_shapes import (
@@ -41,10 +39,13 @@ from cortex.http.routes.approval_shapes import (
 )
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.view.approval_facts import needs_sign_in
 from cortex.view.approvals import if_approved, if_denied, if_expired
 
 CHANNEL: Final = "api"
+_ASKED: Final = attrs.filters.include(
+    "approval_id", "is_approved", "seen", "version", "reason", "confirm", "edited"
+)
+"""Of a vote what the client asked for: an idempotency key stands for this."""
 _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 
@@ -88,7 +89,8 @@ async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Re
     edited = None
     if body.arguments is not None:
         edited = await api.apart(partial(canonical, body.arguments, what=WHAT), size=asked.size)
-    wish = Wish(
+    vote = _vote(
+        asked,
         approval_id=asked.path["approval_id"],
         is_approved=True,
         seen=bytes.fromhex(body.digest),
@@ -97,60 +99,47 @@ async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Re
         edited=edited,
         confirm=body.confirm,
     )
-    return await _decide(asked, api, wish)
+    return await _decide(asked, api, vote)
 
 
 async def deny_approval(asked: CheckedRequest[None, Deny], api: Api) -> Response:
     """Say no to a request."""
-    if not asked.body.reason.strip():
-        raise InvalidValueError("reason is empty: whoever asked is told why")
-    wish = Wish(
+    vote = _vote(
+        asked,
         approval_id=asked.path["approval_id"],
         is_approved=False,
         seen=bytes.fromhex(asked.body.digest),
         version=asked.body.version,
         reason=asked.body.reason,
     )
-    return await _decide(asked, api, wish)
+    return await _decide(asked, api, vote)
 
 
 async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Response:
     """Decide several requests, all or none."""
-    body, person = asked.body, _person(asked)
-    is_approved = body.decision is BatchAnswer.APPROVE
-    seen = {each.id: bytes.fromhex(each.digest) for each in body.approvals}
-    if not 0 < len(seen) == len(body.approvals) <= BATCH_MAX:
-        raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
-    if not is_approved and not (body.reason or "").strip():
-        raise InvalidValueError("reason is missing: whoever asked is told why")
+    body = asked.body
+    votes = [
+        _vote(
+            asked,
+            approval_id=each.id,
+            is_approved=body.decision is BatchAnswer.APPROVE,
+            seen=bytes.fromhex(each.digest),
+            reason=body.reason,
+        )
+        for each in body.approvals
+    ]
 
     async def work(db: Database) -> BatchDecided:
-        found = [await approvals.show(db, each) for each in seen]
-        check_batch(found)
-        verdicts = [
-            deciding.verdict(
-                each,
-                Wish(
-                    approval_id=each.id,
-                    is_approved=is_approved,
-                    seen=seen[each.id],
-                    reason=body.reason,
-                ),
-                person,
-            )
-            for each in found
-        ]
-        rulings = await approvals.decide_all(db, verdicts)
-        pairs = zip(verdicts, rulings, strict=True)
+        results = await approvals.decide(db, votes)
         return BatchDecided(
             decided=[
-                Decided(id=verdict.approval_id, outcome=each.outcome, agreed=each.agreed_count)
-                for verdict, each in pairs
+                Decided(id=vote.approval_id, outcome=each.outcome, agreed=each.agreed_count)
+                for vote, each in zip(votes, results, strict=True)
             ]
         )
 
     request = {
-        "approvals": {str(key): value for key, value in seen.items()},
+        "approvals": {str(each.approval_id): each.seen for each in votes},
         "reason": body.reason,
     }
     return await mutate(asked, api, work, operation=f"approvals.{body.decision}", request=request)
@@ -167,31 +156,30 @@ async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response
     made = Link(
         path=path,
         url=base_url(asked.request) + path,
-        needs_sign_in=needs_sign_in(row),
+        needs_sign_in=why_sign_in(row) is not None,
         expires_at=row.expires_at,
     )
     return answer(made, status=201)
 
 
-async def _decide(asked: CheckedRequest[None, Any], api: Api, wish: Wish) -> Response:
-    person = _person(asked)
-
+async def _decide(asked: CheckedRequest[None, Any], api: Api, vote: Vote) -> Response:
     async def work(db: Database) -> Decided:
-        ruling = await deciding.decide(db, wish, person)
-        return Decided(id=wish.approval_id, outcome=ruling.outcome, agreed=ruling.agreed_count)
+        (result,) = await approvals.decide(db, [vote])
+        return Decided(id=vote.approval_id, outcome=result.outcome, agreed=result.agreed_count)
 
-    verb = BatchAnswer.APPROVE if wish.is_approved else BatchAnswer.DENY
-    request = attrs.asdict(wish)
+    verb = BatchAnswer.APPROVE if vote.is_approved else BatchAnswer.DENY
+    request = attrs.asdict(vote, filter=_ASKED)
     return await mutate(asked, api, work, operation=f"approvals.{verb}", request=request)
 
 
-def _person(asked: CheckedRequest[None, Any]) -> Person:
-    return Person(
-        name=asked.principal.name,
+def _vote(asked: CheckedRequest[None, Any], **said: Any) -> Vote:
+    return Vote(
+        by=asked.principal.name,
         credential=asked.principal.credential,
         channel=CHANNEL,
         address=asked.address,
-        client=deciding.client_of(asked.request.headers.get("user-agent")),
+        client=client_of(asked.request),
+        **said,
     )
 
 

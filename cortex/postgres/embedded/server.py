@@ -1,9 +1,9 @@
 """The local Postgres that Cortex brings along, shared by all its processes on this machine.
 
-Each process holds `users.lock` shared for as long as it uses the server. Whoever leaves and gets
-that lock exclusively was the last and stops the server; a new user waits for it meanwhile, then
-starts it again. A killed user just drops its hold: the server stays up until the next one leaves.
-`start.lock` lets one process at a time look at the server's state and change it.
+Each process holds `users.lock` shared while it uses the server. A process that leaves and gets that
+lock exclusively was the last one, and stops the server; a new user waits for that, then starts it
+again. A killed user just drops its hold: the server stays up until the next one leaves.
+`start.lock` lets one process at a time inspect and change the server's state.
 
 Synchronous on purpose: called before an event loop starts, or in a thread.
 """
@@ -31,7 +31,7 @@ READY_BOUND_S = 60.0  # replaying 2 GB of log after a crash takes most of it on 
 
 
 def default_data_dir() -> Path:
-    """Where the data lives unless the person chose: per user, for root per machine.
+    """The default place of the data: per user, for root per machine.
 
     Root's home is closed to the system user that runs root's server, and stays closed.
     """
@@ -41,7 +41,7 @@ def default_data_dir() -> Path:
 
 
 def acquire(data_dir: Path, *, within_s: float = READY_BOUND_S) -> "EmbeddedServer":
-    """Become a user of the server in `data_dir`; starts it, and makes the data, when needed.
+    """Become a user of the server in `data_dir`; starts it, and creates the data, when needed.
 
     Takes `within_s` for each of: waiting for a shutdown, waiting for another process's start,
     starting. Raises UsageError for what the person has to change, UnavailableError otherwise.
@@ -62,7 +62,7 @@ def acquire(data_dir: Path, *, within_s: float = READY_BOUND_S) -> "EmbeddedServ
 
 
 class EmbeddedServer:
-    """One process's use of the server; `dsn` is good until `release`."""
+    """One process's use of the server; `dsn` is valid until `release`."""
 
     def __init__(self, *, dsn: str, cluster: Cluster, users: FileLock) -> None:
         self.dsn = dsn
@@ -71,9 +71,9 @@ class EmbeddedServer:
         self._users: FileLock | None = users
 
     def release(self) -> None:
-        """Stop using the server; the last user stops it and returns when it has gone.
+        """Stop using the server; the last user stops it and returns when it has ended.
 
-        Idempotent. Raises UnavailableError when it does not stop; the use has ended even so.
+        Idempotent. Raises UnavailableError when it does not stop; the use has ended nevertheless.
         """
         users, self._users = self._users, None
         if users is None:
@@ -83,17 +83,17 @@ class EmbeddedServer:
                 self._cluster.stop()
 
     def revive(self) -> None:
-        """Start the server if nobody can reach it any more; the address stays the same.
+        """Start the server if it can no longer be reached; the address stays the same.
 
-        Raises UnavailableError when it does not start or its data have gone, OSError when the whole
-        directory has.
+        Raises UnavailableError when it does not start or its data are gone, OSError when the whole
+        directory is.
         """
         if not self._cluster.is_cut_off():
             return
         with FileLock(self.data_dir / "start.lock") as start:
             if not start.exclusive(within_s=READY_BOUND_S):
                 raise _still_starting(self.data_dir)
-            if not self._cluster.pgdata.exists():  # nobody wants an empty database in its place
+            if not self._cluster.pgdata.exists():  # an empty database is no replacement
                 raise UnavailableError(f"the data have gone from {self.data_dir}")
             self._cluster.start(within_s=READY_BOUND_S)
 
@@ -115,7 +115,7 @@ def _still_starting(home: Path) -> UnavailableError:
 
 @contextlib.contextmanager
 def _named_os_errors(data_dir: Path) -> Iterator[None]:
-    """Tell a person what the operating system refused and in which data directory."""
+    """Report what the operating system refused and in which data directory."""
     try:
         yield
     except OSError as error:
@@ -127,7 +127,7 @@ def _named_os_errors(data_dir: Path) -> Iterator[None]:
 
 
 def _prepare_home(data_dir: Path) -> Path:
-    """Make the directory around the data: ours alone, but root's must let its server pass."""
+    """Create the directory around the data: ours alone, but root's must let its server pass."""
     home = data_dir.expanduser().absolute()
     account = account_for(home / "pgdata")
     existing = next(path for path in (home, *home.parents) if path.exists())
@@ -156,21 +156,21 @@ def _cluster(home: Path) -> Cluster:
     return Cluster(home=home, install=install, account=account, major=MAJOR)
 
 
-# --- Starts the embedded Postgres again when it dies, or loses its socket, under those who use it.
+# --- Restarts the embedded Postgres when it dies, or loses its socket, while it is in use.
 
 
-LOOK_EVERY_S: Final = 0.5
-REVIVE_BACKOFF: Final = Backoff(base_s=2 * LOOK_EVERY_S, cap_s=15.0)
+POLL_EVERY_S: Final = 0.5
+REVIVE_BACKOFF: Final = Backoff(base_s=2 * POLL_EVERY_S, cap_s=15.0)
 """Between failed attempts to start it; the server's log says why each failed."""
 END_BOUND_S: Final = 5.0
 
 
 @contextmanager
 def kept_running(server: EmbeddedServer) -> Iterator[None]:
-    """Until the block ends, start the server when nobody can reach it any more.
+    """Until the block ends, start the server when it can no longer be reached.
 
-    At the end an attempt that is under way is waited for, five seconds at most: a server that
-    starts after that stays until its next user leaves.
+    At the end, waits at most five seconds for an attempt in progress: a server that starts after
+    that stays until its next user leaves.
     """
     is_over = threading.Event()
     keeper = threading.Thread(
@@ -185,7 +185,7 @@ def kept_running(server: EmbeddedServer) -> Iterator[None]:
 
 
 def _keep(server: EmbeddedServer, is_over: threading.Event) -> None:
-    wait_s, failures = LOOK_EVERY_S, 0
+    wait_s, failures = POLL_EVERY_S, 0
     while not is_over.wait(wait_s):
         try:
             server.revive()
@@ -193,4 +193,4 @@ def _keep(server: EmbeddedServer, is_over: threading.Event) -> None:
             failures += 1
             wait_s = REVIVE_BACKOFF.longest_s(failures)
         else:
-            wait_s, failures = LOOK_EVERY_S, 0
+            wait_s, failures = POLL_EVERY_S, 0

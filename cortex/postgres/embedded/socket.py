@@ -29,7 +29,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+-]+")
 
 @frozen
 class Postmaster:
-    """What a server says about itself in `postmaster.pid`."""
+    """A server's notes about itself in `postmaster.pid`."""
 
     pid: int
     socket_dir: Path
@@ -56,7 +56,7 @@ class Postmaster:
     def listens(self) -> bool:
         """Whether a process holds the socket open; a dead server's socket refuses at once."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(0)  # a full queue raises BlockingIOError: somebody owns it
+            probe.settimeout(0)  # a full queue raises BlockingIOError: a process owns it
             try:
                 probe.connect(str(self.socket_dir / f".s.PGSQL.{self.port}"))
             except BlockingIOError:
@@ -66,7 +66,7 @@ class Postmaster:
         return True
 
     def has_lost_socket(self) -> bool:
-        """Whether somebody removed the socket of a server that had opened it."""
+        """Whether the socket was removed from a server that had opened it."""
         path = self.socket_dir / f".s.PGSQL.{self.port}"
         return self.status == "ready" and not path.exists()
 
@@ -79,7 +79,7 @@ class Postmaster:
             return False
 
     def is_ready(self) -> bool:
-        """Whether it accepts sessions: says so and proves it (a dead one's last word stays)."""
+        """Whether it accepts sessions: it says so and proves it (a dead server's note stays)."""
         if self.status != "ready":
             return False
         error = self.session_error("postgres")
@@ -88,7 +88,7 @@ class Postmaster:
         return error is None or crowded or missing
 
     def session_error(self, database: str) -> Exception | None:
-        """Open and close a session; what kept it from doing so."""
+        """Open and close a session; return the error that prevented it."""
 
         async def attempt() -> None:
             connection = await asyncpg.connect(self.dsn(database), timeout=CONNECT_BOUND_S)
@@ -108,7 +108,7 @@ class Postmaster:
         return None
 
     def send(self, how: signal.Signals) -> bool:
-        """Signal the server; False when it has gone already."""
+        """Signal the server; False when it is already gone."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, how)
             return True
@@ -118,8 +118,8 @@ class Postmaster:
 def choose_socket_dir(home: Path, *, owner: Account) -> Path:
     """A directory that only `owner` (and root) can enter: in `home` if the path is short enough.
 
-    Otherwise one named after `home` in the runtime or temporary directory. Raises UsageError when
-    somebody else has put something in its place.
+    Otherwise one named after `home` in the runtime or temporary directory. Raises UsageError if
+    another user has put something in its place.
     """
     path = home / "socket"
     room = _SOCKET_PATH_MAX_BYTES - len(f"/.s.PGSQL.{PORT}")
@@ -130,9 +130,9 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
         path.mkdir(mode=0o700)
         if not owner.is_me:
             os.chown(path, owner.uid, owner.gid)
-    found = path.lstat()
-    is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if found.st_uid != owner.uid or not is_private:
+    info = path.lstat()
+    is_private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
+    if info.st_uid != owner.uid or not is_private:
         raise UsageError(
             f"the socket directory {path} is not private to the owner of the data",
             hint="remove it, or choose another --data",
@@ -141,7 +141,7 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
 
 
 def _runtime_dir() -> Path:
-    """Where short-lived private things go on this machine; a short and plain path."""
+    """The place for short-lived private files on this machine; a short and plain path."""
     path = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "")
     fits = _PLAIN_PATH.fullmatch(path) and len(path) <= _RUNTIME_DIR_MAX_BYTES
     if fits and os.access(path, os.W_OK | os.X_OK):

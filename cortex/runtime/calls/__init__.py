@@ -1,1 +1,1 @@
-"""What stands around calls of jobs: breakers, budgets, effects, facts."""
+"""Services around the calls that jobs make: breakers, budgets, effects, facts."""

@@ -1,10 +1,10 @@
-"""One circuit breaker as this pod knows it, and this pod's calls through it.
+"""One circuit breaker as this pod sees it, and this pod's calls through it.
 
-Owns: the local copy of the breaker, the ramp of its calls, its probe. Reads and writes: the
-breaker, by `store.breakers`, one report at a time; one that would change nothing is not sent, so a
-healthy breaker costs no statement and an outage a few, however many calls fail.
+Owns: the local copy of the breaker, the slow start of its calls, its probe. Reads and writes: the
+breaker, through `store.breakers`, one report at a time. A report that would change nothing is not
+sent, so a healthy breaker costs no statement and an outage only a few, however many calls fail.
 
-On failure: while the database is not there, calls are judged by the local copy alone.
+On failure: while the database is unavailable, the local copy alone decides about calls.
 """
 
 import math
@@ -30,33 +30,32 @@ from cortex.postgres.database import Database
 from cortex.store import breakers as store
 from cortex.store.breakers import BreakerReading
 
-# --- Lets calls that begin at once go in growing rounds: an outage must not meet them all.
+# --- Slow start: calls that begin together are admitted in growing rounds, in case of an outage.
 
 
 START: Final = 4
 GROWTH: Final = 3
-"""Each answer lets one call in its own place and so many more: a round is four times the last."""
+"""Each answer frees its own permit and adds this many: a round is four times the last."""
 UNBOUNDED_FROM: Final = 1000
-"""More than a pod has jobs: from here on nobody waits."""
+"""More than the jobs of a pod: from here on no call waits."""
 COLD_AFTER_S: Final = 60.0
-"""Without an answer for so long, what was known of the other side is forgotten."""
+"""After this long without an answer, the slow start begins again."""
 
 
 @attrs.define(eq=False)
 class Permit:
-    """A call's place in the ramp, from its asking to its first answer or its end."""
+    """A call's place in the slow start, from its request to its first answer or its end."""
 
     is_decided: trio.Event = attrs.field(factory=trio.Event)
     is_inside: bool = False
 
     def decide(self, *, is_inside: bool) -> None:
-        """Let it go, or turn it away."""
         self.is_inside = is_inside
         self.is_decided.set()
 
 
 class SlowStart:
-    """The calls of one pod to one other side."""
+    """Admits the calls of one pod to one other side, a few at first."""
 
     def __init__(self) -> None:
         self._limit = GrowingLimit(first=START, unlimited_from=UNBOUNDED_FROM)
@@ -66,11 +65,11 @@ class SlowStart:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is on the way, nobody waits, and it starts anew."""
+        """No call is in flight or waiting, and the next one starts slowly."""
         return not (self._inside_count or self._waiting) and self._is_cold
 
     async def enter(self) -> Permit | None:
-        """Wait for a place; None if turned away. After `trio.Cancelled` no place is taken."""
+        """Wait for a permit; None if turned away. After `trio.Cancelled` no permit is taken."""
         if self._is_cold:
             self._limit.restart()
         place = Permit()
@@ -83,30 +82,30 @@ class SlowStart:
             await place.is_decided.wait()
         except trio.Cancelled:
             self._waiting.pop(place, None)
-            self.leave(place)  # given by one who was cancelled with it, and left first
+            # granted by another task that was cancelled at the same time and left first
+            self.leave(place)
             raise
         return place if place.is_inside else None
 
     def answer(self, place: Permit) -> None:
-        """The other side has begun to answer this call; told again, it changes nothing."""
+        """The other side has begun to answer this call. Calling this again changes nothing."""
         if place.is_inside:
             self._answered_at = trio.current_time()
             self._limit.grow_to(self._limit.value + GROWTH)
             self.leave(place)
 
     def leave(self, place: Permit) -> None:
-        """The call has ended, answered or not."""
         if place.is_inside:
             place.is_inside = False
             self._inside_count -= 1
             self._let_in()
 
     def restart(self) -> None:
-        """A call has failed: begin with a few again."""
+        """A call has failed: admit only a few again."""
         self._limit.restart()
 
     def turn_away(self) -> None:
-        """Let nobody wait any more: all of them get None."""
+        """Return None to all waiting calls."""
         waiting, self._waiting = self._waiting, {}
         for place in waiting:
             place.decide(is_inside=False)
@@ -131,15 +130,15 @@ class SlowStart:
 
 
 PROBE_LEASE_S: Final = 30.0
-"""A killed prober holds the others up for so long at most; a living one renews it."""
+"""How long a killed prober holds up the others at most; a living one renews its lease."""
 RAMP_PROOF_S: Final = 1.0
-"""An overloaded server begins answers and breaks them off: an answer that has only begun does not
-let further calls start."""
+"""An overloaded server may begin answers and break them off, so an answer that has only begun does
+not yet let further calls start."""
 GIVE_BACK_BOUND_S: Final = 5.0
 AGAIN_S: Final = (1.0, 3.0)
-"""A job that met somebody else's probe looks again after so many seconds, by chance."""
+"""A job that met another job's probe tries again after a random delay in this range."""
 LATE_S: Final = (0.05, 0.5)
-"""So much later than the probe's time jobs come back, lest a clock's lag sends them away again."""
+"""Delay added to the probe time so that clock skew does not turn jobs away again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,36 +147,36 @@ _log = structlog.get_logger(__name__)
 
 @attrs.define(eq=False, kw_only=True)
 class BreakerContext:
-    """What all lines of a pod share: the way to the database, and its clock as last seen."""
+    """What all breaker handles of a pod share: the port, and the last known database time."""
 
     port: Port
     pod_id: UUID
     rng: random.Random
     wake: Callable[[], None]
-    """Have the lines tended soon."""
+    """Asks for the handles to be tended soon."""
     on_opened: Callable[[str], None] = lambda _: None
-    """Told which breaker a call of this pod has opened."""
+    """Called with the name of each breaker that a call of this pod opened."""
     is_cut_off: bool = False
-    """The database was not there at the last try: nothing is asked until it is looked at again."""
+    """The last try found the database unavailable: no statement is sent until the next poll."""
     _now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    _seen_at: float = 0.0
+    _observed_at: float = 0.0
 
     @property
     def now(self) -> datetime:
-        """The database's time, as far as this pod can tell."""
-        return self._now + timedelta(seconds=trio.current_time() - self._seen_at)
+        """The database's time, as estimated by this pod."""
+        return self._now + timedelta(seconds=trio.current_time() - self._observed_at)
 
-    def saw(self, now: datetime) -> None:
-        """The database has just told its time."""
-        self._now, self._seen_at = now, trio.current_time()
+    def observe_time(self, now: datetime) -> None:
+        """Take over the time that the database has just returned."""
+        self._now, self._observed_at = now, trio.current_time()
 
-    async def ask(
+    async def call_store(
         self,
         method: Callable[Concatenate[Database, P], Awaitable[T]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T | None:
-        """Call a store method; None, and a line in the log, if that failed."""
+        """Call a store method; log a failure and return None."""
         if self.is_cut_off:
             return None
         try:
@@ -199,11 +198,11 @@ class BreakerHandle:
         self.ramp = SlowStart()
         self.call_count = 0
         self.tended: set[BreakerAdmission] = set()
-        """Calls that hold the probe, or whose answer has begun and still has to prove itself."""
+        """Calls that hold the probe, or whose answer has begun but is not proven yet."""
         self.shared = shared
         self._lock = trio.Lock()
-        self._seen_at = float("-inf")
-        self._untold_count = 0
+        self._observed_at = float("-inf")
+        self._unreported_count = 0
 
     @property
     def is_closed(self) -> bool:
@@ -212,7 +211,7 @@ class BreakerHandle:
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing here that would be missed."""
+        """It can be dropped: no calls, no failures, no slow start."""
         return not self.call_count and self.breaker.is_healthy and self.ramp.is_idle
 
     def learn(self, breaker: Breaker, *, asked_at: float) -> None:
@@ -220,10 +219,10 @@ class BreakerHandle:
         before = self.breaker
         if breaker.version < before.version:
             return
-        self.breaker, self._seen_at = breaker, asked_at
+        self.breaker, self._observed_at = breaker, asked_at
         if breaker.state is not before.state:
             self.ramp.restart()
-            _tell(breaker)
+            _log_state(breaker)
         if not self.is_closed:
             self.ramp.turn_away()
         if breaker.escalated_at is not None and before.escalated_at is None:
@@ -233,12 +232,12 @@ class BreakerHandle:
             )  # fmt: skip
 
     def learn_absence(self, *, asked_at: float) -> None:
-        """It was not among the unhealthy ones at that time."""
-        if self._seen_at < asked_at and not self.breaker.is_healthy:
+        """The breaker was not among the unhealthy ones at that time."""
+        if self._observed_at < asked_at and not self.breaker.is_healthy:
             self.learn(rules.closed(self.breaker), asked_at=asked_at)
 
     async def enter(self) -> "BreakerAdmission":
-        """Wait for leave to call. Raises `Suspended` while the breaker is open."""
+        """Wait until the call may begin. Raises `Suspended` while the breaker is open."""
         while True:
             if not self.is_closed:
                 probe = await self._take_probe()
@@ -253,68 +252,73 @@ class BreakerHandle:
 
     async def failed(self, failure: Failure, *, probe: int | None) -> None:
         """Count a failed call, here and in the database."""
-        self._untold_count += 1
-        known = attrs.evolve(failure, message=clean_text(failure.message, limit=rules.ERROR_MAX))
+        self._unreported_count += 1
+        stored_failure = attrs.evolve(
+            failure, message=clean_text(failure.message, limit=rules.ERROR_MAX)
+        )
         async with self._lock:
-            count, now = self._untold_count, self.shared.now
-            after = rules.failed(self.breaker, known, now, requests=count, probe=probe)
+            count, now = self._unreported_count, self.shared.now
+            after = rules.failed(self.breaker, stored_failure, now, requests=count, probe=probe)
             if after is self.breaker and probe is None:
                 return
             asked_at = trio.current_time()
-            seen = await self.shared.ask(
-                store.failed, self.name, failure=known, requests=count, probe=probe
+            reading = await self.shared.call_store(
+                store.failed, self.name, failure=stored_failure, requests=count, probe=probe
             )
-            self._settle(seen, after, asked_at=asked_at, told_count=count)
+            self._settle(reading, after, asked_at=asked_at, reported_count=count)
 
     async def succeeded(self, *, probe: int | None) -> None:
-        """End a row of failures or answer the probe, here and in the database."""
-        self._untold_count += 1
+        """End a run of failures or answer the probe, here and in the database."""
+        self._unreported_count += 1
         if probe is None and not self._has_failures:
             return
         async with self._lock:
-            count = self._untold_count
+            count = self._unreported_count
             after = rules.succeeded(self.breaker, requests=count, probe=probe)
             if after is self.breaker and probe is None:
                 return
             asked_at = trio.current_time()
-            seen = await self.shared.ask(store.succeeded, self.name, requests=count, probe=probe)
-            self._settle(seen, after, asked_at=asked_at, told_count=count)
+            reading = await self.shared.call_store(
+                store.succeeded, self.name, requests=count, probe=probe
+            )
+            self._settle(reading, after, asked_at=asked_at, reported_count=count)
 
     async def give_back(self, probe: int) -> None:
-        """Let somebody else take the probe."""
+        """Release the probe for another call."""
         async with self._lock:
             asked_at = trio.current_time()
             after = rules.given_back(self.breaker, probe=probe)
-            seen = await self.shared.ask(store.give_back, self.name, probe=probe)
-            self._settle(seen, after, asked_at=asked_at)
+            reading = await self.shared.call_store(store.give_back, self.name, probe=probe)
+            self._settle(reading, after, asked_at=asked_at)
 
     async def renew(self, probe: int) -> None:
-        """Say that the probe is still on its way; if that cannot be said, it may count as lost."""
+        """Renew the lease of the probe; if that fails, the probe may count as lost."""
         async with self._lock:
             asked_at = trio.current_time()
-            seen = await self.shared.ask(
+            reading = await self.shared.call_store(
                 store.renew_probe, self.name, probe=probe, lease_s=PROBE_LEASE_S
             )
-            self._settle(seen, self.breaker, asked_at=asked_at)
+            self._settle(reading, self.breaker, asked_at=asked_at)
 
     async def move_on(self) -> None:
-        """Write what time alone has made of the breaker, if it has."""
+        """Write a state change that is due by time alone."""
         async with self._lock:
             after = rules.moved_on(self.breaker, self.shared.now)
             if after is self.breaker:
                 return
             asked_at = trio.current_time()
-            seen = await self.shared.ask(store.move_on, self.name)
-            self._settle(seen, after, asked_at=asked_at)
+            reading = await self.shared.call_store(store.move_on, self.name)
+            self._settle(reading, after, asked_at=asked_at)
 
     def suspended(self, failure: Failure | None = None) -> Suspended:
-        """Say why no call may begin now, and when to look again; `failure` is the caller's own.
+        """Return why no call may begin now and when to try again; `failure` is the caller's own.
 
-        The words are kept with the attempt, so they hold no instant: each reader has another zone.
+        The text is stored with the attempt, so it holds no instant: readers are in different time
+        zones.
         """
         breaker, rng = self.breaker, self.shared.rng
         if breaker.forced_by is not None and not self._may_be_tried:
-            # Somebody may close it at any time, or hold it shorter: look again now and then.
+            # A person may close it at any time or shorten the override: try again now and then.
             delay_s = rng.uniform(0.5, 1.0) * self.policy.open_s
             if breaker.open_until is not None:
                 left_s = (breaker.open_until - self.shared.now).total_seconds()
@@ -352,11 +356,11 @@ class BreakerHandle:
         async with self._lock:
             if self.breaker.may_be_probed(self.shared.now):
                 asked_at = trio.current_time()
-                answer = await self.shared.ask(
+                answer = await self.shared.call_store(
                     store.take_probe, self.name, pod_id=self.shared.pod_id, lease_s=PROBE_LEASE_S
                 )
-                seen, probe = answer or (None, None)
-                self._settle(seen, self.breaker, asked_at=asked_at)
+                reading, probe = answer or (None, None)
+                self._settle(reading, self.breaker, asked_at=asked_at)
                 if probe is not None:
                     return probe
         if self.is_closed:
@@ -365,22 +369,22 @@ class BreakerHandle:
 
     def _settle(
         self,
-        seen: BreakerReading | None,
-        foretold: Breaker,
+        reading: BreakerReading | None,
+        expected: Breaker,
         *,
         asked_at: float,
-        told_count: int = 0,
+        reported_count: int = 0,
     ) -> None:
-        """Believe the database; without it, one's own reckoning until it is there again."""
-        changes = rules.changes(self.breaker, foretold) if seen is None else seen.changes
+        """Take over the database's reading, or the expected state while there is none."""
+        changes = rules.changes(self.breaker, expected) if reading is None else reading.changes
         if rules.OPENED in changes:
             self.shared.on_opened(self.name)
-        if seen is None:
-            self.learn(foretold, asked_at=asked_at)
+        if reading is None:
+            self.learn(expected, asked_at=asked_at)
             return
-        self._untold_count -= told_count
-        self.shared.saw(seen.now)
-        self.learn(seen.breaker, asked_at=asked_at)
+        self._unreported_count -= reported_count
+        self.shared.observe_time(reading.now)
+        self.learn(reading.breaker, asked_at=asked_at)
 
 
 class BreakerAdmission:
@@ -400,7 +404,8 @@ class BreakerAdmission:
     def opened(self, *, idle_s: float) -> None:
         """The other side has begun to answer; an error may still follow inside the answer.
 
-        After `RAMP_PROOF_S` without one, others may start; after `idle_s`, a probe has succeeded.
+        Without an error, further calls may start after `RAMP_PROOF_S`, and a probe has succeeded
+        after `idle_s`.
         """
         if self._proven_at == math.inf:
             now = trio.current_time()
@@ -408,14 +413,17 @@ class BreakerAdmission:
             self._line.tended.add(self)
 
     async def succeeded(self) -> None:
-        """The call came to its end. A failed report is only logged."""
+        """The call has succeeded. A report that fails is only logged."""
         if self._place is not None:
             self._line.ramp.answer(self._place)
         await self._line.succeeded(probe=self._probe)
         self._probe = None
 
     async def failed(self, failure: Failure) -> None:
-        """The call failed. Raises `Suspended` if it may pass, and the breaker is open now."""
+        """The call has failed.
+
+        Raises `Suspended` if the failure is transient and the breaker is open now.
+        """
         if failure.cls.is_transient:
             self._line.ramp.restart()
         self._ramps_at = math.inf
@@ -425,7 +433,7 @@ class BreakerAdmission:
             raise self._line.suspended(failure)
 
     def ramp_up(self) -> None:
-        """Let others start once the answer has gone on for a while."""
+        """Let further calls start once the answer has gone on for a while."""
         if self._place is not None and trio.current_time() >= self._ramps_at:
             self._line.ramp.answer(self._place)
             self._ramps_at = math.inf
@@ -433,7 +441,7 @@ class BreakerAdmission:
             self._line.tended.discard(self)
 
     async def tend(self) -> None:
-        """Keep the probe alive, or report its success once its answer has proven itself."""
+        """Renew the probe, or report its success once its answer is proven."""
         if self._probe is None:
             return
         now = trio.current_time()
@@ -445,7 +453,7 @@ class BreakerAdmission:
             await self._line.renew(self._probe)
 
     async def leave(self) -> None:
-        """The call is over, however it ended: what it still held is free."""
+        """End the call, whatever its outcome, and release what it still holds."""
         if self._place is not None:
             self._line.ramp.leave(self._place)
         if self._probe is not None:
@@ -455,7 +463,7 @@ class BreakerAdmission:
         self._line.tended.discard(self)
 
 
-def _tell(breaker: Breaker) -> None:
+def _log_state(breaker: Breaker) -> None:
     match breaker.state:
         case BreakerState.OPEN:
             _log.warning("breaker opened", breaker=breaker.name, error=breaker.last_error)

@@ -1,13 +1,13 @@
 """Circuit breakers around every outside call, shared by all pods.
 
-Owns: one line for each name that was called lately or is not well: the local copy of its breaker,
-and this pod's calls through it. Reads: the breakers that are not healthy, each second or at a hint;
-calls look at the local copy only. Writes: reports of calls, as far as they change something.
-Invariants: an open breaker lets no call pass; one probe at a time across all pods, because the
-database gives it out; a call that was cancelled says nothing and leaves nothing behind.
+Owns: one handle per breaker that was called lately or is unhealthy: the local copy of the breaker
+and this pod's calls through it. Reads: the unhealthy breakers, every second or on a hint; calls
+read the local copy only. Writes: reports of calls that change something.
+Invariants: an open breaker lets no call pass; the database hands out the probe, so there is one at
+a time across all pods; a cancelled call reports nothing and leaves nothing behind.
 
-On failure: while the database is not there, breakers open and stay open by this pod's own count.
-On stop: nothing to do; a probe that is lost with its pod is given out again after its lease.
+On failure: while the database is unavailable, breakers open and stay open by this pod's own count.
+On stop: nothing to do; the probe of a lost pod is handed out again after its lease.
 """
 
 import random
@@ -27,7 +27,7 @@ from cortex.store import breakers as store
 
 POLL_S: Final = 1.0
 KNOWN_MAX: Final = 1000
-"""Unhealthy breakers that a pod looks at; of others it learns when its own calls fail."""
+"""Unhealthy breakers that a pod polls; it learns of others when its own calls fail."""
 FORGET_EVERY_S: Final = 3600.0
 FORGET_AFTER_S: Final = 86_400.0
 FORGET_BATCH: Final = 1000
@@ -37,7 +37,7 @@ class BreakerRegistry(Runner):
     """The runner; implements `cortex.durable.calls.CircuitBreakers`."""
 
     name = "breakers"
-    failure = "breakers not looked at"
+    failure = "breakers not read"
     woken_by = frozenset({BREAKER})
     is_ready_at_once = False
 
@@ -49,7 +49,7 @@ class BreakerRegistry(Runner):
         rng: random.Random,
         on_opened: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`on_opened` is told which breaker a call of this pod has opened."""
+        """`on_opened` gets the name of each breaker that a call of this pod opened."""
         super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
         self._shared = BreakerContext(
@@ -59,25 +59,25 @@ class BreakerRegistry(Runner):
         self._forget_at = float("-inf")
 
     def states(self) -> dict[str, BreakerState]:
-        """Return how those stand that this pod knows now, among them all open ones."""
+        """Return the states of the breakers known to this pod, among them all open ones."""
         now = self._shared.now
         return {name: moved_on(line.breaker, now).state for name, line in self._lines.items()}
 
     async def tick(self) -> None:
-        """Look at all unhealthy breakers, tend this pod's calls, drop what nobody needs."""
+        """Poll all unhealthy breakers, tend this pod's calls, drop idle handles."""
         for line in self._lines.values():
             for admission in list(line.tended):
                 admission.ramp_up()
         asked_at = trio.current_time()
         now, unhealthy = await self._port(store.look, limit=KNOWN_MAX)
         self._shared.is_cut_off = False
-        self._shared.saw(now)
+        self._shared.observe_time(now)
         for breaker in unhealthy:
             if breaker.name.partition(":")[0] in POLICIES:  # others belong to newer pods
                 self._line(breaker.name).learn(breaker, asked_at=asked_at)
-        found = {breaker.name for breaker in unhealthy}
+        unhealthy_names = {breaker.name for breaker in unhealthy}
         for line in list(self._lines.values()):
-            if line.name not in found:
+            if line.name not in unhealthy_names:
                 line.learn_absence(asked_at=asked_at)
             for admission in list(line.tended):
                 await admission.tend()
@@ -88,11 +88,11 @@ class BreakerRegistry(Runner):
 
     @asynccontextmanager
     async def admit(self, name: str) -> AsyncGenerator[BreakerAdmission, None]:
-        """Wait for leave to call; entering raises `Suspended` while the breaker is open.
+        """Wait until a call may begin; entering raises `Suspended` while the breaker is open.
 
-        Waits in order of coming while others have not been answered yet. Raises `UsageError` for a
-        name that no breaker can have. Leaving without a report (a cancelled call) counts as nothing
-        and gives a probe back.
+        While earlier calls have no answer yet, calls wait in order of arrival. Raises `UsageError`
+        for an unknown kind of breaker. Leaving without a report (a cancelled call) counts as
+        nothing and gives a probe back.
         """
         line = self._line(name)
         line.call_count += 1
@@ -111,7 +111,7 @@ class BreakerRegistry(Runner):
         return self._lines[name]
 
     async def _forget(self) -> None:
-        """Now and then remove breakers that have long been well: their table stays small."""
+        """Now and then delete breakers that have long been healthy, to keep their table small."""
         if trio.current_time() < self._forget_at:
             return
         self._forget_at = trio.current_time() + FORGET_EVERY_S

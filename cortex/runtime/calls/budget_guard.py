@@ -1,13 +1,13 @@
-"""Money and tokens of model calls: room before each call, its cost after it.
+"""Money and tokens of model calls: reserves room before each call, books its cost after it.
 
-Owns: nothing; every reservation is a row, and what a killed pod leaves of it is swept.
-Reads and writes: budgets' uses, reservations and facts of costs, by one statement before the call
-and one after it.
-Invariants: a call that was let through is booked once, under its own id, whoever books it; calls
-that run at once take no more than the room that was left, or there is just one of them.
+Owns: nothing; every reservation is a row, and those of a killed pod are swept.
+Reads and writes: budget usage, reservations and cost facts, in one statement before the call and
+one after it.
+Invariants: an admitted call is booked once, under its own id; concurrent calls take no more than
+the room that was left, unless there is only one of them.
 
-On failure: before a call an outage is waited out, as long as the caller's limits let it; after a
-call for ten seconds, then its bill waits for the database among the unsettled ones.
+On failure: before a call, an outage is waited out within the caller's limits. After a call it is
+waited out for ten seconds; then the bill joins the pending settlements.
 """
 
 import random
@@ -37,10 +37,10 @@ from cortex.store.budgets import Bill, BudgetCall, BudgetVerdict
 BACKOFF: Final = Backoff(base_s=0.05, cap_s=2.0)
 SETTLE_WITHIN_S: Final = 10.0
 PATIENCE_S: Final = 60.0
-"""How long a call waits in its step for room that other jobs hold; then its job gives up its pod.
+"""How long a call waits inside its step for room held by other jobs; then its job leaves the pod.
 
-While calls of its own attempt hold room it waits on: they end by themselves, or would be cut off.
-"""
+While calls of its own attempt hold the room it keeps waiting: they end by themselves, and leaving
+would cut them off."""
 COME_BACK_S: Final = 20.0
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ class StoreBudgetGuard:
         rng: random.Random,
     ) -> None:
         self._port = port
-        self._unsettled = unsettled
+        self._pending = unsettled
         self._pod_id = pod_id
         self._new_id = new_id
         self._rng = rng
@@ -67,27 +67,30 @@ class StoreBudgetGuard:
     async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
         """See `cortex.durable.calls.BudgetGuard.reserve`.
 
-        Raises `LeaseLost` when the attempt is over, and `RejectedError` when a budget in money
-        applies and the model's price is not known. A spent budget per run waits for a person; one
-        per day for the next UTC day, or for a person who raises it before.
+        Raises `LeaseLost` when the attempt is over, and `RejectedError` when a money budget applies
+        and the model has no known price. A job whose run budget is spent waits for a person; a job
+        whose daily budget is spent waits for the next UTC day, or for a person who raises the
+        budget.
         """
         call = self._call(caller, model, estimate)
         reservation = Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
         try:
             await self._room_for(call)
         except trio.Cancelled:
-            # Nobody knows whether a lost request took room; if it did, it must not keep it.
-            self._unsettled.keep(_bill(reservation, Usage(), {"outcome": "cancelled"}, Decimal(0)))
+            # A lost request may have taken room; book zero so that it does not keep it.
+            self._pending.keep(_bill(reservation, Usage(), {"outcome": "cancelled"}, Decimal(0)))
             raise
         return reservation
 
     async def _room_for(self, call: BudgetCall) -> None:
-        """Return when the call may begin."""
         tries = 0
         patient_until = trio.current_time() + PATIENCE_S
         while True:
             verdict = await retry_while_unavailable(
-                partial(self._ask, call), log=_log, event="call not let through yet", rng=self._rng
+                partial(self._ask, call),
+                log=_log,
+                event="budget reservation delayed",
+                rng=self._rng,
             )
             if self._is_granted(verdict, call):
                 return
@@ -112,7 +115,7 @@ class StoreBudgetGuard:
         took_s: float,
         failure: Failure | None = None,
     ) -> None:
-        """See `cortex.durable.calls.BudgetGuard.settle`. What is cut off is booked later, too."""
+        """See `cortex.durable.calls.BudgetGuard.settle`. A cut-off booking is repeated later."""
         data: dict[str, Any] = {"outcome": outcome, "took_s": round(took_s, 3)}
         if failure is not None:
             data |= {"code": failure.code, "class": failure.cls.value}
@@ -122,10 +125,10 @@ class StoreBudgetGuard:
             is_booked = await self._book(bill)
         finally:
             if not is_booked:
-                self._unsettled.keep(bill)
+                self._pending.keep(bill)
 
     async def _book(self, bill: Bill) -> bool:
-        """Book a call; False if the database is away for too long."""
+        """Book a call; False if the database stays unavailable for too long."""
         tries = 0
         give_up_at = trio.current_time() + SETTLE_WITHIN_S
         while True:
@@ -136,8 +139,12 @@ class StoreBudgetGuard:
                 crash_point("after_settle")
             except UnavailableError as error:
                 if trio.current_time() + BACKOFF.longest_s(tries) >= give_up_at:
-                    told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
-                    _log.warning("cost waits for the database", error=error.message, **told)
+                    bill_fields = {
+                        "call": str(bill.call_id),
+                        "cost_usd": str(bill.cost_usd),
+                        **bill.data,
+                    }
+                    _log.warning("cost not booked yet", error=error.message, **bill_fields)
                     return False
             else:
                 return True
@@ -158,15 +165,15 @@ class StoreBudgetGuard:
         )
 
     async def _ask(self, call: BudgetCall) -> BudgetVerdict:
-        """Return the answer; to be asked again, with the same id, when there is none."""
-        await self._unsettled.settle_of(call.lease.job_id)
+        """Return the verdict. If there is none, call again with the same id."""
+        await self._pending.settle_of(call.lease.job_id)
         crash_point("before_reserve")
         verdict = await self._port(budgets.reserve, call)
         crash_point("after_reserve")
         return verdict
 
     def _is_granted(self, verdict: BudgetVerdict, call: BudgetCall) -> bool:
-        """Tell whether the call may begin; False while others hold the room that is left."""
+        """Return whether the call may begin; False while other calls hold the remaining room."""
         match verdict.word:
             case "granted":
                 return True
@@ -176,9 +183,9 @@ class StoreBudgetGuard:
                 raise _suspended(verdict)
             case "unpriced":
                 raise RejectedError(
-                    f"the price of model {call.model!r} is not known, "
+                    f"the price of model {call.model!r} is unknown, "
                     f"and budget {verdict.budget} counts money",
-                    hint=f"give the price of {call.model!r} in the file of the setting `prices`, "
+                    hint=f"set the price of {call.model!r} in the file of the setting `prices`, "
                     "or limit tokens instead",
                 )
             case _:

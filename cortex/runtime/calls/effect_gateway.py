@@ -1,4 +1,4 @@
-"""Where jobs enter what they intend and find what people decided: committer and database in one.
+"""Combines committer and database: jobs announce effects and read people's decisions here.
 
 On failure: an outage is waited out; the limits of the job around it decide how long.
 """
@@ -23,31 +23,30 @@ _log = structlog.get_logger(__name__)
 
 @attrs.frozen(kw_only=True)
 class StoreEffectGateway:
-    """What the contexts of a pod's jobs do outside their record goes through it."""
+    """The gateway of all job contexts of a pod for effects outside the record."""
 
     port: Port
     committer: Committer
-    standing: SelfFence
+    self_fence: SelfFence
     new_id: Callable[[], UUID]
     rng: random.Random
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """Wait until the job is this pod's for as long as a call of so many seconds may take.
+        """Wait until the pod surely owns the job for a call of up to `call_s` seconds.
 
-        Ends with the job if that is not so any more.
+        Cancelled with the job if the pod loses it.
         """
-        await self.standing.until_it_may_begin(call_s)
+        await self.self_fence.until_it_may_begin(call_s)
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """Ask for leave to call. Raises `LeaseLost`."""
+        """Ask for permission to call. Raises `LeaseLost`."""
         return await self.committer.intend(intent)
 
     async def record(self, operation: EffectReport) -> None:
-        """Commit an outcome. Raises `LeaseLost`."""
         await self.committer.record(operation)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:
-        """Return the newest request of a line of jobs for a step, decided or not."""
+        """Return the newest approval request for a step in a job's lineage, decided or not."""
         return await retry_while_unavailable(
             lambda: self.port(approvals.of_line, lineage_id, key),
             log=_log,

@@ -1,8 +1,8 @@
-"""Records failures that do not end an attempt: a repeated call, a tool error that a model was told.
+"""Records failures that do not end an attempt: a repeated call, a tool error passed to a model.
 
-One that was a time-out leaves its receipt, too.
+A time-out also leaves its receipt.
 
-On failure: the fact is logged instead; no job fails because its failure could not be noted.
+On failure: the fact is logged instead; no job fails because a fact could not be recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,10 +84,10 @@ class FactSink:
             data=data,
         )
 
-    async def _append(self, found: Sequence[Fact]) -> list[int]:
+    async def _append(self, rows: Sequence[Fact]) -> list[int]:
         try:
-            return await self._port(facts.append, found)
+            return await self._port(facts.append, rows)
         except CortexError as error:
-            told = [f"{fact.type} {fact.subtype}" for fact in found]
-            _log.warning("facts not recorded", facts=told, error=error.message)
+            names = [f"{fact.type} {fact.subtype}" for fact in rows]
+            _log.warning("facts not recorded", facts=names, error=error.message)
             return []

@@ -1,11 +1,11 @@
-"""Costs that are known and could not be booked yet: the database was away for too long.
+"""Known costs that could not be booked yet because the database was unavailable for too long.
 
-Owns: at most 10,000 of them, in memory. Shared by the pod's purse, which adds to them, and its
-bookkeeper, which books them once the database is back.
-Invariants: what is here is booked once, whoever tries; until then its room stays reserved.
+Owns: at most 10,000 bills, in memory. The pod's budget guard adds bills; its reconciler books them
+once the database is back.
+Invariants: every bill is booked once, by any number of tries; until then its room stays reserved.
 
-On failure: an outage leaves all of them where they are.
-On stop: the pod books them before it signs off. What dies with it is swept, with its estimate.
+On failure: an outage leaves all bills in place.
+On stop: the pod books them before it signs off. Bills lost with a pod are swept at their estimate.
 """
 
 from collections.abc import Sequence
@@ -38,16 +38,16 @@ class PendingSettlements:
         return len(self._bills)
 
     def keep(self, bill: Bill) -> None:
-        """Keep a bill; when there are too many, it is logged and left to the sweep."""
+        """Keep a bill; if there are too many, log it and leave it to the sweep."""
         if len(self._bills) >= UNSETTLED_MAX:
-            _left_to_the_sweep(bill, "too many wait for the database")
+            _left_to_the_sweep(bill, "too many pending settlements")
         else:
             self._bills[bill.call_id] = bill
 
     async def settle(self) -> int:
-        """Book all that are here; return how many nobody had booked before.
+        """Book all bills; return how many were not booked before.
 
-        Raises `UnavailableError` when the database is away; those that are not booked stay.
+        Raises `UnavailableError` when the database is unavailable; unbooked bills stay.
         """
         bills = list(self._bills.values())
         booked = 0
@@ -56,7 +56,7 @@ class PendingSettlements:
         return booked
 
     async def settle_of(self, job_id: UUID) -> None:
-        """Book those of one job, so that its next call does not find them open. Raises the same."""
+        """Book the bills of one job before its next call. Raises `UnavailableError`."""
         bills = [bill for bill in self._bills.values() if bill.job_id == job_id]
         if bills:
             await self._book(bills)
@@ -70,7 +70,7 @@ class PendingSettlements:
         except UnavailableError:
             raise
         except CortexError as error:
-            if len(bills) > 1:  # one that is refused does not hold up the others
+            if len(bills) > 1:  # a refused bill must not hold up the others
                 return sum([await self._book([bill]) for bill in bills])
             _left_to_the_sweep(bills[0], error.message)
         for bill in bills:
@@ -79,5 +79,5 @@ class PendingSettlements:
 
 
 def _left_to_the_sweep(bill: Bill, error: str) -> None:
-    told = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
-    _log.error("cost not booked, swept later", error=error, **told)
+    bill_fields = {"call": str(bill.call_id), "cost_usd": str(bill.cost_usd), **bill.data}
+    _log.error("cost not booked, swept later", error=error, **bill_fields)

@@ -1,1 +1,1 @@
-"""What waiting clients are sent: results, events, streamed answers."""
+"""Services for waiting clients: results, events, streamed answers."""

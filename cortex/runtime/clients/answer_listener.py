@@ -1,14 +1,14 @@
-"""Hears what models say in watched jobs, wherever these run, while anybody here watches.
+"""Receives model output of watched jobs on any pod, while a client here watches.
 
-Owns: which jobs are watched by this pod's clients, the watches in the database, and one dedicated
-connection to listen on, which is open only while there are any.
-Invariants: it listens before it watches, and renews the watches on the same connection: one that
-has died in silence is found out by that. Messages are hints: a lost one is a gap, and no more.
-Behind a pooler, where nobody can listen, it asks four times a second for what was said.
+Owns: the jobs that this pod's clients watch, the watches in the database, and one dedicated
+connection to listen on, which is open only while there are watches.
+Invariants: it listens before it watches, and renews the watches on the same connection, so a
+silently dead connection is noticed by that. Messages are hints: a lost one is only a gap.
+Behind a pooler, where LISTEN is impossible, it polls for output four times a second.
 
-On failure: the connection is opened anew with jittered back-off; what was said meanwhile comes
-again, as far as the job's pod has kept it, since a new connection is a new watcher.
-On stop: the watches are ended, within a bound; those of a killed pod lapse by themselves.
+On failure: the connection is reopened with jittered backoff. A new connection is a new watcher, so
+output from the outage is sent again as far as the job's pod has kept it.
+On stop: the watches are deleted, within a bound; those of a killed pod expire.
 """
 
 import random
@@ -29,9 +29,9 @@ from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
 
 CHANGES_APART_S: Final = 0.05
-"""Between two statements, however many clients come and go."""
+"""Least pause between two statements, however many clients come and go."""
 LINGER_S: Final = 5.0
-"""The connection stays open after the last client has left: another one may come."""
+"""How long the connection stays open after the last client has left; another one may come."""
 GOODBYE_S: Final = 2.0
 AGAIN_S: Final = 1.0
 POLL_S: Final = 0.25
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AnswerListener:
-    """The actor; `watch` and `unwatch` say what is wanted."""
+    """The actor; `watch` and `unwatch` declare the wanted jobs."""
 
     name = "answer listener"
 
@@ -53,34 +53,32 @@ class AnswerListener:
         rng: random.Random,
     ) -> None:
         self.hear: Callable[[Message], None] = lambda _: None
-        """Gets each message of any job, wanted or not, in the event loop."""
+        """Called with each message of any job, wanted or not, in the event loop."""
         self._port = port
         self._new_id = new_id
         self._backoff = LoopBackoff(rng=rng, backoff=Backoff(base_s=AGAIN_S, cap_s=AGAIN_S))
         self._pacer = Pacer(rng=rng)
         self._wanted: set[UUID] = set()
         self._kept: set[UUID] = set()
-        """Watches in the database."""
         self._new: set[UUID] = set()
-        """Jobs with a new follower, or with another pod."""
+        """Jobs with a new follower, or on another pod."""
         self._watcher = new_id()
-        self._said: set[int] = set()
-        """What was heard of the last seconds, where it has to be asked for."""
+        self._polled: set[int] = set()
+        """Recent messages that were already polled."""
         self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
 
     def watch(self, job_id: UUID) -> None:
-        """Hear what models say in a job: for one more follower, or since another pod has it now."""
+        """Receive a job's model output: for a new follower, or because the job has moved."""
         self._wanted.add(job_id)
         self._new.add(job_id)
         self._pacer.wake()
 
     def unwatch(self, job_id: UUID) -> None:
-        """Do not care any more."""
         self._wanted.discard(job_id)
         self._pacer.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen whenever somebody watches, until cancelled."""
+        """Listen while any job is watched, until cancelled."""
         task_status.started()
         while True:
             if not self._wanted:
@@ -89,7 +87,7 @@ class AnswerListener:
             try:
                 await self._listen()
             except CortexError as error:
-                await trio.sleep(self._backoff.failed(_log, "models are not heard", error))
+                await trio.sleep(self._backoff.failed(_log, "model output not received", error))
             finally:
                 with trio.move_on_after(GOODBYE_S, shield=True):
                     await self._close()
@@ -114,12 +112,12 @@ class AnswerListener:
             await trio.sleep(CHANGES_APART_S)
             until = renew_at if self._wanted else left_at + LINGER_S
             if session.is_pooled:
-                await self._ask()
+                await self._poll()
                 until = min(until, trio.current_time() + POLL_S)
             await self._pacer.wait(max(0.0, until - trio.current_time()))
 
     async def _change(self, renewed: set[UUID]) -> None:
-        """Bring the watches in the database to what is wanted. Raises if the connection broke."""
+        """Update the watches in the database. Raises if the connection broke."""
         job_ids, gone = sorted(renewed), self._kept - self._wanted
         new, self._new = self._new & renewed, set()
         if job_ids:
@@ -133,11 +131,11 @@ class AnswerListener:
             )
             self._kept -= gone
 
-    async def _ask(self) -> None:
-        """Hear what was said since the last time."""
-        said = await self._port.cross(watches.said, self._session, self._said)
-        self._said = set(said)
-        for payload in said.values():
+    async def _poll(self) -> None:
+        """Receive messages since the last poll."""
+        rows = await self._port.cross(watches.said, self._session, self._polled)
+        self._polled = set(rows)
+        for payload in rows.values():
             if payload is not None:
                 self._heard(payload)
 
@@ -151,14 +149,14 @@ class AnswerListener:
                     job_ids=sorted(self._kept),
                 )
             except CortexError as error:
-                _log.warning("watches lapse by themselves", error=error.message)
+                _log.warning("watches not deleted", error=error.message)
         await self._port.close(self._session)
 
     def _heard(self, payload: str) -> None:
         try:
             messages = messages_of(payload)
         except ValueError as error:
-            _log.warning("not a message of this version", error=str(error))
+            _log.warning("message of another version", error=str(error))
             return
         for message in messages:
             self.hear(message)

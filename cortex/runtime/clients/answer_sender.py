@@ -1,14 +1,16 @@
-"""Sends what models say in this pod's jobs to whoever watches them, while it is being said.
+"""Sends the model output of this pod's jobs to their watchers while it arrives.
 
 Owns: which jobs of this pod are watched, and how far each of their answers has been sent.
-Reads: the watches of this pod's jobs, when hinted that they changed, and every ten seconds while
-there are any; the progress of the jobs. Writes: notifications, at most ten times a second, all
-watched jobs together. While nobody watches it sleeps, and asks and sends nothing.
-Invariants: what could not be sent is sent again; a new watcher gets what was said before it came.
-What is sent is a hint: watchers find the truth in the record, and are told when to look there.
-While any secret is known, words are sent when they are whole: half a secret could not be found.
+Reads: the watches of this pod's jobs, on a hint and every ten seconds while there are any; the
+progress of the jobs. Writes: notifications, at most ten times a second for all watched jobs
+together. Without watchers it sleeps, and sends no statement.
+Invariants: what could not be sent is sent again; a new watcher also gets earlier output of the
+running call. Messages are hints: watchers read the record for the truth, and get a message when to
+read it. While any secret is registered, only whole words are sent, since half a secret cannot be
+redacted.
 
-On failure: an outage is waited out; what is not kept so long is a gap, which offsets show.
+On failure: an outage is waited out; output that is no longer kept becomes a gap, visible by its
+offset.
 On stop: nothing to do; other pods go on from the record.
 """
 
@@ -39,12 +41,12 @@ from cortex.store.watches import Watched
 
 SEND_EVERY_S: Final = 0.1
 LOOK_APART_S: Final = 0.1
-"""Between two looks at the watches, however many hints come."""
+"""Least pause between two polls of the watches, however many hints come."""
 CHARS_MAX: Final = 256 * 1024
-"""Sent at once; more waits for the next time."""
+"""Sent at once; the rest waits for the next tick."""
 
 WORD_CHARS_MAX: Final = 4_096
-"""A longer one is shown before it ends."""
+"""A longer word is shown before it ends."""
 _WORD: Final = string.ascii_letters + string.digits + string.punctuation
 
 _log = structlog.get_logger(__name__)
@@ -52,23 +54,22 @@ _log = structlog.get_logger(__name__)
 
 @attrs.define(eq=False)
 class _Job:
-    """A watched job of this pod, and what its watchers have been sent."""
+    """A watched job of this pod, and what its watchers have received."""
 
     until: float
-    """Trio's clock."""
     asked_at: datetime
     """When the newest watcher came."""
     is_polled: bool = False
-    """A watcher hears no notifications."""
+    """A watcher that receives no notifications."""
     state: tuple[Lease | None, int] = (None, 0)
-    """Which attempt of it runs here, and its last checkpoint."""
+    """The lease of the attempt that runs here, and its last checkpoint."""
     sent: dict[int, int] = attrs.field(factory=dict)
-    """Characters, by the number of the model's call."""
+    """Characters sent, by the number of the model call."""
 
 
 @attrs.frozen
 class _News:
-    """What watchers of one job are to be sent, and how it stands when they have been."""
+    """New messages for the watchers of one job, and its state once they are sent."""
 
     job: _Job
     asked_at: datetime
@@ -78,12 +79,12 @@ class _News:
 
     def was_sent(self) -> None:
         self.job.state = self.state
-        if self.job.asked_at == self.asked_at:  # else somebody has come who lacks the beginning
+        if self.job.asked_at == self.asked_at:  # else a watcher has come who lacks the beginning
             self.job.sent = self.sent
 
 
 class AnswerSender:
-    """The actor; `wake` says that watches may have changed."""
+    """The actor; `wake` reports that watches may have changed."""
 
     name = "answer sender"
 
@@ -101,33 +102,33 @@ class AnswerSender:
         self._running = running
         self._receipts = receipts
         self._hints = Pacer(rng=rng)
-        self._looking = LoopBackoff(rng=rng, backoff=Backoff(base_s=1.0, cap_s=1.0))
+        self._reading = LoopBackoff(rng=rng, backoff=Backoff(base_s=1.0, cap_s=1.0))
         self._sending = LoopBackoff(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
 
     def wake(self) -> None:
-        """Somebody may have begun or ceased to watch."""
+        """A watch may have been added or deleted."""
         self._hints.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for watches and serve them until cancelled."""
+        """Poll the watches and serve them until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send)
             task_status.started()
             while True:
                 await self._hints.wait(watches.RENEW_S if self._jobs else math.inf)
                 try:
-                    await self.look()
+                    await self.read_watches()
                 except UnavailableError as error:
-                    await trio.sleep(self._looking.failed(_log, "watches not read", error))
+                    await trio.sleep(self._reading.failed(_log, "watches not read", error))
                     self._hints.wake()
                 else:
-                    self._looking.succeeded()
+                    self._reading.succeeded()
                 await trio.sleep(LOOK_APART_S)
 
-    async def look(self) -> None:
-        """Learn which of this pod's jobs are watched now."""
+    async def read_watches(self) -> None:
+        """Read which of this pod's jobs are watched now."""
         watched = await self._port(watches.of_pod, self._pod_id)
         now = trio.current_time()
         self._jobs = {
@@ -138,17 +139,16 @@ class AnswerSender:
             self._somebody.set()
 
     async def tick(self) -> None:
-        """Send what is new, all watched jobs together."""
         news: list[_News] = []
         room = CHARS_MAX
         for job_id, job in list(self._jobs.items()):
             if job.until <= trio.current_time():
                 del self._jobs[job_id]
-            elif room > 0 and (found := self._news_of(job_id, job)).messages:
-                # Who has something to say comes last the next time.
+            elif room > 0 and (fresh := self._news_of(job_id, job)).messages:
+                # A job that has just sent comes last in the next tick.
                 self._jobs[job_id] = self._jobs.pop(job_id)
-                news.append(found)
-                room -= sum(len(m.text) for m in found.messages if isinstance(m, AnswerPiece))
+                news.append(fresh)
+                room -= sum(len(m.text) for m in fresh.messages if isinstance(m, AnswerPiece))
         if news:
             messages = (message for each in news for message in each.messages)
             is_polled = any(each.job.is_polled for each in news)
@@ -177,7 +177,7 @@ class AnswerSender:
     async def _send(self) -> None:
         while True:
             await self._somebody.wait()
-            async with self._sending.pause_if_unavailable(_log, "not sent to watchers"):
+            async with self._sending.pause_if_unavailable(_log, "model output not sent"):
                 await self.tick()
             if not self._jobs:
                 self._somebody = trio.Event()
@@ -196,7 +196,7 @@ def _renewed(job: _Job | None, watched: Watched, *, now: float) -> _Job:
 
 
 def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> list[AnswerPiece]:
-    """What is new of an answer, as far as it may be shown."""
+    """Return the new part of an answer, as far as it may be shown."""
     return [
         AnswerPiece(
             job_id=lease.job_id,
@@ -214,9 +214,9 @@ def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> lis
 
 
 def _whole_words(offset: int, text: str, *, is_torn: bool) -> tuple[int, str]:
-    """Leave out what may be half a secret: at the end, and at a torn beginning.
+    """Leave out what may be part of a secret: at the end, and at a torn beginning.
 
-    That is half a word, and the words that a secret of several begins or ends with.
+    That is half a word, or words that a secret of several words begins or ends with.
     """
     if not knows_any():
         return offset, text

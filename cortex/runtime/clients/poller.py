@@ -1,4 +1,4 @@
-"""The turns of an actor that looks at the database for whoever waits: none while nobody does."""
+"""Decides when an actor polls the database for waiting clients; idle without clients."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ import trio
 from cortex.domain.poll_rate import PollRate
 
 GATHER_S: Final = 0.01
-"""From the first reason to look to the look, for others that come at the same time."""
+"""From the first reason to the poll, to gather others that come at the same time."""
 
 
 class Poller:
-    """When one actor looks: soon after a reason, else when its pace says so."""
+    """When one actor polls: soon after a reason, otherwise at its rate."""
 
     def __init__(self) -> None:
         self.pace = PollRate()
@@ -19,20 +19,18 @@ class Poller:
         self._reason = trio.Event()
 
     def wanted(self) -> None:
-        """Somebody has come, and is to be looked for soon."""
+        """A client has come: poll soon for it."""
         self._somebody.set()
         self._reason.set()
 
     def unwanted(self) -> None:
-        """The last one has gone."""
         self._somebody = trio.Event()
 
     def hint(self) -> None:
-        """There may be news."""
         self._reason.set()
 
     async def turn(self) -> None:
-        """Wait until it is time to look; by then all may have gone."""
+        """Wait until the next poll is due; by then all clients may have gone."""
         await self._somebody.wait()
         with trio.move_on_at(max(self.pace.due, trio.current_time() + GATHER_S)):
             await self._reason.wait()
@@ -40,10 +38,10 @@ class Poller:
             await trio.sleep_until(self.pace.soonest)
 
     def began(self) -> bool:
-        """A look begins: take the reason, and tell whether there was one."""
+        """Begin a poll: take the reason for it, and return whether there was one."""
         is_news, self._reason = self._reason.is_set(), trio.Event()
         return is_news
 
     def ended(self, began_at: float, *, found: bool) -> None:
-        """A look that began at this instant of trio's clock is over; `found`: there was news."""
-        self.pace.looked(began_at, found=found)
+        """A poll that began at this instant of trio's clock is over; `found`: there was news."""
+        self.pace.polled(began_at, found=found)

@@ -1,12 +1,14 @@
-"""Waits for the ends of jobs on behalf of many clients: one statement for all of them.
+"""Waits for the ends of jobs on behalf of many clients, in one statement for all of them.
 
-Owns: who waits for which job. Reads: the jobs that are waited for, at most four times a second and
-less while nothing changes; nothing while nobody waits.
-Invariants: a waiter that leaves is forgotten at once; one that came is looked for soon after, and
-so is a job that ended in this very pod. Nobody is told that a job goes on without a recent look.
+Owns: who waits for which job. Reads: the awaited jobs, at most four times a second, less often
+while nothing changes, and never without waiters.
 
-On failure: an outage is waited out; who reaches his deadline in it gets an `UnavailableError`.
-On stop: whoever still waits is cancelled with its own task.
+Invariants: a waiter that leaves is dropped at once; a new waiter, or a job that ended in this pod,
+causes a poll soon. "Still running" is only returned after a recent poll.
+
+On failure: an outage is waited out; a waiter that reaches its deadline meanwhile gets an
+`UnavailableError`.
+On stop: waiters are cancelled with their own tasks.
 """
 
 import math
@@ -29,9 +31,9 @@ from cortex.store.feed import Results
 
 WAITERS_MAX: Final = 10_000
 FIRST_LOOK_S: Final = 2.0
-"""What a waiter may stay beyond its deadline for its first look."""
+"""How long a waiter may stay beyond its deadline for its first poll."""
 STALE_S: Final = 2.5
-"""Above the longest time between two looks: an older one tells nothing any more."""
+"""Above the longest time between two polls: an older result is stale."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,10 +43,10 @@ class _Waiter:
     """One client that waits for one job."""
 
     reply: Reply[JobState | None] = attrs.field(factory=Reply)
-    seen_at: float = -math.inf
-    """Trio's clock: when the newest look began that found its job going on."""
+    polled_at: float = -math.inf
+    """Trio's clock: when the newest poll began that found the job unfinished."""
     is_late: bool = False
-    """Past its deadline: the next look answers it, whatever it finds."""
+    """Past its deadline: the next poll answers it in any case."""
 
 
 class ResultWaiters:
@@ -56,7 +58,7 @@ class ResultWaiters:
         self._port = port
         self._waiting: dict[UUID, dict[_Waiter, None]] = {}
         self._count = 0
-        self.looks = Poller()
+        self.poller = Poller()
         self._is_cut_off = False
 
     def __len__(self) -> int:
@@ -65,65 +67,65 @@ class ResultWaiters:
     async def result(self, job_id: UUID, wait_s: float) -> JobState | None:
         """Return how a job has ended, as soon as it has; None if it goes on after `wait_s` seconds.
 
-        With 0 it looks once. Raises `NotFoundError`, and `UnavailableError` when too many wait
-        already, or at the deadline when the database does not answer.
+        With 0 it polls once. Raises `NotFoundError`, and `UnavailableError` when there are too many
+        waiters, or when the database has not answered by the deadline.
         """
         if self._count >= WAITERS_MAX:
             raise UnavailableError(
-                f"{WAITERS_MAX} clients wait for results already", hint="ask again in a moment"
+                f"{WAITERS_MAX} clients wait for results already", hint="try again in a moment"
             )
         waiter = _Waiter()
         with self._entered(job_id, waiter):
             with trio.move_on_after(wait_s):
                 return await waiter.reply.wait()
-            if waiter.seen_at == -math.inf and not waiter.reply.answered:
+            if waiter.polled_at == -math.inf and not waiter.reply.answered:
                 waiter.is_late = True
                 with trio.move_on_after(FIRST_LOOK_S):
                     return await waiter.reply.wait()
             if waiter.reply.answered:
                 return await waiter.reply.wait()
-            if trio.current_time() - waiter.seen_at > STALE_S:
-                raise UnavailableError("the database does not answer", hint="ask again in a moment")
+            if trio.current_time() - waiter.polled_at > STALE_S:
+                raise UnavailableError("the database does not answer", hint="try again in a moment")
             return None
 
     def ended(self, job_id: UUID) -> None:
         """An attempt of this job has ended in this pod."""
         if job_id in self._waiting:
-            self.looks.hint()
+            self.poller.hint()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look while anybody waits, until cancelled."""
+        """Poll while there are waiters, until cancelled."""
         task_status.started()
         while True:
-            await self.looks.turn()
+            await self.poller.turn()
             if self._waiting:
                 await self.tick()
 
     async def tick(self) -> None:
-        """Look once at all jobs that are waited for."""
+        """Read once all jobs that are waited for."""
         began = trio.current_time()
-        is_news = self.looks.began()
-        asked = {job_id: list(waiters) for job_id, waiters in self._waiting.items()}
+        is_news = self.poller.began()
+        waiting = {job_id: list(waiters) for job_id, waiters in self._waiting.items()}
         try:
-            found = await self._port(feed.results, list(asked))
+            results = await self._port(feed.results, list(waiting))
         except UnavailableError as error:
-            tell = _log.debug if self._is_cut_off else _log.warning
-            tell("results not read", waiters=self._count, error=error.message)
+            write = _log.debug if self._is_cut_off else _log.warning
+            write("results not read", waiters=self._count, error=error.message)
             self._is_cut_off = True
-            _fail_the_late(asked.values(), error)
+            _fail_the_late(waiting.values(), error)
         else:
             self._is_cut_off = False
-            _answer(asked, found, began=began)
-            is_news = is_news or bool(found.ended)
-            if found.left_out:
-                self.looks.hint()
-        self.looks.ended(began, found=is_news)
+            _answer(waiting, results, began=began)
+            is_news = is_news or bool(results.ended)
+            if results.left_out:
+                self.poller.hint()
+        self.poller.ended(began, found=is_news)
 
     @contextmanager
     def _entered(self, job_id: UUID, waiter: _Waiter) -> Iterator[None]:
         self._waiting.setdefault(job_id, {})[waiter] = None
         self._count += 1
-        self.looks.wanted()
+        self.poller.wanted()
         try:
             yield
         finally:
@@ -133,27 +135,27 @@ class ResultWaiters:
             if not waiters:
                 del self._waiting[job_id]
             if not self._waiting:
-                self.looks.unwanted()
+                self.poller.unwanted()
 
 
-def _answer(asked: Mapping[UUID, list[_Waiter]], found: Results, *, began: float) -> None:
-    for job_id, waiters in asked.items():
-        state = found.ended.get(job_id)
+def _answer(waiting: Mapping[UUID, list[_Waiter]], results: Results, *, began: float) -> None:
+    for job_id, waiters in waiting.items():
+        state = results.ended.get(job_id)
         for waiter in waiters:
             if waiter.reply.answered:
                 continue
             if state is not None:
                 waiter.reply.set(state)
-            elif job_id in found.unknown:
+            elif job_id in results.unknown:
                 missing = NotFoundError(f"job {job_id} does not exist")
                 waiter.reply.fail(missing)
-            elif job_id not in found.left_out:
-                waiter.seen_at = began
+            elif job_id not in results.left_out:
+                waiter.polled_at = began
                 if waiter.is_late:
                     waiter.reply.set(None)
 
 
-def _fail_the_late(asked: Iterable[list[_Waiter]], error: UnavailableError) -> None:
-    for waiter in (waiter for waiters in asked for waiter in waiters):
+def _fail_the_late(waiting: Iterable[list[_Waiter]], error: UnavailableError) -> None:
+    for waiter in (waiter for waiters in waiting for waiter in waiters):
         if waiter.is_late and not waiter.reply.answered:
             waiter.reply.fail(UnavailableError(error.message, hint=error.hint))

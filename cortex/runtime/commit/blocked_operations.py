@@ -1,7 +1,7 @@
-"""Operations of the committer that wait for rows which somebody else holds, so that others go on.
+"""Operations of the committer whose rows another session holds; the others go on.
 
-Owns: each operation from when its rows were found held until it is to be tried again.
-Invariants: the operations of a job stay in their order: what comes for it later waits behind them.
+Owns: each operation from when its rows were found locked until it is tried again.
+Invariants: the operations of a job stay in order: later ones wait behind the blocked ones.
 """
 
 import math
@@ -15,11 +15,11 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.job import Operation
 
 LOOK_BACKOFF = Backoff(base_s=0.5, cap_s=5.0)
-"""Pauses between two looks, for each time that rows are held again."""
+"""Pauses between two polls, by the number of times that rows were found locked."""
 
 
 class BlockedEntry(Protocol):
-    """What is kept: an operation with whoever waits for its answer."""
+    """An operation together with the reply that its sender waits for."""
 
     operation: Operation
 
@@ -29,12 +29,12 @@ E = TypeVar("E", bound=BlockedEntry)
 
 @attrs.define(eq=False)
 class BlockedOperations(Generic[E]):
-    """By job, in the order in which they were sent. Instants are trio's."""
+    """By job, in the order in which they were sent. Instants are on trio's clock."""
 
     _waiting: dict[UUID, list[E]] = attrs.field(factory=dict)
-    _looks: int = 0
-    look_at: float = math.inf
-    """When to look whether their rows are free."""
+    _polls: int = 0
+    poll_at: float = math.inf
+    """When to check whether the rows are free."""
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -44,32 +44,32 @@ class BlockedOperations(Generic[E]):
 
     @property
     def job_ids(self) -> list[UUID]:
-        """Whose operations wait."""
+        """The jobs whose operations wait."""
         return list(self._waiting)
 
     def add(self, entries: Sequence[E], now: float) -> None:
-        """Somebody holds the rows of these."""
+        """Block these entries: another session holds their rows."""
         for entry in entries:
             self._waiting.setdefault(entry.operation.lease.job_id, []).append(entry)
-        self.looked(now)
+        self.polled(now)
 
-    def looked(self, now: float) -> None:
-        """They are held still: look again later, ever later."""
-        self._looks += 1
-        self.look_at = now + LOOK_BACKOFF.longest_s(self._looks)
+    def polled(self, now: float) -> None:
+        """The rows are still locked: poll again, after a longer pause."""
+        self._polls += 1
+        self.poll_at = now + LOOK_BACKOFF.longest_s(self._polls)
 
     def is_behind(self, operation: Operation) -> bool:
-        """Tell whether one of its job waits before it."""
+        """Return whether an operation of the same job waits before it."""
         return operation.lease.job_id in self._waiting
 
     def keep(self, entry: E) -> None:
-        """Let one wait behind the others of its job."""
+        """Let an operation wait behind the others of its job."""
         self._waiting[entry.operation.lease.job_id].append(entry)
 
     def freed(self, locked: set[UUID]) -> list[E]:
-        """Take out those whose jobs nobody holds any more."""
+        """Take out the operations of jobs that are no longer locked."""
         free = [job_id for job_id in self._waiting if job_id not in locked]
-        found = [entry for job_id in free for entry in self._waiting.pop(job_id)]
+        freed_entries = [entry for job_id in free for entry in self._waiting.pop(job_id)]
         if not self._waiting:
-            self._looks, self.look_at = 0, math.inf
-        return found
+            self._polls, self.poll_at = 0, math.inf
+        return freed_entries

@@ -1,16 +1,16 @@
-"""The only writer of running jobs' progress: batches in, one statement a kind out.
+"""The only writer of running jobs' progress: takes batches, sends one statement per kind.
 
 Owns: the mailbox of operations, and each operation from its receipt to its reply.
 Reads and writes: jobs, tasks, steps, effects, requests for approval, ended attempts.
 Invariants: every operation is fenced by its attempt; a refused one answers `LeaseLost`; one whose
-outcome is unknown is sent again until the database says what became of it, which is safe because
-each carries what it needs to be recognised: (job, attempt, seq) or (job, attempt, state).
+outcome is unknown is sent again until the database reports its outcome. That is safe because each
+operation carries what identifies it: (job, attempt, seq) or (job, attempt, state).
 
-On failure: an outage is waited out with jittered back-off; jobs wait for their replies meanwhile,
-the bounded mailbox holds back the others, and no more are claimed. A value that Postgres cannot
-hold fails its own operation, not its neighbours'. What concerns a job whose rows somebody holds
-waits until they are free, also in an actor that was restarted, and the others go on.
-On stop: the mailbox is closed, what it holds is flushed within the grace of its phase.
+On failure: an outage is waited out with jittered backoff; meanwhile jobs wait for their replies,
+the bounded mailbox holds back the others, and nothing is claimed. A value that Postgres cannot hold
+fails its own operation, not its neighbours. Operations of a job whose rows another session holds
+wait until the rows are free, even across a restart of this actor, and the others go on.
+On stop: the mailbox is closed, and what it holds is flushed within the grace of its phase.
 """
 
 import random
@@ -50,9 +50,9 @@ BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
 BACKOFF: Final = Backoff(base_s=0.05, cap_s=5.0)
 CLOSING_PAUSE_S: Final = 1.0
-"""The longest pause of a pod that leaves, and has little time left."""
+"""The longest pause of a pod that is shutting down and has little time left."""
 STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Far more would not end within the statement's time-out, again and again: 5 s for 300 MB."""
+"""Far larger statements would time out again and again: 300 MB take 5 s."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -60,14 +60,13 @@ _log = structlog.get_logger(__name__)
 
 @attrs.define(eq=False)
 class Entry:
-    """An operation on its way, with the reply that its sender waits for."""
+    """An operation in flight, with the reply that its sender waits for."""
 
     operation: Operation
     reply: Reply[Any] = attrs.field(factory=Reply)
     is_left: bool = False
-    """Its sender was cancelled: nobody acts on the answer."""
+    """Its sender was cancelled: the answer is not used."""
     is_repeat: bool = False
-    """It may have been written already."""
 
 
 class Committer:
@@ -84,9 +83,9 @@ class Committer:
         self._rng = rng
         self._mailbox: Mailbox[Entry] = Mailbox("committer", bound=MAILBOX_BOUND)
         self._closing = trio.Event()
-        self._locked_out: BlockedOperations[Entry] = BlockedOperations()
+        self._blocked: BlockedOperations[Entry] = BlockedOperations()
         self.is_held_up = False
-        """What is done cannot be written just now: nothing more is to be begun."""
+        """Finished work cannot be written now: nothing new may begin."""
 
     async def record(self, operation: Operation) -> None:
         """Send an operation and wait until it is committed.
@@ -97,10 +96,10 @@ class Committer:
         await self._answer(Entry(operation))
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """Ask for leave to call something outside; raises as `record`.
+        """Ask for permission to make an outside call; raises as `record`.
 
-        After `trio.Cancelled` the intent may or may not be in the ledger: the next attempt sees.
-        What the ledger would have let through then certainly was not called, and is told so.
+        After `trio.Cancelled` the intent may or may not be in the ledger; the next attempt reads
+        it. If the ledger would have admitted the call, the committer records that it was not made.
         """
         entry = Entry(intent)
         try:
@@ -132,44 +131,44 @@ class Committer:
                 try:
                     await self._write(batch)
                 finally:
-                    _give_up(entry for entry in batch if entry not in self._locked_out)
+                    _give_up(entry for entry in batch if entry not in self._blocked)
         except trio.EndOfChannel:
             return
         except trio.Cancelled:
-            _give_up(self._locked_out.freed(set()))
+            _give_up(self._blocked.freed(set()))
             raise
 
     async def _next(self) -> list[Entry]:
-        """Wait for operations, or for the rows of those that were locked out.
+        """Wait for operations, or for blocked operations to become free.
 
         Raises `trio.EndOfChannel` when closed and nothing is left.
         """
         batch: list[Entry] = []
-        with trio.CancelScope(deadline=self._locked_out.look_at):
-            if len(self._locked_out) >= MAILBOX_BOUND:
+        with trio.CancelScope(deadline=self._blocked.poll_at):
+            if len(self._blocked) >= MAILBOX_BOUND:
                 await trio.sleep_forever()
             try:
                 batch = await self._mailbox.receive_batch(BATCH_MAX)
             except trio.EndOfChannel:
-                if not self._locked_out:
+                if not self._blocked:
                     raise
                 await trio.sleep_forever()
-        if trio.current_time() >= self._locked_out.look_at:
+        if trio.current_time() >= self._blocked.poll_at:
             batch = await self._freed() + batch
         return batch
 
     async def _freed(self) -> list[Entry]:
-        """Return what was locked out and is so no more."""
+        """Return the operations that are no longer blocked."""
         try:
-            locked = await self._port(tasks.locked, job_ids=self._locked_out.job_ids)
+            locked = await self._port(tasks.locked, job_ids=self._blocked.job_ids)
         except UnavailableError:
-            locked = set(self._locked_out.job_ids)
+            locked = set(self._blocked.job_ids)
         if locked:
-            self._locked_out.looked(trio.current_time())
-        return self._locked_out.freed(locked)
+            self._blocked.polled(trio.current_time())
+        return self._blocked.freed(locked)
 
     async def _write(self, batch: Sequence[Entry]) -> None:
-        # Steps first: a job's own end is always sent after its steps.
+        # Steps first: the end of a job is always sent after its steps.
         done = [entry for entry in batch if isinstance(entry.operation, StepDone)]
         for round_ in _rounds(done):
             for portion in _portions(round_):
@@ -179,7 +178,7 @@ class Committer:
         for portion in _portions(intents):
             await self._settle(portion, partial(self._intend, failed))
         if failed:
-            await self._settle(failed, self._tell_effects)
+            await self._settle(failed, self._record_effects)
         finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
         for portion in _portions(finishes):
             await self._settle(portion, self._finish)
@@ -199,7 +198,7 @@ class Committer:
     ) -> None:
         """Write a group until the outcome is known; split it if one of its values is refused.
 
-        What is locked out is left behind, and so is what comes after it.
+        Blocked operations, and later ones of the same jobs, are left out.
         """
         began = trio.current_time()
         backoff = LoopBackoff(rng=self._rng, backoff=BACKOFF)
@@ -234,22 +233,22 @@ class Committer:
                 return
 
     def _admitted(self, group: "Sequence[T]") -> "Sequence[T]":
-        """Leave behind what comes after something that is locked out."""
-        if not self._locked_out:
+        """Leave out operations that are behind blocked ones."""
+        if not self._blocked:
             return group
         admitted = []
         for each in group:
             entry = _entry(each)
-            if self._locked_out.is_behind(entry.operation):
-                self._locked_out.keep(entry)
+            if self._blocked.is_behind(entry.operation):
+                self._blocked.keep(entry)
             else:
                 admitted.append(each)
         return admitted
 
     async def _parted(self, group: "Sequence[T]", *, is_repeat: bool) -> "list[Sequence[T]]":
-        """Leave behind what is locked out; return the rest in parts to be tried, none of them all.
+        """Leave out what is blocked; return the rest in parts, each smaller than the group.
 
-        Of a row that is none of the jobs' own nobody can tell: it is looked for by halves.
+        If the locked row is not a row of these jobs, the group is halved until it is found.
         """
         entries = [_entry(each) for each in group]
         locked = {entry.operation.lease.job_id for entry in entries}
@@ -264,9 +263,9 @@ class Committer:
         held = [entry for entry in entries if entry.operation.lease.job_id in locked]
         for entry in held:
             entry.is_repeat = entry.is_repeat or is_repeat
-        _log.warning("somebody holds the rows of jobs: they wait", jobs=len(locked))
-        self._locked_out.add(held, trio.current_time())
-        return [[each for each in group if _entry(each) not in self._locked_out]]
+        _log.warning("rows of jobs locked by another session", jobs=len(locked))
+        self._blocked.add(held, trio.current_time())
+        return [[each for each in group if _entry(each) not in self._blocked]]
 
     async def _pause(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -297,7 +296,7 @@ class Committer:
         group: Sequence[Entry],
         is_repeat: bool,  # noqa: ARG002, FBT001
     ) -> None:
-        """Answer intents; what was let through for nobody is to be told: it goes to `failed`."""
+        """Answer intents; admitted ones whose sender has gone join `failed` as not called."""
         operations = [e.operation for e in group if isinstance(e.operation, EffectIntent)]
         crash_point("before_intent")
         answers = await self._port(effects.intend, pod_id=self._pod_id, operations=operations)
@@ -308,14 +307,16 @@ class Committer:
                 entry.reply.fail(_lost(operation.lease.job_id))
                 continue
             entry.reply.set(answer)
-            # By a claim of its sender's own it may go although an earlier call was applied.
+            # A sender that declared itself sure may go even though an earlier call was applied.
             if entry.is_left and answer.verdict == "go" and not operation.is_sure:
                 failed.append(Entry(_uncalled(operation, answer)))
 
-    async def _tell_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
+    async def _record_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
         operations = [e.operation for e in group if isinstance(e.operation, EffectReport)]
         crash_point("before_outcome")
-        recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
+        recorded = await self._port(
+            effects.record_outcomes, pod_id=self._pod_id, operations=operations
+        )
         crash_point("after_outcome")
         for entry, operation in zip(group, operations, strict=True):
             if operation.id in recorded:
@@ -340,7 +341,7 @@ class Committer:
         released = await self._port(tasks.release, pod_id=self._pod_id, operations=operations)
         crash_point("after_release")
         for entry in group:
-            # Applied earlier or lost to another pod: either way this attempt is over.
+            # Either applied earlier or lost to another pod: this attempt is over.
             _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
 
     async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
@@ -391,7 +392,7 @@ def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _portions(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Split what is too large for one statement, in its order; empty for nothing."""
+    """Split what is too large for one statement, in order; empty for no entries."""
     portions: list[list[Entry]] = []
     room = 0
     for entry in entries:

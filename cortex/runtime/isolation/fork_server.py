@@ -1,13 +1,14 @@
-"""Forks runners: processes beside a pod that run one job at a time and may die without it.
+"""Forks runners: processes beside a pod that run one job at a time and may die alone.
 
-The forge is forked from the pod's process before that has threads or connections: it has imported
-the same code, and a runner costs one `fork`. It runs nothing itself: on request it forks a runner,
-kills one, and reports how each ended. Forge and runners die with the pod (`PR_SET_PDEATHSIG`), and
-signals that a terminal or a service manager sends to all processes do not end them before it.
+The fork server is forked from the pod's process before that has threads or connections. It has
+imported the same code, so a runner costs one `fork`. It runs no job itself: on request it forks or
+kills a runner, and it reports how each ended. Fork server and runners die with the pod
+(`PR_SET_PDEATHSIG`). They ignore signals that a terminal or a service manager sends to all
+processes.
 
-On failure: a forge that was killed, or does not answer, takes its runners along, and another one is
-started: as a new program, since a process that has threads by now cannot be forked safely. The pod
-claims no jobs that need one until that is ready.
+On failure: a fork server that was killed or does not answer takes its runners along, and is
+replaced. The new one is a new program, since a process that has threads by now cannot be forked
+safely. Until it is ready the pod claims no jobs that need one.
 """
 
 import ctypes
@@ -39,30 +40,30 @@ PR_SET_DUMPABLE: Final = 4
 MESSAGE_BYTES_MAX: Final = 4096
 FORK_WITHIN_S: Final = 10.0
 READY_WITHIN_S: Final = 60.0
-"""For a forge that is a new program: it imports the application first."""
+"""For a fork server that is a new program: it imports the application first."""
 REPLACE_BACKOFF: Final = Backoff(base_s=0.25, cap_s=30.0)
 STEADY_S: Final = 60.0
-"""A forge that has lived so long is replaced without delay."""
+"""A fork server that has lived this long is replaced without delay."""
 GONE_WITHIN_S: Final = 5.0
 END_WITHIN_S: Final = 2.0
 OOM_SCORE: Final = b"1000"
-"""When memory runs out, the kernel takes a runner before anything else."""
+"""When memory runs out, the kernel kills a runner before anything else."""
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Sent to whole process groups; only the pod follows them."""
+"""Sent to whole process groups; only the pod acts on them."""
 
 _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
 class ForkServerCommand:
-    """A program that does the work of a lost forge, by `serve_forge`.
+    """A program that takes the place of a lost fork server, by `serve_fork_server`.
 
-    It is given the number of its control socket and its pod's process id as arguments.
+    Its arguments are the number of its control socket and its pod's process id.
     """
 
     command: Sequence[str]
     wish: bytes
-    """What it reads from stdin: arguments are seen by everybody."""
+    """Read from stdin, since arguments are visible to all users."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,27 +84,26 @@ class RunnerProcess:
     stream: trio.SocketStream
     gone: trio.Event = attrs.field(factory=trio.Event)
     exit: RunnerExit | None = None
-    """Known once it is gone, unless the forge is gone, too."""
+    """Set once it is gone, unless the fork server is gone, too."""
     is_killed: bool = False
     """By the pod."""
     jobs_count: int = 0
-    """Jobs that it has run."""
 
 
 @attrs.define(eq=False)
 class _RunnerStart:
-    """A runner that was asked for."""
+    """A request for a runner."""
 
     stream: trio.SocketStream
-    told: trio.Event = attrs.field(factory=trio.Event)
+    done: trio.Event = attrs.field(factory=trio.Event)
     runner: RunnerProcess | None = None
-    error: str = "the forge does not answer"
+    error: str = "the fork server does not answer"
 
 
 class ForkServer:
-    """The pod's side: an actor that hears of births and deaths."""
+    """The pod's side: an actor that receives births and deaths of runners."""
 
-    name = "forge"
+    name = "fork server"
 
     def __init__(self, control: socket.socket, pid: int, again: "ForkServerCommand | None") -> None:
         self._control = control
@@ -117,7 +117,7 @@ class ForkServer:
         self.restarts_count = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hear of births and deaths until cancelled; replace a forge that is lost."""
+        """Receive births and deaths until cancelled; replace a lost fork server."""
         if self._socket is None:
             self._listen()
         task_status.started()
@@ -146,27 +146,27 @@ class ForkServer:
         self._socket = trio.socket.from_stdlib_socket(self._control)
 
     async def _hear(self) -> None:
-        """Hear what the forge says until it is gone; one that is still to start has its time."""
+        """Receive messages until the fork server is gone; a new one gets time to start."""
         while True:
             with trio.move_on_after(READY_WITHIN_S if self.is_lost else math.inf):
                 message = await self._receive()
                 try:
-                    told = orjson.loads(message)
-                    self._told(told)
+                    reply = orjson.loads(message)
+                    self._handle(reply)
                 except (AttributeError, KeyError, TypeError, ValueError):
-                    return  # it has ended, or is not itself any more
+                    return  # it has ended, or sends garbage
                 continue
             return
 
-    def _told(self, told: dict[str, Any]) -> None:
-        if "ready" in told:
+    def _handle(self, reply: dict[str, Any]) -> None:
+        if "ready" in reply:
             if self.is_lost:
                 self.is_lost = False
-                _log.info("forge replaced", pid=self.pid, restarts=self.restarts_count)
-        elif "gone" in told:
-            self._ended(told["gone"], RunnerExit(status=told["status"], rss_kb=told["rss_kb"]))
-        elif (birth := self._births.get(told["number"])) is not None:
-            self._born(birth, told)
+                _log.info("fork server replaced", pid=self.pid, restarts=self.restarts_count)
+        elif "gone" in reply:
+            self._ended(reply["gone"], RunnerExit(status=reply["status"], rss_kb=reply["rss_kb"]))
+        elif (birth := self._births.get(reply["number"])) is not None:
+            self._born(birth, reply)
 
     async def _receive(self) -> bytes:
         with suppress(ConnectionError):
@@ -174,7 +174,7 @@ class ForkServer:
         return b""
 
     def _replace(self, again: "ForkServerCommand") -> None:
-        """Start another forge as a new program; what cannot be started is tried again."""
+        """Start another fork server as a new program; if that fails, `run` tries again."""
         self._socket.close()
         self.restarts_count += 1
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -182,23 +182,23 @@ class ForkServer:
         self._listen()
         with its:
             try:
-                # Not in a thread: the kernel ends the forge with the thread that has made it.
+                # Not in a thread: the kernel ends the child with the thread that has made it.
                 started = subprocess.Popen(  # noqa: S603 -- our own program
                     [*again.command, str(its.fileno()), str(os.getpid())],
                     pass_fds=[its.fileno()],
                     stdin=subprocess.PIPE,
                 )
             except OSError as error:
-                _log.error("forge not started", error=error.strerror)
+                _log.error("fork server not started", error=error.strerror)
                 return
         self.pid = started.pid
-        started.returncode = 0  # it is waited for here, not when the object goes
+        started.returncode = 0  # it is waited for here, not when the object is collected
         with suppress(OSError), started.stdin or nullcontext() as stdin:
             if stdin is not None:
                 stdin.write(again.wish)  # far less than a pipe holds: this does not block
 
     async def fork(self) -> RunnerProcess:
-        """Return a new runner. Raises `UnavailableError` when there can be none."""
+        """Return a new runner. Raises `UnavailableError` when none can be forked."""
         if self._socket is None or self.is_lost:
             raise UnavailableError("the process that forks runners is gone")
         ours, its = socket.socketpair()
@@ -211,13 +211,13 @@ class ForkServer:
             with trio.move_on_after(FORK_WITHIN_S) as limit:
                 with its:
                     await self._send({"number": number}, its.fileno())
-                await birth.told.wait()
+                await birth.done.wait()
             if limit.cancelled_caught:
                 self._end(within_s=0.0)  # stopped, or hangs; `run` replaces it
         finally:
             del self._births[number]
             if birth.runner is None:
-                stream.socket.close()  # one that is born all the same ends by that
+                stream.socket.close()  # a late runner ends by reading this
         if birth.runner is None:
             raise UnavailableError(f"no runner was forked: {birth.error}")
         return birth.runner
@@ -227,7 +227,7 @@ class ForkServer:
         runner.is_killed = True
         with trio.move_on_after(GONE_WITHIN_S, shield=True):
             if not runner.gone.is_set() and not self.is_lost:
-                # By the forge: only its parent knows that the number is still this process's.
+                # By the fork server: only a parent knows that the pid is still this process's.
                 with suppress(OSError):
                     await self._send({"kill": runner.pid})
             await runner.gone.wait()
@@ -241,12 +241,12 @@ class ForkServer:
         except OSError as error:
             raise UnavailableError(f"the process that forks runners: {error.strerror}") from error
 
-    def _born(self, birth: "_RunnerStart", told: dict[str, Any]) -> None:
-        if "error" in told:
-            birth.error = told["error"]
+    def _born(self, birth: "_RunnerStart", reply: dict[str, Any]) -> None:
+        if "error" in reply:
+            birth.error = reply["error"]
         else:
-            birth.runner = self._runners[told["pid"]] = RunnerProcess(told["pid"], birth.stream)
-        birth.told.set()
+            birth.runner = self._runners[reply["pid"]] = RunnerProcess(reply["pid"], birth.stream)
+        birth.done.set()
 
     def _ended(self, pid: int, exit_: RunnerExit) -> None:
         runner = self._runners.pop(pid, None)
@@ -257,29 +257,29 @@ class ForkServer:
     def _lost(self) -> None:
         self._end(within_s=0.0)
         if not self.is_lost:
-            _log.error("forge lost", hint="it is replaced; jobs that need it wait for that")
+            _log.error("fork server lost", hint="it is replaced; jobs that need it wait")
         for runner in self._runners.values():
-            _kill_group(runner.pid)  # what its job has started does not end with it
+            _kill_group(runner.pid)  # child processes of its job do not end with it
         self._leave()
 
     def _leave(self) -> None:
-        """Nothing is heard of the runners any more: nobody is to wait for that."""
+        """No more messages come about the runners: release everybody who waits for one."""
         self.is_lost = True
         for runner in self._runners.values():
             runner.gone.set()
         self._runners.clear()
         for birth in self._births.values():
-            birth.told.set()
+            birth.done.set()
 
     def close(self) -> None:
-        """End the forge and its runners; blocks for a moment."""
+        """End the fork server and its runners; blocks for a moment."""
         self._control.close()
         if self._socket is not None:
             self._socket.close()
         self._end(within_s=END_WITHIN_S)
 
     def _end(self, *, within_s: float) -> None:
-        """Wait for the forge to end, then kill it."""
+        """Wait for the fork server to end, then kill it."""
         pid, deadline = self.pid, _now() + within_s
         if not pid:
             return
@@ -293,18 +293,18 @@ class ForkServer:
         self.pid = 0
 
 
-def start_forge(
+def start_fork_server(
     run: Callable[[socket.socket], None],
     *,
     memory_mb: int,
     warm: Callable[[], None] = lambda: None,
     again: ForkServerCommand | None = None,
 ) -> ForkServer:
-    """Fork the forge; `run` serves one runner's socket until the pod closes it.
+    """Fork the fork server; `run` serves one runner's socket until the pod closes it.
 
-    `warm` is called in the forge before its first fork: what it prepares, no runner has to. `again`
-    does the same as a new program; None: a lost forge is not replaced.
-    To be called before the process has threads, an event loop or connections.
+    `warm` is called in the fork server before its first fork, so that no runner has to repeat it.
+    `again` starts the same as a new program; with None, a lost fork server is not replaced. Call
+    this before the process has threads, an event loop or connections.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     owner = os.getpid()
@@ -321,7 +321,7 @@ def start_forge(
     return ForkServer(ours, pid, again)
 
 
-def serve_forge(
+def serve_fork_server(
     control: socket.socket,
     owner: int,
     run: Callable[[socket.socket], None],
@@ -329,12 +329,12 @@ def serve_forge(
     memory_mb: int,
     warm: Callable[[], None],
 ) -> None:
-    """Be the forge of a process whose first one was lost, until that closes its side."""
+    """Be the fork server of a process whose first one was lost, until that closes its side."""
     _ForkServerProcess(control, owner, run, memory_mb, warm).serve()
 
 
 class _ForkServerProcess:
-    """The forge's own side. It never returns into what the pod would have done."""
+    """The fork server's own side. It never returns into the pod's code."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class _ForkServerProcess:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(reading, select.POLLIN)
-        self._tell({"ready": os.getpid()})
+        self._send({"ready": os.getpid()})
         while True:
             for file, _ in poll.poll():
                 if file == reading:
@@ -374,25 +374,25 @@ class _ForkServerProcess:
             self._reap()
 
     def _hear(self) -> bool:
-        """Do what one message asks for; False when the pod has closed its side."""
+        """Handle one message; False when the pod has closed its side."""
         try:
-            said, files, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 1)
+            data, files, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 1)
         except ConnectionError:
             return False
-        if not said:
+        if not data:
             return False
-        asked = orjson.loads(said)
-        if "kill" in asked:
-            if asked["kill"] in self._children:
-                _kill_group(asked["kill"])
+        request = orjson.loads(data)
+        if "kill" in request:
+            if request["kill"] in self._children:
+                _kill_group(request["kill"])
             return True
         try:
-            told = {"number": asked["number"], "pid": self._fork(files[0])}
+            reply = {"number": request["number"], "pid": self._fork(files[0])}
         except OSError as error:
-            told = {"number": asked["number"], "error": error.strerror}
+            reply = {"number": request["number"], "error": error.strerror}
         finally:
             os.close(files[0])
-        self._tell(told)
+        self._send(reply)
         return True
 
     def _fork(self, file: int) -> int:
@@ -435,12 +435,12 @@ class _ForkServerProcess:
                 return
             if pid in self._children:
                 self._children.discard(pid)
-                # What it left behind in its group must not work on without it.
+                # Processes that it left in its group must not go on without it.
                 _kill_group(pid)
-                self._tell({"gone": pid, "status": status, "rss_kb": usage.ru_maxrss})
+                self._send({"gone": pid, "status": status, "rss_kb": usage.ru_maxrss})
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # the pod is gone: the next look ends this process, too
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # the pod is gone: the next poll ends this process, too
             self._control.send(orjson.dumps(message))
 
     def _end(self) -> None:
@@ -449,7 +449,7 @@ class _ForkServerProcess:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; it may be dead by now."""
+    """Have the kernel kill this process when its parent dies; exit if it is dead already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -457,10 +457,10 @@ def die_with(parent: int) -> None:
 
 
 def _die_first() -> None:
-    """Have the kernel take this process before others when memory runs out."""
+    """Have the kernel kill this process before others when memory runs out."""
     if sys.platform != "linux":
         return
-    # The files of a process that hides its memory belong to root, so it shows it for a moment.
+    # The files of a process that hides its memory belong to root, so it unhides it for a moment.
     hides = ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
     if hides:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
@@ -471,7 +471,7 @@ def _die_first() -> None:
 
 
 def limit_cpu(seconds: int) -> None:
-    """Give this process so many more seconds of CPU time from now on; then SIGXCPU ends it."""
+    """Limit this process to `seconds` more of CPU time; then SIGXCPU ends it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     until = math.ceil(used.ru_utime + used.ru_stime) + seconds
@@ -484,7 +484,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _hear_nothing() -> None:
-    # Not SIG_IGN, which the programs that a job starts would inherit.
+    # Not SIG_IGN, which programs that a job starts would inherit.
     for number in FORWARDED:
         signal.signal(number, _nothing)
 

@@ -1,12 +1,13 @@
-"""Runs jobs in processes of their own, so that the death of one shows whose fault it was.
+"""Runs jobs in processes of their own, so that a death identifies the job that caused it.
 
-Owns: the runners that the forge has forked, idle and at work. A runner executes handler, tools and
-effects; what they need of the pod is done here, under the job's own attempt: commits through the
-committer, models behind their breakers and budgets. A runner is used again while it behaves. A job
-whose process has died before gets a fresh one, so that it dies of nothing that another job left.
+Owns: the runners that the fork server has forked, idle and at work. A runner executes handler,
+tools and effects. What these need of the pod is done here, under the job's own attempt: commits
+through the committer, model calls behind their breakers and budgets. A runner is reused while it
+behaves. A job whose process has died before gets a fresh one, so that it cannot die of another
+job's leftovers.
 
 On failure: a runner that dies while its job runs ends the attempt, and counts against the job.
-On stop: a job that is stopped has `STOP_S` to end, then its process group is killed.
+On stop: a stopped job has `STOP_S` to end, then its process group is killed.
 """
 
 import math
@@ -60,16 +61,17 @@ from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain
 from cortex.runtime.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
-"""What a stopped job gets to end by itself, before its process is killed."""
+"""How long a stopped job may take to end by itself, before its process is killed."""
 DEATH_PAUSE_S: Final = 0.25
-"""Who kills the runners and the pod together does not condemn jobs by killing the runners first."""
+"""Wait before a death is counted: when runners and pod are killed together, the job is not to
+blame."""
 BEGIN_WITHIN_S: Final = 20.0
 """For a runner to read what it is to run; it waits for nothing else then."""
 LOOK_S: Final = 0.25
 IDLE_S: Final = 30.0
-"""A runner without work for so long is ended."""
+"""A runner without work for this long is ended."""
 JOBS_MAX: Final = 200
-"""Jobs after which a runner is replaced: what they left in it ends with it."""
+"""Jobs after which a runner is replaced: their leftovers end with it."""
 ENDINGS: Final[dict[str, type[Operation]]] = {
     each.__name__: each for each in (Finish, Release, Suspend)
 }
@@ -78,7 +80,7 @@ _SIGNALS: Final = {
     **{int(each): f"signal {int(each)} ({each.name})" for each in signal.Signals},
     int(
         signal.SIGKILL
-    ): "signal 9 (SIGKILL), sent by the kernel when memory runs out, or by somebody",
+    ): "signal 9 (SIGKILL), sent by the kernel when memory runs out, or by a person",
     int(signal.SIGXCPU): "signal 24 (SIGXCPU): it used more CPU time than isolated_cpu_s allows",
 }
 
@@ -90,13 +92,13 @@ class RunnerDied:
     """A runner died while its job ran."""
 
     status: int | None
-    """As `waitpid` returns it; None if nobody can tell."""
+    """As `waitpid` returns it; None if it is unknown."""
     rss_kb: int
     """The most memory that it held."""
 
     @property
     def how(self) -> str:
-        """How it died, in words for people."""
+        """How it died, as text for people."""
         held = f"; it used {self.rss_kb // 1024} MiB at most" if self.rss_kb else ""
         return f"{_how(self.status)}{held}"
 
@@ -108,24 +110,24 @@ class AttemptReport:
     operation: Operation | None
     """None: its lease is lost, or it was stopped."""
     error: BaseException | None
-    """Stands for what the handler raised, if it did."""
+    """Stands for the handler's error, if it raised one."""
 
 
 @attrs.frozen
 class RecordedSteps:
-    """What the record holds of a job when an attempt begins."""
+    """What the database holds of a job when an attempt begins."""
 
     steps: Sequence[Step]
     effects: Sequence[OpenEffect]
     recall: Callable[[str], Awaitable[str | None]]
-    """Returns the recorded input of the step of a key."""
+    """Returns the recorded input of the step with a key."""
 
 
 class Policies(Protocol):
-    """Finds what a job began with."""
+    """Finds the policy that a job began with."""
 
     async def policy(self, claim: Claim) -> JobPolicy:
-        """Return how often and how long it may be tried."""
+        """Return the job's attempts and time-outs."""
 
 
 class Isolation:
@@ -135,14 +137,14 @@ class Isolation:
 
     def __init__(
         self,
-        forge: ForkServer,
+        fork_server: ForkServer,
         *,
         slots: int,
         memory_mb: int,
         committer: Committer,
         running: RunningJobs,
     ) -> None:
-        self._forge = forge
+        self._fork_server = fork_server
         self._slots = slots
         self._grown_kb_max = memory_mb * 1024 // 2
         self._committer = committer
@@ -153,18 +155,18 @@ class Isolation:
     @property
     def slots(self) -> int:
         """Jobs that may run in processes of their own at once; 0 when none can be forked."""
-        return 0 if self._forge.is_lost else self._slots
+        return 0 if self._fork_server.is_lost else self._slots
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Pass on whether the pod leaves, and end runners that are idle for long."""
+        """Pass on when the pod leaves, and end runners that are idle for long."""
         task_status.started()
         try:
-            await self._look_after()
+            await self._maintain()
         finally:
             for runner, _ in self._idle:
-                runner.stream.socket.close()  # it ends by that
+                runner.stream.socket.close()  # this ends it
 
-    async def _look_after(self) -> None:
+    async def _maintain(self) -> None:
         was_leaving = False
         while True:
             await trio.sleep(LOOK_S)
@@ -172,11 +174,11 @@ class Isolation:
             if is_leaving is not was_leaving:
                 for line in self._at_work:
                     with suppress(trio.WouldBlock, trio.ClosedResourceError):
-                        line.say(leaves=is_leaving)
+                        line.send(leaves=is_leaving)
             was_leaving = is_leaving
             expired = trio.current_time() - (0.0 if is_leaving else IDLE_S)
             while self._idle and self._idle[0][1] <= expired:
-                await self._forge.kill(self._idle.pop(0)[0])
+                await self._fork_server.kill(self._idle.pop(0)[0])
 
     async def attempt(
         self,
@@ -190,7 +192,7 @@ class Isolation:
     ) -> AttemptReport | RunnerDied:
         """Run one attempt in a runner. Raises `UnavailableError` when there is none.
 
-        When it is cancelled, the job is asked to end, and its process is killed after `STOP_S`.
+        On cancellation the job is stopped, and its process is killed after `STOP_S`.
         """
         runner = await self._lend(is_fresh=claim.process_deaths > 0)
         line = Channel(runner.stream)
@@ -220,7 +222,7 @@ class Isolation:
                     await done.wait()
                 except trio.Cancelled:
                     with suppress(trio.WouldBlock, trio.ClosedResourceError):
-                        line.say(stop=True)
+                        line.send(stop=True)
                     shield.deadline = trio.current_time() + STOP_S
                     raise
         finally:
@@ -235,31 +237,31 @@ class Isolation:
             if not runner.gone.is_set():
                 return runner
             runner.stream.socket.close()
-        return await self._forge.fork()
+        return await self._fork_server.fork()
 
     async def _give_back(self, runner: RunnerProcess, hosted: "_Hosted") -> RunnerDied | None:
-        """Keep a runner that behaves; say how it died if it did so by itself."""
+        """Keep a runner that behaves; return how it died if it died by itself."""
         if hosted.has_ended and not hosted.is_broken:
             is_worn = runner.jobs_count >= JOBS_MAX or hosted.grown_kb > self._grown_kb_max
             if is_worn or runner.gone.is_set() or self._running.hands_back():
-                await self._forge.kill(runner)
+                await self._fork_server.kill(runner)
             else:
                 self._idle.append((runner, trio.current_time()))
             return None
         if not hosted.has_begun and (hosted.is_broken or hosted.is_gone):
             # Killed or stopped before: that counts against no job.
-            await self._forge.kill(runner)
+            await self._fork_server.kill(runner)
             raise UnavailableError("a runner ended before its job began")
         if hosted.is_broken:
-            await self._forge.kill(runner)
+            await self._fork_server.kill(runner)
             return None if hosted.has_ended else RunnerDied(None, 0)
-        if not hosted.is_gone:  # stopped, and has not ended in time
+        if not hosted.is_gone:  # it was stopped, and has not ended in time
             _log.warning("runner killed", job=str(hosted.claim.lease.job_id), ignored_for_s=STOP_S)
-            await self._forge.kill(runner)
+            await self._fork_server.kill(runner)
             return None
         with trio.move_on_after(GONE_WITHIN_S):
             await runner.gone.wait()
-        await self._forge.kill(runner)
+        await self._fork_server.kill(runner)
         if runner.exit is None:
             raise UnavailableError("the process that forks runners is gone")
         await trio.sleep(DEATH_PAUSE_S)
@@ -279,13 +281,13 @@ class _Hosted:
     services: Services
     policies: Policies
     has_begun: bool = False
-    """The runner is there and will run the job next."""
+    """The runner has started, and runs the job's code next."""
     has_ended: bool = False
-    """The runner has said how the attempt ended."""
+    """The runner has reported how the attempt ended."""
     is_gone: bool = False
-    """It has closed its side of the line."""
+    """It has closed its side of the channel."""
     is_broken: bool = False
-    """What it says cannot be understood, or what it is told is not read."""
+    """Its messages cannot be understood, or it does not read ours."""
     operation: Operation | None = None
     error: BaseException | None = None
     grown_kb: int = 0
@@ -301,10 +303,10 @@ class _Hosted:
         return self.tally.progress
 
     async def serve(self, *, is_leaving: bool) -> None:
-        """Have the runner begin, and do what it asks for until it says how that ended, or dies."""
+        """Start the attempt and serve its requests until the runner reports the end, or dies."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self.line.write)
-            self.line.say(
+            self.line.send(
                 claim=plain(self.claim),
                 steps=plain(list(self.recorded.steps)),
                 effects=plain(list(self.recorded.effects)),
@@ -313,7 +315,7 @@ class _Hosted:
             async with trio.open_nursery() as calls:
                 try:
                     await self._hear(calls)
-                except Exception as error:  # noqa: BLE001 -- a job that has taken it over may say anything
+                except Exception as error:  # noqa: BLE001 -- a job that has taken it over may send anything
                     self.is_broken = True
                     _log.error(
                         "runner not understood", job=str(self.claim.lease.job_id), error=error
@@ -331,7 +333,7 @@ class _Hosted:
                 raise UnavailableError(f"a runner has not begun within {BEGIN_WITHIN_S:g} s")
             if message is None:
                 self.is_gone = True
-                while self._recording:  # what is on its way to the record ends a row of deaths
+                while self._recording:  # a step still being recorded ends a run of deaths
                     self._written = trio.Event()
                     await self._written.wait()
                 return
@@ -340,7 +342,7 @@ class _Hosted:
     def _heard(self, message: dict[str, Any], nursery: trio.Nursery) -> None:
         number = message.get("number")
         if number in self._calls or max(len(self._calls), len(self._steps)) > WAITING_MAX:
-            raise InvalidValueError("a runner asks for too much at once")
+            raise InvalidValueError("a runner sends too many requests at once")
         if message.get("call") == "admit":
             scope = self._calls[message["number"]] = trio.CancelScope()
             nursery.start_soon(self._admit, message["number"], scope, message["given"]["name"])
@@ -352,7 +354,7 @@ class _Hosted:
             if message["drop"] in self._calls:
                 self._calls[message["drop"]].cancel(reason="the job does not wait for it")
         else:
-            getattr(self, f"_told_{message['tell']}")(**message.get("given", {}))
+            getattr(self, f"_on_{message['notify']}")(**message.get("given", {}))
 
     async def _answer(
         self, number: int, scope: trio.CancelScope, work: Callable[[], Awaitable[Any]]
@@ -364,7 +366,7 @@ class _Hosted:
             del self._calls[number]
 
     async def _admit(self, number: int, scope: trio.CancelScope, name: str) -> None:
-        """Enter a breaker, and stay in it until the runner says that it has left."""
+        """Enter a breaker, and stay in it until the runner reports that it has left."""
         try:
             with scope:
                 async with AsyncExitStack() as stack:
@@ -383,9 +385,9 @@ class _Hosted:
             self._admissions.pop(number, None)
             del self._calls[number]
 
-    # --- what a runner says
+    # --- notifications of a runner
 
-    def _told_end(
+    def _on_end(
         self,
         *,
         name: str | None,
@@ -396,15 +398,15 @@ class _Hosted:
     ) -> None:
         self.grown_kb = grown_kb
         if name is not None:
-            # Whatever it says, it ends its own attempt and no other one.
+            # Whatever it reports, it ends its own attempt and no other one.
             self.operation = shaped({**end, "lease": plain(self.claim.lease)}, ENDINGS[name])
             self.error = _error(failure, timed_out, self._steps)
         self.has_ended = True
 
-    def _told_leave(self) -> None:
+    def _on_leave(self) -> None:
         self.job.end(Stop.HANDED_BACK)
 
-    def _told_step(self, *, what: str, kind: str, key: str) -> None:
+    def _on_step(self, *, what: str, kind: str, key: str) -> None:
         if what == "begun":
             now = trio.current_time()
             self._steps[key] = self._progress.begin(StepKind(kind), key, now=now)
@@ -414,24 +416,24 @@ class _Hosted:
             ends = {"done": self._progress.end, "cut": self._progress.cut}
             ends.get(what, self._progress.failed)(step)
 
-    def _told_opened(self, *, admission: int, idle_s: float) -> None:
+    def _on_opened(self, *, admission: int, idle_s: float) -> None:
         if admission in self._admissions:
             self._admissions[admission][0].opened(idle_s=idle_s)
 
-    def _told_left(self, *, admission: int) -> None:
+    def _on_left(self, *, admission: int) -> None:
         if admission in self._admissions:
             self._admissions[admission][1].set()
 
-    def _told_tool_called(self, *, tool: str, outcome: str, seconds: float) -> None:
+    def _on_tool_called(self, *, tool: str, outcome: str, seconds: float) -> None:
         self.services.meter.tool_called(tool, outcome, seconds=seconds)
 
-    def _told_effect_ended(self, *, tool: str, outcome: str) -> None:
+    def _on_effect_ended(self, *, tool: str, outcome: str) -> None:
         self.services.meter.effect_ended(tool, outcome)
 
-    def _told_approval_decided(self, *, decision: str, waited_s: float) -> None:
+    def _on_approval_decided(self, *, decision: str, waited_s: float) -> None:
         self.services.meter.approval_decided(ApprovalStatus(decision), waited_s=waited_s)
 
-    # --- what a runner asks for
+    # --- requests of a runner
 
     async def _do_record(self, *, operation: Any) -> None:
         usage = operation.get("usage")
@@ -453,28 +455,28 @@ class _Hosted:
             self._recording -= 1
             self._written.set()
 
-    async def _do_tell_effect(self, *, operation: Any) -> None:
+    async def _do_record_effect(self, *, operation: Any) -> None:
         given = {**operation, "lease": plain(self.claim.lease)}
-        await self.services.desk.record(shaped(given, EffectReport))
+        await self.services.gateway.record(shaped(given, EffectReport))
 
     async def _do_intend(self, *, intent: Any) -> Any:
         given = {**intent, "lease": plain(self.claim.lease)}
-        return plain(await self.services.desk.intend(shaped(given, EffectIntent)))
+        return plain(await self.services.gateway.intend(shaped(given, EffectIntent)))
 
     async def _do_begin(self) -> None:
         self.has_begun = True
 
     async def _do_may_begin(self, *, call_s: float) -> None:
-        await self.services.desk.until_it_may_begin(call_s)
+        await self.services.gateway.until_it_may_begin(call_s)
 
     async def _do_decision(self, *, key: str) -> Any:
         lineage_id = self.claim.lineage_id or self.claim.lease.job_id
-        found = await self.services.desk.decision(lineage_id, key)
-        return None if found is None else plain(found)
+        decision = await self.services.gateway.decision(lineage_id, key)
+        return None if decision is None else plain(decision)
 
     async def _do_respond(self, *, request: Any, caller: Any) -> Any:
-        asked = shaped(request, ModelRequest)
-        return plain(await self.services.models.respond(asked, await self._caller(caller)))
+        model_request = shaped(request, ModelRequest)
+        return plain(await self.services.models.respond(model_request, await self._caller(caller)))
 
     async def _do_spec(self, *, agent_id: str, version: int) -> Any:
         return await self.services.agents.spec(UUID(agent_id), version)
@@ -508,9 +510,9 @@ class _Hosted:
     async def _do_call_failed(self, *, admission: int, failure: Any) -> None:
         await self._admissions[admission][0].failed(shaped(failure, Failure))
 
-    async def _caller(self, told: Any) -> Caller:
-        """Return the caller of this job, whatever the runner says whose it is."""
-        claim, key = self.claim, told["key"]
+    async def _caller(self, terms: Any) -> Caller:
+        """Return a caller of this job, whatever the runner claims to be."""
+        claim, key = self.claim, terms["key"]
         limits = await self.services.policies.limits(claim)
         step = self._progress.under_way(key)
         return Caller(
@@ -522,17 +524,17 @@ class _Hosted:
             config_id=claim.config_id,
             key=key,
             prices=limits.prices,
-            call_s=told["call_s"],
-            idle_s=told["idle_s"],
-            connect_s=told["connect_s"],
-            retry=shaped(told["retry"], CallRetry),
+            call_s=terms["call_s"],
+            idle_s=terms["idle_s"],
+            connect_s=terms["connect_s"],
+            retry=shaped(terms["retry"], CallRetry),
             answer=PartialAnswer() if step is None else step.answer,
         )
 
 
 def _how(status: int | None) -> str:
     if status is None:
-        return "it could not be talked to any more"
+        return "its connection broke"
     code = os.waitstatus_to_exitcode(status)
     if code == OUT_OF_MEMORY:
         return "it asked for more memory than isolated_mb allows"
@@ -542,7 +544,7 @@ def _how(status: int | None) -> str:
 
 
 def _error(failure: Any, timed_out: Any, steps: dict[str, StepUnderWay]) -> BaseException:
-    """Return what stands for the handler's error where a receipt of a time-out is taken."""
+    """Return a stand-in for the handler's error, from which a time-out's receipt is taken."""
     error: BaseException
     if failure is None:
         error = Suspended("", "", delay_s=None)
@@ -550,12 +552,12 @@ def _error(failure: Any, timed_out: Any, steps: dict[str, StepUnderWay]) -> Base
         error = ReportedError()
         error.failure = shaped(failure, Failure)
     if timed_out is not None and timed_out["key"] in steps:
-        told = TimedOut(steps[timed_out["key"]], shaped(timed_out["failure"], Failure))
-        mark_timed_out(error, told)
+        terms = TimedOut(steps[timed_out["key"]], shaped(timed_out["failure"], Failure))
+        mark_timed_out(error, terms)
     return error
 
 
 class ReportedError(Exception):
-    """What a handler raised in its runner, as far as it was judged there."""
+    """Stands for an error that a handler raised in its runner; `failure` is its classification."""
 
     failure: Failure

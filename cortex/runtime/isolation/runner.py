@@ -1,7 +1,7 @@
 """The process in which one job at a time runs beside its pod: handler, tools and effects.
 
 It has no connection of its own. What a `Context` needs of the pod (the record, models, breakers,
-people's decisions) it asks for over its line; see `isolation` for the pod's side.
+people's decisions) it requests over its channel; see `isolation` for the pod's side.
 """
 
 import os
@@ -49,12 +49,12 @@ from cortex.runtime.jobs.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
 OUT_OF_MEMORY: Final = 86
-"""Exit code of a runner whose job asked for more memory than it may use."""
+"""Exit code of a runner whose job requested more memory than it may use."""
 
 
 @attrs.frozen(kw_only=True)
 class RunnerParts:
-    """What a runner is made of: the same objects as its pod."""
+    """The parts that a runner shares with its pod."""
 
     registry: Registry
     tools: Tools
@@ -62,7 +62,7 @@ class RunnerParts:
     cpu_s: int
 
     def warm(self) -> None:
-        """Make what every runner would make for its first job: 25 ms of CPU time."""
+        """Build in advance what every runner needs for its first job: 25 ms of CPU time."""
         lease = Lease(system_chance().new_id(), 1)
         claim = Claim(
             lease=lease,
@@ -96,7 +96,7 @@ class _Runner:
         self._chance = chance
         self._scope = trio.CancelScope()
         self._is_leaving = False
-        self._most_kb = _most_held_kb()  # at first what it has of the process that forked it
+        self._most_kb = _most_held_kb()  # at first what it inherits from the process that forked it
 
     async def run(self, connection: socket.socket) -> None:
         connection.setblocking(False)  # noqa: FBT003 -- as the library has it
@@ -118,7 +118,7 @@ class _Runner:
             os._exit(0)
 
     async def _attempt(self, line: Channel, message: dict[str, Any]) -> None:
-        """Run one attempt and say how it ended."""
+        """Run one attempt and report how it ended."""
         limit_cpu(self._parts.cpu_s)
         claim = shaped(message["claim"], Claim)
         began = trio.current_time()
@@ -126,7 +126,7 @@ class _Runner:
         result: Any = None
         try:
             with self._scope:
-                # From here on its death is the job's; before, nothing of the job has run.
+                # From here on a death is the job's; before, none of its code has run.
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
         except trio.Cancelled:
@@ -134,7 +134,7 @@ class _Runner:
         except BaseException as error:  # noqa: BLE001 -- also SystemExit: as in the pod itself
             raised = error
         if raised is None and self._scope.cancelled_caught:
-            self._say_end(line, None)
+            self.send_end(line, None)
             return
         if raised is None:
             try:
@@ -143,7 +143,7 @@ class _Runner:
                 raised = error
             else:
                 ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
-                self._say_end(line, ending)
+                self.send_end(line, ending)
                 return
         await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
 
@@ -152,7 +152,7 @@ class _Runner:
         arguments = job_type.arguments(claim.payload)
         remote = _Remote(line, self._chance)
         leave = LeaveRequest(
-            is_asked=lambda: self._is_leaving, hand_back=lambda: line.say(tell="leave")
+            is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
         )
         journal = Journal(
             claim.lease,
@@ -162,7 +162,7 @@ class _Runner:
             recall=remote.recall,
             leave=leave,
         )
-        journal.progress.heard = remote.heard
+        journal.progress.on_step = remote.on_step
         services = Services(
             models=remote,
             tools=self._parts.tools,
@@ -170,7 +170,7 @@ class _Runner:
             policies=remote,
             breakers=remote,
             facts=remote,
-            desk=remote,
+            gateway=remote,
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
@@ -186,8 +186,8 @@ class _Runner:
     async def _failed(
         self, line: Channel, claim: Claim, error: BaseException, *, ran_s: float
     ) -> None:
-        found = leaves(error)
-        if any(isinstance(leaf, MemoryError) for leaf in found):
+        errors = leaves(error)
+        if any(isinstance(leaf, MemoryError) for leaf in errors):
             os._exit(OUT_OF_MEMORY)  # nothing can be trusted to work any more
         policy = shaped(await line.call("policy"), JobPolicy)
         try:
@@ -199,14 +199,14 @@ class _Runner:
                 ran_s=ran_s,
                 final=self._parts.registry.get(claim.type).final,
             )
-        except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end it
+        except Exception as second:  # noqa: BLE001 -- a job's own error must not end it
             ending = not_judged(claim, error, second)
-        if any(isinstance(leaf, LeaseLost) for leaf in found):
-            self._say_end(line, None)
+        if any(isinstance(leaf, LeaseLost) for leaf in errors):
+            self.send_end(line, None)
             return
-        timed_out = next(filter(None, map(timed_out_by, found)), None)
-        failures = [leaf for leaf in found if not isinstance(leaf, Suspended)]
-        self._say_end(
+        timed_out = next(filter(None, map(timed_out_by, errors)), None)
+        failures = [leaf for leaf in errors if not isinstance(leaf, Suspended)]
+        self.send_end(
             line,
             ending,
             failure=plain(failure_of(error)) if failures else None,
@@ -215,69 +215,66 @@ class _Runner:
             else {"key": timed_out.step.key, "failure": plain(timed_out.failure)},
         )
 
-    def _say_end(self, line: Channel, ending: Operation | None, **told: Any) -> None:
+    def send_end(self, line: Channel, ending: Operation | None, **details: Any) -> None:
         name = None if ending is None else type(ending).__name__
         grown_kb = _most_held_kb() - self._most_kb
         operation = None if ending is None else plain(ending)
-        line.say(tell="end", given={"name": name, "end": operation, "grown_kb": grown_kb, **told})
+        line.send(
+            notify="end", given={"name": name, "end": operation, "grown_kb": grown_kb, **details}
+        )
 
 
 class _Remote:
-    """What a pod lends to the contexts of its jobs, asked for over the line."""
+    """What a pod provides to the contexts of its jobs, requested over the channel."""
 
     def __init__(self, line: Channel, chance: Chance) -> None:
         self._line = line
         self._chance = chance
 
-    def heard(self, what: str, step: StepUnderWay) -> None:
-        """Tell the pod what its attempt is at: see `Progress.heard`."""
-        self._line.say(tell="step", given={"what": what, "kind": step.kind.value, "key": step.key})
+    def on_step(self, what: str, step: StepUnderWay) -> None:
+        """Report a change of a step to the pod: see `Progress.on_step`."""
+        self._line.send(
+            notify="step", given={"what": what, "kind": step.kind.value, "key": step.key}
+        )
 
     @property
     def new_id(self) -> Callable[[], UUID]:
-        """See `EffectGateway.new_id`."""
         return self._chance.new_id
 
     async def record(self, operation: StepDone | EffectReport) -> None:
-        """See `Recorder.record` and `EffectGateway.record`."""
         is_step = isinstance(operation, StepDone)
-        await self._line.call("record" if is_step else "tell_effect", operation=plain(operation))
+        await self._line.call("record" if is_step else "record_effect", operation=plain(operation))
         if isinstance(operation, StepDone):
             operation.number()
             operation.committed()
 
     async def recall(self, key: str) -> str | None:
-        """See `Journal`: the recorded input of a step."""
         kept: str | None = await self._line.call("recall", key=key)
         return kept
 
     async def until_it_may_begin(self, call_s: float) -> None:
-        """See `EffectGateway.until_it_may_begin`."""
         await self._line.call("may_begin", call_s=call_s)
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
-        """See `EffectGateway.intend`."""
         return shaped(await self._line.call("intend", intent=plain(intent)), IntentReply)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
-        """See `EffectGateway.decision`: the pod knows the line."""
-        found = await self._line.call("decision", key=key)
-        return None if found is None else shaped(found, Decided)
+        """The pod knows the lineage."""
+        errors = await self._line.call("decision", key=key)
+        return None if errors is None else shaped(errors, Decided)
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
-        """See `Models.respond`."""
-        told = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
-        return shaped(told, StepOutcome)
+        details = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
+        return shaped(details, StepOutcome)
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        """See `AgentSpecs.spec`."""
-        found: dict[str, Any] = await self._line.call(
+        errors: dict[str, Any] = await self._line.call(
             "spec", agent_id=str(agent_id), version=version
         )
-        return found
+        return errors
 
     async def limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
-        """See `Policies.limits`: the pod knows the claim."""
+        """The pod knows the claim."""
         return shaped(await self._line.call("limits"), JobLimits)
 
     async def failed(
@@ -289,8 +286,7 @@ class _Remote:
         goes_on: bool = True,
         number: int | None = None,
     ) -> list[int]:
-        """See `Facts.failed`."""
-        found: list[int] = await self._line.call(
+        errors: list[int] = await self._line.call(
             "failed",
             caller=terms_of(caller),
             failure=plain(failure),
@@ -298,20 +294,18 @@ class _Remote:
             goes_on=goes_on,
             nth=number,
         )
-        return found
+        return errors
 
     async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
-        """See `Facts.resolved`."""
         await self._line.call("resolved", caller=terms_of(caller), fact_ids=list(fact_ids))
 
     @asynccontextmanager
     async def admit(self, name: str) -> AsyncIterator[Admission]:
-        """See `Breakers.admit`."""
         admission = _Admission(self._line, await self._line.call("admit", name=name))
         try:
             yield admission
         finally:
-            self._line.say(tell="left", given={"admission": admission.id})
+            self._line.send(notify="left", given={"admission": admission.id})
 
 
 @attrs.frozen
@@ -320,15 +314,12 @@ class _Admission:
     id: int
 
     def opened(self, *, idle_s: float) -> None:
-        """See `Admission.opened`."""
-        self.line.say(tell="opened", given={"admission": self.id, "idle_s": idle_s})
+        self.line.send(notify="opened", given={"admission": self.id, "idle_s": idle_s})
 
     async def succeeded(self) -> None:
-        """See `Admission.succeeded`."""
         await self.line.call("call_succeeded", admission=self.id)
 
     async def failed(self, failure: Failure) -> None:
-        """See `Admission.failed`."""
         await self.line.call("call_failed", admission=self.id, failure=plain(failure))
 
 
@@ -339,7 +330,6 @@ class _Meter(Unmetered):
         self._line = line
 
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
-        """See `Meter.timed`."""
         began, outcome = trio.current_time(), "cancelled"
         try:
             result = await call()
@@ -351,20 +341,18 @@ class _Meter(Unmetered):
         finally:
             seconds = trio.current_time() - began
             given = {"tool": tool, "outcome": outcome, "seconds": seconds}
-            self._line.say(tell="tool_called", given=given)
+            self._line.send(notify="tool_called", given=given)
 
     def effect_ended(self, tool: str, outcome: str) -> None:
-        """See `Meter.effect_ended`."""
-        self._line.say(tell="effect_ended", given={"tool": tool, "outcome": outcome})
+        self._line.send(notify="effect_ended", given={"tool": tool, "outcome": outcome})
 
     def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
-        """See `Meter.approval_decided`."""
         given = {"decision": decision.value, "waited_s": waited_s}
-        self._line.say(tell="approval_decided", given=given)
+        self._line.send(notify="approval_decided", given=given)
 
 
 def terms_of(caller: Caller) -> dict[str, Any]:
-    """Return what of a caller the pod does not know itself."""
+    """Return the fields of a caller that the pod does not know itself."""
     retry = plain(caller.retry)
     limits = {name: getattr(caller, name) for name in ("call_s", "idle_s", "connect_s")}
     return {"key": caller.key, "retry": retry, **limits}

@@ -1,7 +1,7 @@
-"""What a pod and a runner say to each other: JSON in frames, and calls with replies over them.
+"""The messages between a pod and a runner: JSON in frames, and calls with replies over them.
 
-Nothing that a runner says is executed or unpickled, and whose job it speaks of is never its to say:
-a job that has taken its process over can do no more than its own attempt could.
+The pod never executes or unpickles a runner's data, and never lets a runner name its job: a job
+that has taken its process over can do no more than its own attempt could.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,10 +24,10 @@ from cortex.domain.job import StepDone
 T = TypeVar("T")
 HEADER_BYTES: Final = 4
 FRAME_BYTES_MAX: Final = 64 * 2**20
-"""More than any result, checkpoint or model's response may have."""
+"""More than any result, checkpoint or model response may have."""
 READ_BYTES: Final = 65_536
 WAITING_MAX: Final = 10_000
-"""Messages on their way: far more than a job has steps at once."""
+"""Messages in flight: far more than the steps that a job runs at once."""
 
 
 def _converter() -> Any:
@@ -48,20 +48,20 @@ _CONVERTER: Final = _converter()
 
 
 def plain(value: Any, shape: Any = None) -> Any:
-    """Return a value as plain JSON; `shape` where its own type does not say all."""
+    """Return a value as plain JSON; `shape` where its own type is not enough."""
     return _CONVERTER.unstructure(value, unstructure_as=shape)
 
 
 def shaped(value: Any, shape: type[T]) -> T:
-    """Return what `plain` was given."""
-    found: T = _CONVERTER.structure(value, shape)
-    return found
+    """Restore a value that `plain` has converted."""
+    restored: T = _CONVERTER.structure(value, shape)
+    return restored
 
 
-def fields_of(told: dict[str, Any], kind: type, *, without: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of an attrs class but for some, each in its own shape."""
+def fields_of(document: dict[str, Any], kind: type, *, without: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of an attrs class except some, each in its own shape."""
     return {
-        field.name: shaped(told[field.name], field.type)
+        field.name: shaped(document[field.name], field.type)
         for field in attrs.fields(kind)
         if field.name not in without
     }
@@ -74,32 +74,32 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Suspended):
         return {"kind": "Suspended", "wish": plain(_PlainSuspended.of(error))}
     hint = error.hint if isinstance(error, CortexError) else None
-    told = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
-    return told | {"failure": plain(failure_of(error))}
+    document = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
+    return document | {"failure": plain(failure_of(error))}
 
 
-def error_of(told: dict[str, Any]) -> BaseException:
-    """Return the error that `plain_error` was given, judged as it was there.
+def error_of(document: dict[str, Any]) -> BaseException:
+    """Restore an error that `plain_error` has converted, with the same classification.
 
-    One of our own classes comes back as itself, others as `RemoteError`.
+    An error of one of our own classes keeps its class, others become `RemoteError`.
     """
-    if told["kind"] == "LeaseLost":
-        return LeaseLost(told["message"])
-    if told["kind"] == "Suspended":
-        return shaped(told["wish"], _PlainSuspended).error()
-    failure = shaped(told["failure"], Failure)
-    kind = _ours(told["kind"], CortexError) or RemoteError
+    if document["kind"] == "LeaseLost":
+        return LeaseLost(document["message"])
+    if document["kind"] == "Suspended":
+        return shaped(document["wish"], _PlainSuspended).error()
+    failure = shaped(document["failure"], Failure)
+    kind = _ours(document["kind"], CortexError) or RemoteError
     error = kind.__new__(kind)
-    CortexError.__init__(error, told["message"], hint=told["hint"])
+    CortexError.__init__(error, document["message"], hint=document["hint"])
     for name in ("retry_after_s", "scope", "limit_s", "raw"):
         setattr(error, name, getattr(failure, name))
     error.failure = failure
-    found: BaseException = error
-    return found
+    restored: BaseException = error
+    return restored
 
 
 class RemoteError(CortexError):
-    """An error that was raised in another process; `failure` says how it was judged there."""
+    """An error that was raised in another process; `failure` is its classification there."""
 
     code = "remote"
     failure: Failure
@@ -107,7 +107,7 @@ class RemoteError(CortexError):
 
 @attrs.frozen(kw_only=True)
 class _PlainSuspended:
-    """A `Suspended`, whose fields are no attrs of their own."""
+    """The fields of a `Suspended`, which is no attrs class."""
 
     waiting_on: str
     reason: str
@@ -136,7 +136,7 @@ def _ours(name: str, family: type[CortexError]) -> Any:
 
 
 class Channel:
-    """One side of the talk. Whole frames only: a cancelled read loses nothing."""
+    """One end of the connection. Whole frames only: a cancelled read loses nothing."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
@@ -145,21 +145,21 @@ class Channel:
         self._waiting: dict[int, tuple[trio.Event, list[dict[str, Any]]]] = {}
         self._outgoing, self._queue = trio.open_memory_channel[bytes](WAITING_MAX)
 
-    def say(self, **message: Any) -> None:
-        """Send a message soon. Raises `InvalidValueError` for one that is too large."""
+    def send(self, **message: Any) -> None:
+        """Queue a message. Raises `InvalidValueError` if it is too large."""
         self._outgoing.send_nowait(_frame(message))
 
     async def call(self, what: str, /, **given: Any) -> Any:
-        """Have the other side do something; return its answer, or raise its error."""
+        """Call a method of the other side; return its answer, or raise its error."""
         self._number += 1
-        number, told = self._number, trio.Event()
+        number, done = self._number, trio.Event()
         answers: list[dict[str, Any]] = []
-        self._waiting[number] = told, answers
+        self._waiting[number] = done, answers
         try:
             await self._outgoing.send(_frame({"call": what, "number": number, "given": given}))
-            await told.wait()
+            await done.wait()
         except trio.Cancelled:
-            self.say(drop=number)
+            self.send(drop=number)
             raise
         finally:
             del self._waiting[number]
@@ -169,14 +169,14 @@ class Channel:
         return answer["answer"]
 
     def answered(self, message: dict[str, Any]) -> None:
-        """Give an answer to the call that waits for it, if it still does."""
+        """Pass an answer to the call that waits for it, if it still does."""
         waiting = self._waiting.get(message["reply"])
         if waiting is not None:
             waiting[1].append(message)
             waiting[0].set()
 
     async def reply(self, number: int, work: Callable[[], Awaitable[Any]]) -> None:
-        """Do what a call asks for and answer it. What is cancelled is not answered."""
+        """Do what a call requests and answer it. A cancelled call is not answered."""
         try:
             frame = _frame({"reply": number, "answer": await work()})
         except (Exception, LeaseLost, Suspended) as error:  # noqa: BLE001 -- it is raised there
@@ -184,7 +184,7 @@ class Channel:
         await self._outgoing.send(frame)
 
     async def write(self) -> None:
-        """Send what is said until cancelled, or until the other side has gone."""
+        """Send queued messages until cancelled, or until the other side has gone."""
         async for frame in self._queue:
             try:
                 await self._stream.send_all(frame)
@@ -192,19 +192,19 @@ class Channel:
                 return
 
     def finish(self) -> None:
-        """Let `write` end when all that was said is sent."""
+        """Let `write` end when everything queued is sent."""
         self._outgoing.close()
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None when the other side has gone."""
         while (message := self._next()) is None:
             try:
-                said = await self._stream.receive_some(READ_BYTES)
+                data = await self._stream.receive_some(READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return None
-            if not said:
+            if not data:
                 return None
-            self._buffer += said
+            self._buffer += data
         return message
 
     def _next(self) -> dict[str, Any] | None:

@@ -1,12 +1,11 @@
 """Reports handlers that ignore cancellation: their job was stopped, and their code still runs.
 
-A handler must end when its job's time-out, a person or the pod's leaving cancels it. One that
+A handler must end when a time-out, a person or the pod's shutdown cancels it. A handler that
 shields itself, or computes without an `await`, holds its slot or the whole pod (see `loop_guard`).
 
-Owns: a thread that looks at the running jobs, since a busy loop stops everything on trio's.
+Owns: a thread that polls the running jobs, since a busy loop stops everything on trio's.
 Writes: one log line and one fact for each report, again each time that the excess has doubled.
-
-On failure: a fact that cannot be written is left out; the log has it.
+On failure: a fact that cannot be written is only in the log.
 On stop: the thread ends by itself.
 """
 
@@ -30,28 +29,28 @@ from cortex.store import facts
 from cortex.store.facts import Fact
 
 REPORT_AFTER_S: Final = 5.0
-"""What a handler gets to clean up."""
+"""How long a handler may take to clean up."""
 LOOK_S: Final = 1.0
 ANSWER_S: Final = 1.0
-"""An event loop that does not answer for so long stands still."""
+"""An event loop that does not answer for this long is blocked."""
 PENDING_MAX: Final = 100
 _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
 class DeafHandler:
-    """One report."""
+    """A handler that ignores cancellation."""
 
     job: RunningJob
     over_s: float
     stands_at: Sequence[str]
-    """Where its code is, the innermost line last."""
+    """The stack of its code, the innermost line last."""
     holds_loop: bool
     """It keeps all other jobs of the pod from running."""
 
     @property
-    def told(self) -> dict[str, Any]:
-        """For the log and the record."""
+    def fields(self) -> dict[str, Any]:
+        """Fields for the log and the fact."""
         return {
             "job_type": self.job.type,
             "stopped_by": "time-out" if self.job.stop is None else self.job.stop.name.lower(),
@@ -81,10 +80,9 @@ class DeafHandlers:
         self._report_after_s = report_after_s
         self._look_s = look_s
         self._next_s: dict[RunningJob, float] = {}
-        """The excess at which each job that was reported is reported again."""
+        """The excess at which each reported job is reported again."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Report until cancelled."""
         send, receive = trio.open_memory_channel[DeafHandler](PENDING_MAX)
         stopped = threading.Event()
         watch = threading.Thread(
@@ -96,20 +94,20 @@ class DeafHandlers:
         watch.start()
         try:
             task_status.started()
-            async for found in receive:
-                await self._record(found)
+            async for handler in receive:
+                await self._record(handler)
         finally:
             stopped.set()
 
-    async def _record(self, found: DeafHandler) -> None:
-        lease = found.job.lease
+    async def _record(self, handler: DeafHandler) -> None:
+        lease = handler.job.lease
         fact = Fact(
             type="lifecycle",
             subtype="handler_ignores_cancellation",
             job_id=lease.job_id,
             attempt=lease.attempt,
             pod_id=self._pod_id,
-            data=found.told,
+            data=handler.fields,
         )
         try:
             await self._port(facts.append, [fact])
@@ -128,20 +126,20 @@ class DeafHandlers:
         while not stopped.wait(self._look_s):
             due = self._due()
             try:
-                found = list(self._look(due, token, loop_thread)) if due else []
-                for each in found:
+                handler = list(self._find(due, token, loop_thread)) if due else []
+                for each in handler:
                     _log.error(
                         "handler ignores cancellation",
                         job=str(each.job.lease.job_id),
                         attempt=each.job.lease.attempt,
-                        **each.told,
+                        **each.fields,
                     )
                     token.run_sync_soon(_send, send, each)
             except trio.RunFinishedError:
                 return
 
     def _due(self) -> list[tuple[RunningJob, float]]:
-        """The jobs that are to be reported now, each with the seconds since it was stopped."""
+        """Return the jobs to report now, each with the seconds since it was stopped."""
         now = time.monotonic()
         jobs = [job for job in self._running.jobs if job.task is not None]
         late = {job: now - job.due_at for job in jobs if now - job.due_at >= self._report_after_s}
@@ -150,7 +148,7 @@ class DeafHandlers:
             (job, over_s) for job, over_s in late.items() if over_s >= self._next_s.get(job, 0.0)
         ]
 
-    def _look(
+    def _find(
         self,
         due: Sequence[tuple[RunningJob, float]],
         token: trio.lowlevel.TrioToken,
@@ -159,13 +157,13 @@ class DeafHandlers:
         stands_at: dict[RunningJob, list[str]] = {}
         answered = threading.Event()
 
-        def look() -> None:
+        def probe() -> None:
             for job, _ in due:
                 if job.task is not None:
                     stands_at[job] = [line.strip() for line in lines_of(job.task)][-LINES_MAX:]
             answered.set()
 
-        token.run_sync_soon(look)
+        token.run_sync_soon(probe)
         turns = answered.wait(ANSWER_S)
         for job, over_s in due:
             if turns and job in stands_at:
@@ -178,14 +176,14 @@ class DeafHandlers:
             yield DeafHandler(job=job, over_s=over_s, stands_at=where, holds_loop=not turns)
 
 
-def _send(send: trio.MemorySendChannel[DeafHandler], found: DeafHandler) -> None:
-    # What cannot be sent is in the log.
+def _send(send: trio.MemorySendChannel[DeafHandler], handler: DeafHandler) -> None:
+    # A report that cannot be sent is only in the log.
     with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
-        send.send_nowait(found)
+        send.send_nowait(handler)
 
 
 def _is_running(task: trio.lowlevel.Task) -> bool:
-    """Whether the loop is in the code of this task, or of one below it: it stands still there."""
+    """Return whether the loop is inside the code of this task or a child of it."""
     if getattr(task.coro, "cr_running", False):
         return True
     below = [child for nursery in task.child_nurseries for child in nursery.child_tasks]

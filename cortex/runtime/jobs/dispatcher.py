@@ -1,15 +1,15 @@
-"""Claims work: as many ready tasks as there are free slots, one statement a batch.
+"""Claims work: as many ready tasks as there are free slots, in one statement per batch.
 
 Owns: the decision when to claim, and the start of a job actor for each claim.
 Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
-Invariants: never more claims than free slots; nothing is claimed while the pod is not sure of
-itself (see `standing`), cannot write what its jobs have done, or is asked to drain. A notification
-is a hint: polling finds the same work without it.
+Invariants: never more claims than free slots. Nothing is claimed while the pod is not sure of
+itself (see `self_fence`), cannot write what its jobs have done, or is asked to drain. A
+notification is a hint: polling finds the same work without it.
 
-On failure: an outage is waited out; after it, what the pod owns but does not run (a claim whose
+On failure: an outage is waited out. After it, what the pod owns but does not run (a claim whose
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
-(see `orphan_looks`; never beside a claim, whose jobs nobody knows before its reply), and claims
-begin slowly again (see `claim_ramp`), each pod at a moment of its own.
+(see `OrphanScan`). It never runs beside a claim, whose jobs are unknown before its reply. Claims
+begin slowly again (see `ClaimSlowStart`), each pod at a moment of its own.
 On stop: a claim in flight is shielded by the port, and what it returns is still started, so that
 its actors hand the jobs back. The pod releases once more what it owns, before it signs off.
 """
@@ -35,7 +35,7 @@ from cortex.runtime.running import RunningJob, RunningJobs
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 
-# --- How fast a pod claims again after an outage: a few jobs at first, then doubling.
+# --- Slow start of claims after an outage: a few jobs at first, then doubling.
 
 
 FIRST: Final = 16
@@ -46,7 +46,7 @@ FULL: Final = 1000
 
 
 class ClaimSlowStart:
-    """The claims that one pod may make by an instant of trio's clock; no outage: any number."""
+    """How many jobs one pod may claim by an instant of trio's clock; unlimited without outage."""
 
     def __init__(self) -> None:
         self._is_out = False
@@ -56,11 +56,11 @@ class ClaimSlowStart:
         self._claimed_count = 0
 
     def broken(self) -> None:
-        """The database is away: the next look after it begins a ramp."""
+        """The database is unavailable: the next claim after it begins a slow start."""
         self._is_out = True
 
     def room(self, now: float) -> float:
-        """Return how many more may be claimed now; the database is there."""
+        """Return how many more jobs may be claimed now; the database is available."""
         if self._is_out:
             self._is_out, self._began, self._claimed_count = False, now, 0
             self._limit.restart()
@@ -70,7 +70,6 @@ class ClaimSlowStart:
         return max(0, int(self._limit.value) - self._claimed_count)
 
     def claimed(self, count: int) -> None:
-        """Count what was claimed."""
         self._claimed_count += count
 
 
@@ -79,12 +78,12 @@ class ClaimSlowStart:
 
 BATCH_MAX: Final = 500
 ROOM_MIN: Final = 250
-"""Free slots that are worth a claim of their own while there is more work than slots."""
+"""Free slots that justify a claim while there is more work than slots."""
 CROWDED_POLL_S: Final = 0.02
 STARTED_AT_ONCE: Final = 60
-"""Between so many starts the committer and the database's replies get their turn."""
+"""After this many starts, the committer and database replies get their turn."""
 PROMOTE_REST: Final = 9.0
-"""Rest after a promote, as a multiple of what it took."""
+"""Pause after a promote, as a multiple of its duration."""
 
 _log = structlog.get_logger(__name__)
 
@@ -103,7 +102,7 @@ class Dispatcher:
         tools: Sequence[str] = (),
         actors: JobActors,
         jobs_nursery: trio.Nursery,
-        standing: SelfFence,
+        self_fence: SelfFence,
         pacer: Pacer,
         poll_s: float,
     ) -> None:
@@ -113,7 +112,7 @@ class Dispatcher:
         self._tools = tools
         self._actors = actors
         self._jobs_nursery = jobs_nursery
-        self._standing = standing
+        self._self_fence = self_fence
         self._pacer = pacer
         self._poll_s = poll_s
         self._running: RunningJobs = actors.running
@@ -122,9 +121,9 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._promote_not_before = float("-inf")
-        self._looks = OrphanScan(apart_s=poll_s)
+        self._orphan_scan = OrphanScan(apart_s=poll_s)
         self._is_failing = False
-        """The last claim failed, for whatever reason."""
+        """The last claim failed, for any reason."""
         self._ramp = ClaimSlowStart()
         self._backoff = LoopBackoff(rng=actors.rng, backoff=Backoff(base_s=poll_s, cap_s=poll_s))
 
@@ -134,7 +133,6 @@ class Dispatcher:
         self._pacer.wake()
 
     def on_ended(self, job: RunningJob) -> None:
-        """A job left its slot."""
         if job.is_queued or job.is_isolated:
             self.hint(promote=job.is_queued)
         elif self._is_crowded and self._has_room:
@@ -142,12 +140,11 @@ class Dispatcher:
 
     @property
     def may_claim(self) -> bool:
-        """It can claim: sure of itself, its last claim went well, and nobody asked it to drain."""
+        """It can claim: sure of itself, its last claim succeeded, and no drain was requested."""
         is_held_up = self._is_failing or self._actors.committer.is_held_up
-        return self._standing.is_sure and not is_held_up and not self._running.is_drain_requested
+        return self._self_fence.is_sure and not is_held_up and not self._running.is_drain_requested
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Claim until cancelled."""
         self._running.on_ended = self.on_ended
         self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
@@ -157,7 +154,7 @@ class Dispatcher:
             except UnavailableError as error:
                 self._promote_next = self._is_failing = True
                 self._doubted()
-                # Hints do not cut it short: there may be many.
+                # Hints do not cut the pause short: there may be many.
                 await trio.sleep(self._backoff.failed(_log, "claim failed", error))
                 continue
             except Exception:
@@ -176,8 +173,8 @@ class Dispatcher:
         if self._is_barred():
             return self._poll_s
         now, lost_count = trio.current_time(), self._running.lost_count
-        if self._looks.is_due(now, lost_count=lost_count):
-            self._looks.begun(now, lost_count=lost_count)
+        if self._orphan_scan.is_due(now, lost_count=lost_count):
+            self._orphan_scan.begun(now, lost_count=lost_count)
             await self.release_orphans()
         if self._running.is_drain_requested:
             return self._poll_s
@@ -212,8 +209,8 @@ class Dispatcher:
         return 0.0 if self._has_room else CROWDED_POLL_S
 
     def _is_barred(self) -> bool:
-        """The database is in the way: once it is there again, claims begin slowly."""
-        if not self._standing.is_sure:
+        """Return whether the database stands in the way: afterwards claims begin slowly."""
+        if not self._self_fence.is_sure:
             self._doubted()
             return True
         if self._actors.committer.is_held_up:
@@ -222,7 +219,7 @@ class Dispatcher:
         return False
 
     def _doubted(self) -> None:
-        self._looks.doubted(trio.current_time())
+        self._orphan_scan.doubted(trio.current_time())
         self._ramp.broken()
 
     @property
@@ -230,9 +227,9 @@ class Dispatcher:
         return self._running.free_slots >= min(ROOM_MIN, self._running.slots)
 
     async def _promote(self) -> None:
-        """Make due tasks ready: when asked to, and as often as it polls, since none announces them.
+        """Make due tasks ready, on request and at every poll, since no notification announces them.
 
-        Its cost grows with the named queues that wait; it takes a tenth of the time at most.
+        The cost grows with the named queues that wait; promotes take a tenth of the time at most.
         """
         now = trio.current_time()
         is_wanted = self._promote_next or now - self._promoted_at >= self._poll_s
@@ -250,11 +247,11 @@ class Dispatcher:
         return min(self._poll_s, max(0.0, self._promote_not_before - trio.current_time()))
 
     async def release_orphans(self) -> None:
-        """Hand back what the pod owns and does not run, so that it goes on at once elsewhere."""
-        known = self._running.known_ids
-        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=known)
+        """Release what the pod owns and does not run, so that other pods claim it at once."""
+        running_ids = self._running.known_ids
+        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=running_ids)
         if orphans:
-            _log.warning("released what does not run here", jobs=len(orphans))
+            _log.warning("orphans released", jobs=len(orphans))
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]
             crash_point("before_orphans")
             await self._port(tasks.release, pod_id=self._pod_id, operations=releases)
@@ -274,19 +271,20 @@ class Dispatcher:
 LATE_S: Final = 15.0
 """No transaction of ours stays open for longer; only its commit may take more."""
 APART_S: Final = 30.0
-"""Of the looks without a doubt: far below the threshold of a sweep, which would find them too."""
+"""Between two scans without doubt: far below the threshold of a sweep, which would find them
+too."""
 
 
 class OrphanScan:
-    """The looks of one pod, by trio's clock."""
+    """Decides when one pod scans, by trio's clock."""
 
     def __init__(self, *, apart_s: float) -> None:
-        """`apart_s`: seconds between two looks while there is doubt, but for the first."""
+        """`apart_s`: seconds between two scans while there is doubt; the first one is immediate."""
         self._apart_s = apart_s
         self._is_first = False
-        self._lost_seen = 0
+        self._scanned_lost_count = 0
         self._until = float("-inf")
-        self._looked_at = float("-inf")
+        self._scanned_at = float("-inf")
 
     def doubted(self, now: float) -> None:
         """A call failed, or the pod was not sure of itself."""
@@ -294,11 +292,11 @@ class OrphanScan:
         self._until = now + LATE_S
 
     def is_due(self, now: float, *, lost_count: int) -> bool:
-        """Tell whether to look; `lost_count`: attempts that ended here and told nobody, ever."""
+        """Return whether to scan; `lost_count`: attempts ever that ended here unrecorded."""
         apart_s = self._apart_s if now < self._until else APART_S
-        is_asked = self._is_first or lost_count != self._lost_seen
-        return is_asked or now - self._looked_at >= apart_s
+        is_asked = self._is_first or lost_count != self._scanned_lost_count
+        return is_asked or now - self._scanned_at >= apart_s
 
     def begun(self, now: float, *, lost_count: int) -> None:
-        """It looks: what ends from now on is looked for the next time."""
-        self._is_first, self._lost_seen, self._looked_at = False, lost_count, now
+        """A scan begins: attempts that end from now on are for the next scan."""
+        self._is_first, self._scanned_lost_count, self._scanned_at = False, lost_count, now

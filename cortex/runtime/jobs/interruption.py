@@ -1,7 +1,7 @@
-"""From the limit that fired to what the runtime itself knows of the interruption.
+"""Derives the description of an interruption from the limit that fired.
 
-Which limit it was is read from the error; a limit that an outer one overtook fired in vain. Which
-step it cut is read from the attempt's progress.
+The error identifies the limit; a limit that an outer one overtook has no effect. The attempt's
+progress identifies the interrupted step.
 """
 
 import math
@@ -33,7 +33,7 @@ ACTIONS: Final = {
 
 @attrs.frozen(eq=False)
 class Attempt:
-    """An attempt that runs here, and what it is at."""
+    """An attempt that runs here, and its progress."""
 
     claim: Claim
     progress: Progress
@@ -57,11 +57,13 @@ def of_job(attempt: Attempt, *, deadline: float) -> Interruption:
 def of_error(attempt: Attempt, error: BaseException, operation: Operation) -> Interruption | None:
     """The limit for which a handler failed, or waits for a breaker; None if it was none.
 
-    `operation` is what was decided about the error.
+    `operation` is the decision about the error.
     """
     is_wish = isinstance(operation, Suspend) and operation.code is None
-    found = [timed_out_by(leaf) for leaf in leaves(error) if isinstance(leaf, Suspended) is is_wish]
-    timed_out = next(filter(None, found), None)
+    timeouts = [
+        timed_out_by(leaf) for leaf in leaves(error) if isinstance(leaf, Suspended) is is_wish
+    ]
+    timed_out = next(filter(None, timeouts), None)
     failure = None if is_wish else failure_of(error)
     steps = attempt.progress.cut_since(-math.inf)
     if timed_out is not None and (failure is None or failure.scope == timed_out.failure.scope):
@@ -84,9 +86,9 @@ def of_call(
 
 
 def _limit(failure: Failure) -> tuple[Scope, float] | None:
-    """The scope and the seconds; None where the error does not say, or is somebody's own nonsense.
+    """The scope and the seconds; None if the error has none, or has invalid ones of its own.
 
-    Nobody but Cortex ends a job for the job's limit.
+    Only Cortex ends a job for the job's limit.
     """
     scope, limit_s = failure.scope, failure.limit_s
     if not isinstance(scope, str) or not isinstance(limit_s, int | float):
@@ -97,7 +99,7 @@ def _limit(failure: Failure) -> tuple[Scope, float] | None:
 
 
 def _elapsed_s(scope: Scope, steps: Sequence[StepUnderWay]) -> float:
-    """Since the scope began, as far as it is known: of a silence only its limit is."""
+    """Seconds since the scope began, as far as known: for a silence, only its limit is known."""
     if not steps or scope is Scope.IDLE:
         return 0.0
     began = steps[0].began
@@ -115,10 +117,10 @@ def _interruption(
     elapsed_s: float,
     action: FinalAction,
 ) -> Interruption:
-    """Of several steps that were cut at once the first is named.
+    """Describe an interruption; of several steps that were cut at once, name the first.
 
-    Files that changed since the first of them began are theirs, but for those from before the last
-    checkpoint: a step beside them, which is committed, may have written these.
+    Changed files count from the start of the first of these steps, except files older than the last
+    checkpoint: a parallel step that is committed may have written those.
     """
     progress, step = attempt.progress, steps[0] if steps else None
     if step is not None:

@@ -2,13 +2,13 @@
 
 Owns: its `RunningJob` entry and the context of the attempt. Holds no connection while it runs.
 
-On failure of the handler: what follows is decided by the class of the error, see `job_ending`:
-tried again by the worker layer or by the application layer, suspended, or failed.
-On stop: a cancelled job ends as CANCELLED, a leaving pod hands the job back uncounted, a lost
-lease touches nothing more. Nothing that a handler raises leaves this actor.
+On failure of the handler: the class of the error decides (see `job_ending`): the worker layer or
+the application layer tries again, or the job is suspended, or it fails.
+On stop: a cancelled job ends as CANCELLED; a pod that shuts down hands the job back uncounted;
+after a lost lease nothing more is written. No error of a handler leaves this actor.
 
-A job's own limit is hard: whatever its handler returns or raises after the deadline, it is a
-time-out. A limit that ends an attempt leaves its receipt first, see `receipts`.
+A job's own limit is hard: after the deadline it is a time-out, whatever its handler returns or
+raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
@@ -52,16 +52,16 @@ from cortex.runtime.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
 
 NO_PROCESS_PAUSE_S: Final = 1.0
-"""Until a job for which no process could be forked is due again."""
+"""Delay before a job is due again for which no process could be forked."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Policies(Protocol):
-    """Finds what a job began with, when the database is there."""
+    """Finds the policy that a job began with, once the database is available."""
 
     async def policy(self, claim: Claim) -> JobPolicy:
-        """Return how often and how long it may be tried."""
+        """Return the job's attempts and time-outs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +77,7 @@ class JobActors:
     running: RunningJobs
     rng: random.Random
     deaths_max: int = 3
-    """Deaths of its own process in a row that fail a job."""
+    """Consecutive deaths of its own process after which a job fails."""
     isolation: Isolation | None = None
     """None: the pod of a test or a simulation, which runs every job itself."""
     metrics: Metrics = attrs.field(factory=Metrics)
@@ -88,22 +88,22 @@ class JobActors:
         return self.running.slots if self.isolation is None else self.isolation.slots
 
     def isolates(self, claim: Claim) -> bool:
-        """Whether a job runs in a process of its own."""
+        """Return whether a job runs in a process of its own."""
         is_asked = claim.is_suspect or claim.type in self.registry.isolated_names
         return is_asked and self.isolation is not None
 
     async def run(self, claim: Claim, job: RunningJob) -> None:
         """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
         try:
-            # Claimed by a pod that leaves, nothing of the job may run here.
+            # The pod is shutting down: no code of a late claim may run here.
             ending = _stopped(claim, job.stop) if job.stop else await self._ending(claim, job)
             if ending is not None and job.stop is not Stop.LEASE_LOST:
-                told = await self._report(ending)
-                job.is_told, job.is_answered = told is not None, True
-                self.metrics.ended(claim, told, ran_s=trio.current_time() - job.claimed_at)
+                recorded = await self._report(ending)
+                job.is_recorded, job.is_answered = recorded is not None, True
+                self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
                 await self.receipts.offer_again(claim.lease)
             else:
-                job.is_answered = True  # by whoever owns it
+                job.is_answered = True  # by the attempt that owns it
         finally:
             self.receipts.forget(claim.lease)
             self.running.remove(job)
@@ -134,7 +134,7 @@ class JobActors:
         return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
 
     async def _ran(self, claim: Claim, job: RunningJob) -> tuple[Any, BaseException | None]:
-        """Run the handler within the job's scope; return its result, or what it raised."""
+        """Run the handler within the job's scope; return its result, or its error."""
         result: Any = None
         raised: BaseException | None = None
         job.task = trio.lowlevel.current_task()
@@ -158,22 +158,22 @@ class JobActors:
         tally = Tally(())
         try:
             with job.scope:
-                known, left = await self._recorded(claim)
-                tally = Tally(known)
+                committed_steps, left = await self._recorded(claim)
+                tally = Tally(committed_steps)
                 job.progress = tally.progress
                 self.receipts.follow(claim, tally.progress)
                 ended = await isolation.attempt(
                     claim,
                     job,
                     tally,
-                    RecordedSteps(known, left, partial(self._recall, claim.lease.job_id)),
+                    RecordedSteps(committed_steps, left, partial(self._recall, claim.lease.job_id)),
                     services=self.services,
                     policies=self.policies,
                 )
         except UnavailableError as error:
-            _log.error("no process for a job", job=str(claim.lease.job_id), error=error.message)
+            _log.error("no process for job", job=str(claim.lease.job_id), error=error.message)
             return _stopped(claim, job.stop) if job.stop else _put_off(claim)
-        except Exception as error:  # noqa: BLE001 -- what a runner says must not end its pod
+        except Exception as error:  # noqa: BLE001 -- a runner's data must not end its pod
             return await self._failed(claim, job, error)
         is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
         if ended is None or is_late:
@@ -191,7 +191,7 @@ class JobActors:
     def _died(
         self, claim: Claim, job: RunningJob, tally: Tally, died: RunnerDied
     ) -> Operation | None:
-        """Whoever ends the pod, or the job, may have ended its process: that is not counted."""
+        """If the job or the pod was stopped, that may have ended the process: it is not counted."""
         if job.stop is not None or self.running.hands_back():
             return _stopped(claim, job.stop or Stop.HANDED_BACK)
         _log.warning("runner died", job=str(claim.lease.job_id), type=claim.type, how=died.how)
@@ -213,7 +213,7 @@ class JobActors:
                 ran_s=trio.current_time() - job.claimed_at,
                 final=self._final(claim),
             )
-        except Exception as second:  # noqa: BLE001 -- what a job's own error does must not end its pod
+        except Exception as second:  # noqa: BLE001 -- a job's own error must not end its pod
             ending = not_judged(claim, error, second)
         if ending is not None:
             await self.receipts.ended(claim, job, ending, error)
@@ -222,7 +222,7 @@ class JobActors:
     async def _out_of_time(
         self, claim: Claim, job: RunningJob, raised: BaseException | None
     ) -> Operation | None:
-        """Its scope was cancelled, or its deadline has passed."""
+        """Return the end of an attempt whose scope was cancelled, or whose deadline has passed."""
         if job.stop is not None:
             return _stopped(claim, job.stop)
         if raised is not None:
@@ -239,14 +239,14 @@ class JobActors:
     async def _handle(self, claim: Claim, job: RunningJob) -> Any:
         job_type = self.registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)
-        known, left = await self._recorded(claim)
+        committed_steps, left = await self._recorded(claim)
         leave = LeaveRequest(
             is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
         )
         journal = Journal(
             claim.lease,
             self.committer,
-            known,
+            committed_steps,
             effects=left,
             recall=partial(self._recall, claim.lease.job_id),
             leave=leave,
@@ -262,7 +262,7 @@ class JobActors:
         return result
 
     def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
-        """What its type names as final; a type that is gone names nothing."""
+        """The errors that its type declares final; none for a type that is gone."""
         return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
     async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
@@ -272,19 +272,19 @@ class JobActors:
         answered = partial(
             retry_while_unavailable, log=_log, event="steps not loaded", rng=self.rng
         )
-        known: Sequence[Step] = ()
+        committed_steps: Sequence[Step] = ()
         left: Sequence[OpenEffect] = ()
         if claim.has_steps:
-            known = await answered(lambda: self.port(steps.of_job, job_id))
+            committed_steps = await answered(lambda: self.port(steps.of_job, job_id))
         if claim.has_open or goes_on:
             line = claim.lineage_id or job_id
             left = await answered(
                 lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
             )
-        return known, left
+        return committed_steps, left
 
     async def _recall(self, job_id: UUID, key: str) -> str | None:
-        """Return the recorded input of a step; what cannot be had now is not waited for."""
+        """Return the recorded input of a step; None at once if it is unavailable."""
         try:
             return await self.port(steps.input_of, job_id, key)
         except UnavailableError:

@@ -1,6 +1,6 @@
-"""From what a handler raised to the operation that ends its attempt.
+"""Turns an error that a handler raised into the operation that ends its attempt.
 
-The class of the error decides; what is known of it goes into the record, stack included.
+The class of the error decides. The record keeps what is known of it, including the stack.
 """
 
 import random
@@ -50,7 +50,7 @@ def ending_of(
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
     A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
-    `final`: what the job's type names as permanent.
+    `final`: errors that the job's type declares permanent.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
@@ -78,36 +78,36 @@ def _failed(
         max_retries=claim.max_retries,
         rate_limit_count=claim.rate_limit_count,
     )
-    told = _told(claim, failure, stack=stack)
+    fields = _fields(claim, failure, stack=stack)
     match decide(failure, used, backoff, rng=rng):
         case Fail():
-            return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+            return Finish(lease=claim.lease, status=JobStatus.FAILED, **fields)
         case TryAgain(delay_s):
-            return Release(lease=claim.lease, outcome="failed", delay_s=delay_s, **told)
+            return Release(lease=claim.lease, outcome="failed", delay_s=delay_s, **fields)
         case RetryLater(delay_s):
             return Suspend(
                 lease=claim.lease,
                 delay_s=delay_s,
                 is_counted=True,
                 is_rate_limit=failure.is_rate_limit,
-                **told,
+                **fields,
             )
         case AskPerson():
             waiting_on = f"{PERSON}{failure.source or claim.type}"
             return Suspend(
-                lease=claim.lease, delay_s=None, is_counted=False, waiting_on=waiting_on, **told
+                lease=claim.lease, delay_s=None, is_counted=False, waiting_on=waiting_on, **fields
             )
 
 
 def not_judged(claim: Claim, error: BaseException, second: Exception) -> Finish:
-    """Return the end of a job whose error is so badly made that judging it failed."""
-    _log.error("error not judged", job=str(claim.lease.job_id), exc_info=second)
+    """Return the end of a job whose error could not be classified, because of its own defects."""
+    _log.error("error not classified", job=str(claim.lease.job_id), exc_info=second)
     failure = Failure(
         cls=FailureClass.PERMANENT,
         code="job_failed",
-        message=f"{type(error).__name__}, which could not be judged: {type(second).__name__}",
+        message=f"{type(error).__name__}, which could not be classified: {type(second).__name__}",
     )
-    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_fields(claim, failure))
 
 
 def out_of_time(claim: Claim) -> Finish:
@@ -119,13 +119,13 @@ def out_of_time(claim: Claim) -> Finish:
         scope="job",
         limit_s=claim.timeout_s,
     )
-    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_told(claim, failure))
+    return Finish(lease=claim.lease, status=JobStatus.FAILED, **_fields(claim, failure))
 
 
 def process_died(claim: Claim, how: str, *, has_stepped: bool, deaths_max: int) -> Finish | Release:
-    """Return the end of an attempt whose own process has died; `how` is for people.
+    """Return the end of an attempt whose own process has died; `how` is text for people.
 
-    So many deaths in a row without a step in between are the job's own fault.
+    After `deaths_max` deaths in a row without a step in between, the job is to blame.
     """
     deaths = 1 if has_stepped else claim.process_deaths + 1
     is_poison = deaths >= deaths_max
@@ -135,10 +135,10 @@ def process_died(claim: Claim, how: str, *, has_stepped: bool, deaths_max: int) 
         code=POISON if is_poison else PROCESS_DIED,
         message=f"its own process died{times}: {how}",
     )
-    told = _told(claim, failure)
+    fields = _fields(claim, failure)
     if is_poison:
-        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
-    return Release(lease=claim.lease, outcome=PROCESS_DIED, is_counted=False, **told)
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **fields)
+    return Release(lease=claim.lease, outcome=PROCESS_DIED, is_counted=False, **fields)
 
 
 def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
@@ -156,7 +156,7 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
 
 
 def _is_to_blame(claim: Claim, suspended: Suspended, ran_s: float) -> bool:
-    """Tell whether others got through since the job's own call failed before: no outage does that.
+    """Return whether other calls succeeded since the job's last failure, so this is no outage.
 
     A breaker that opened after that failure had been closed in between.
     """
@@ -172,9 +172,9 @@ def _counted(
     failure = suspended.failure
     if failure is None:
         raise AssertionError("only a failure is counted")
-    told = _told(claim, failure)
+    fields = _fields(claim, failure)
     if claim.retry_count >= claim.max_retries:
-        return Finish(lease=claim.lease, status=JobStatus.FAILED, **told)
+        return Finish(lease=claim.lease, status=JobStatus.FAILED, **fields)
     pause_s = app_delay_s(backoff, claim.retry_count, rng=rng)
     return Suspend(
         lease=claim.lease,
@@ -183,12 +183,12 @@ def _counted(
         is_own_failure=True,
         is_rate_limit=failure.is_rate_limit,
         waiting_on=suspended.waiting_on,
-        **told,
+        **fields,
     )
 
 
-def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[str, Any]:
-    """What the record keeps of a failure, as the operations call it."""
+def _fields(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[str, Any]:
+    """The fields of a failure that the operations record."""
     fact = {
         **failure.to_json(),
         "attempt": claim.attempts_spent,
@@ -207,16 +207,16 @@ def _told(claim: Claim, failure: Failure, *, stack: str | None = None) -> dict[s
     }
 
 
-def _worst(found: Sequence[BaseException], final: tuple[type[Exception], ...]) -> Failure | None:
-    if not found:
+def _worst(errors: Sequence[BaseException], final: tuple[type[Exception], ...]) -> Failure | None:
+    if not errors:
         return None
-    if named := next((leaf for leaf in found if isinstance(leaf, final)), None):
+    if named := next((leaf for leaf in errors if isinstance(leaf, final)), None):
         return attrs.evolve(failure_of(named), cls=FailureClass.PERMANENT, code=FINAL)
-    return failure_of(found[0] if len(found) == 1 else BaseExceptionGroup("several", found))
+    return failure_of(errors[0] if len(errors) == 1 else BaseExceptionGroup("several", errors))
 
 
 def _stack(error: BaseException) -> str:
-    """The last part of the traceback: an error whose own text cannot be had has only its place."""
+    """The last part of the traceback; an error whose own text is unavailable has only its place."""
     try:
         text = "".join(traceback.format_exception(error))
     except (KeyboardInterrupt, trio.Cancelled):

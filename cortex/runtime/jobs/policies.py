@@ -1,10 +1,10 @@
 """What a job began with: its policy, prices and limits, on every attempt and on every pod.
 
-A configuration and an agent's version are immutable, so each is asked for once and kept.
+A configuration and an agent's version are immutable, so each is read once and kept.
 
-On failure: an outage is waited out; the limits of the job around it decide how long. What cannot be
-read, since another version of Cortex wrote it, fails the job's calls and so the job; how that
-attempt ends is then decided by what this pod has.
+On failure: an outage is waited out; the limits of the job around it decide how long. A
+configuration of another version of Cortex that cannot be read fails the job's calls and so the job;
+this pod's own policy then decides how that attempt ends.
 """
 
 import random
@@ -26,14 +26,14 @@ from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
 from cortex.store import agents, configs
 
-# --- Finds the specification of an agent version; versions are immutable, so it is asked for once.
+# --- Finds the specification of an agent version. Versions are immutable, so it is read once.
 
 
 SPECS_CACHED_MAX: Final = 1_000
 
 
 class AgentSpecCache:
-    """Specifications by agent and version, the least recently used ones dropped."""
+    """Specifications by agent and version; the least recently used ones are dropped."""
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self._port = port
@@ -46,16 +46,16 @@ class AgentSpecCache:
         if key in self._specs:
             self._specs.move_to_end(key)
             return self._specs[key]
-        found = await retry_while_unavailable(
+        spec = await retry_while_unavailable(
             lambda: self._port(agents.spec, agent_id, version),
             log=_log,
             event="agent not read",
             rng=self._rng,
         )
-        self._specs[key] = found
+        self._specs[key] = spec
         if len(self._specs) > SPECS_CACHED_MAX:
             self._specs.popitem(last=False)
-        return found
+        return spec
 
 
 # ---
@@ -67,7 +67,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Policies:
-    """Finds them by claim; the pod's own configuration never asks the database."""
+    """Finds policies by claim; the pod's own configuration needs no database."""
 
     def __init__(
         self,
@@ -80,19 +80,19 @@ class Policies:
     ) -> None:
         self.agents = agents
         self.config_id = config_id
-        """What jobs that begin on this pod keep."""
+        """The configuration that jobs keep which begin on this pod."""
         self._port = port
         self._rng = rng
         self._own = config
         self._others: OrderedDict[int, RuntimeConfig] = OrderedDict()
 
     async def policy(self, claim: Claim) -> JobPolicy:
-        """Return how often and how long the job may be tried."""
+        """Return the job's attempts and time-outs."""
         try:
             config = await self._config(claim.config_id)
             agent = await self._agent(claim)
         except CortexError as error:
-            # Asked for when an attempt fails: to raise here would fail the pod in its place.
+            # Needed when an attempt fails: an exception here would fail the pod instead.
             _log.warning("policy not read", job=str(claim.lease.job_id), error=error.message)
             return self._own.policy(claim.type)
         policy = config.policy(claim.type)
@@ -148,16 +148,16 @@ def _read(stored: dict[str, Any], config_id: int) -> RuntimeConfig:
 
 
 def _overridden(policy: JobPolicy, agent: AgentSpec) -> JobPolicy:
-    """Return the policy as the agent has it; attempts and the time-out stand on the job itself."""
+    """Return the policy with the agent's overrides; attempts and time-out are the job's own."""
     given = agent.limits.backoff
     if given is None:
         return policy
-    known = policy.backoff
+    own = policy.backoff
     return attrs.evolve(
         policy,
         backoff=Backoff(
-            base_s=known.base_s if given.base_seconds is None else given.base_seconds,
-            cap_s=known.cap_s if given.cap_seconds is None else given.cap_seconds,
-            multiplier=known.multiplier if given.multiplier is None else given.multiplier,
+            base_s=own.base_s if given.base_seconds is None else given.base_seconds,
+            cap_s=own.cap_s if given.cap_seconds is None else given.cap_seconds,
+            multiplier=own.multiplier if given.multiplier is None else given.multiplier,
         ),
     )

@@ -1,17 +1,17 @@
 """Receipts of time-outs: taken when a limit has ended something, and recorded once each.
 
-Owns: what each attempt that runs here is at. Reads: its journal's progress, this machine's disc.
-Writes: receipts. Of jobs that do not time out nothing is collected.
+Owns: the progress of each attempt that runs here. Reads: its journal's progress, this machine's
+disk. Writes: receipts. Nothing is collected for jobs that do not time out.
 
-A receipt is in the record before the end of its attempt is: nobody who finds the job failed takes
-it for clean, and no next attempt writes to its folders while they are looked at. A pod that dies
-in between has not ended the attempt: the next one meets the same limit, or goes on. What an outage
-keeps out of the record is offered once more after the end of the attempt, which waits for the
-database anyway.
+A receipt is recorded before the end of its attempt: a reader of a failed job finds it, and no later
+attempt writes to the folders while they are examined. A pod that dies in between has not ended the
+attempt: the next one meets the same limit, or goes on. A receipt that an outage keeps out of the
+record is recorded after the end of the attempt, which waits for the database anyway.
 
-On failure: it is logged, or the receipt says what could not be seen; no job fails or waits for it.
-Looking at files is bounded (`cortex.agent.workspace.receipts`), and so is each write (the port).
-On stop: looking is cut short, and the receipt says so.
+On failure: it is logged, or the receipt reports what could not be examined; no job fails or waits
+for it. Examining files is bounded (`cortex.agent.workspace.receipts`), and so is each write (the
+port).
+On stop: examining is cut short, and the receipt says so.
 """
 
 from collections.abc import Callable
@@ -62,19 +62,19 @@ class Receipts:
         self._attempts[claim.lease] = Attempt(claim, progress, trio.current_time())
 
     def forget(self, lease: Lease) -> None:
-        """The attempt has ended."""
         self._attempts.pop(lease, None)
         self._unkept.pop(lease, None)
 
     def progress_of(self, lease: Lease) -> Progress | None:
-        """What an attempt is at, while its handler runs here and until its end is in the record."""
+        """The progress of an attempt, while its handler runs here and until its end is recorded."""
         attempt = self._attempts.get(lease)
         return None if attempt is None else attempt.progress
 
     async def went_on(self, caller: Caller, failure: Failure) -> None:
-        """Leave a receipt of a call that a limit has ended while its attempt goes on.
+        """Record the receipt of a call that a limit has ended while its attempt goes on.
 
-        A tool's call is told to the model, others are made again; a model's has left no files.
+        A tool's call is reported to the model, others are repeated; a model's call has left no
+        files.
         """
         attempt = self._attempts.get(caller.lease)
         step = None if attempt is None else attempt.progress.under_way(caller.key)
@@ -82,32 +82,34 @@ class Receipts:
             return
         is_tool = step.kind is StepKind.TOOL
         action = FinalAction.TOLD_MODEL if is_tool else FinalAction.RETRIED_CALL
-        told = of_call(attempt, failure, [step], action=action)
-        if told is None:
+        interruption = of_call(attempt, failure, [step], action=action)
+        if interruption is None:
             return
         is_model = step.kind is StepKind.MODEL
-        await self._kept(self._bare(told) if is_model else await self._taken(told, attempt.claim))
+        await self._kept(
+            self._bare(interruption) if is_model else await self._taken(interruption, attempt.claim)
+        )
 
     async def ended(
         self, claim: Claim, job: RunningJob, operation: Operation, error: BaseException | None
     ) -> None:
         """Leave a receipt if a limit is why the attempt is about to end by `operation`.
 
-        `error` is what the handler raised; None: the job's own limit has fired. From here on
-        stopping the job only cuts this short.
+        `error` is the handler's error; None: the job's own limit has fired. From here on stopping
+        the job only cuts this short.
         """
         attempt = self._attempts.get(claim.lease) or await self._unfollowed(claim)
         if error is None:
-            told: Interruption | None = of_job(attempt, deadline=job.scope.deadline)
+            interruption: Interruption | None = of_job(attempt, deadline=job.scope.deadline)
         else:
-            told = of_error(attempt, error, operation)
-        if told is None:
+            interruption = of_error(attempt, error, operation)
+        if interruption is None:
             return
-        receipt = self._bare(told, problem="looking at its files was cut short")
+        receipt = self._bare(interruption, problem="examining its files was cut short")
         with trio.CancelScope() as job.scope:
             if job.stop is not None:
                 job.scope.cancel(reason=job.stop.name)
-            receipt = await self._taken(told, claim)
+            receipt = await self._taken(interruption, claim)
         if not await self._kept(receipt):
             self._unkept[claim.lease] = receipt
 
@@ -117,24 +119,30 @@ class Receipts:
         if receipt is not None:
             await self._kept(receipt)
 
-    async def _taken(self, told: Interruption, claim: Claim) -> TimeoutReceipt:
+    async def _taken(self, interruption: Interruption, claim: Claim) -> TimeoutReceipt:
         try:
             return await take_receipt(
-                told,
+                interruption,
                 workspace=self._workspaces / str(claim.lineage_id or claim.lease.job_id),
                 folder=_folder(claim.payload),
                 unix_ms=self._unix_ms,
             )
         except Exception as error:  # noqa: BLE001 -- no threads, no files: not the pod's end
             _log.exception("receipt not taken", job=str(claim.lease.job_id))
-            return self._bare(told, problem=f"its files could not be looked at: {describe(error)}")
+            return self._bare(
+                interruption, problem=f"its files could not be examined: {describe(error)}"
+            )
 
-    def _bare(self, told: Interruption, *, problem: str | None = None) -> TimeoutReceipt:
-        """The receipt of a time-out whose files nobody has looked at."""
-        left_s = told.step_elapsed_s if told.unsettled_s is None else told.unsettled_s
+    def _bare(self, interruption: Interruption, *, problem: str | None = None) -> TimeoutReceipt:
+        """The receipt of a time-out whose files were not examined."""
+        left_s = (
+            interruption.step_elapsed_s
+            if interruption.unsettled_s is None
+            else interruption.unsettled_s
+        )
         began_s = self._unix_ms() / 1000 - left_s
         return TimeoutReceipt(
-            interruption=_storable(told),
+            interruption=_storable(interruption),
             step_started_at=datetime.fromtimestamp(began_s, UTC),
             problem=problem,
         )
@@ -154,9 +162,9 @@ class Receipts:
         return True
 
     async def _unfollowed(self, claim: Claim) -> Attempt:
-        """An attempt whose time was over before its steps were loaded: the job's head tells them.
+        """An attempt whose time was over before its steps were loaded: built from the job's head.
 
-        What was left is from attempts before it, so that all of the job's time is looked at.
+        Its leftovers are from earlier attempts, so all of the job's time is examined.
         """
         head = {}
         if claim.has_steps:
@@ -164,22 +172,24 @@ class Receipts:
                 head = (await self._port(jobs.show, claim.lease.job_id)).checkpoint
             except CortexError as error:
                 job_id = str(claim.lease.job_id)
-                _log.warning("last checkpoint not known", job=job_id, error=error.message)
+                _log.warning("last checkpoint not read", job=job_id, error=error.message)
         progress = Progress(head.get("seq", 0), head.get("key"))
         return Attempt(claim, progress, trio.current_time() - claim.timeout_s)
 
 
-def _storable(told: Interruption) -> Interruption:
-    if told.partial_text is None:
-        return told
-    return attrs.evolve(told, partial_text=clipped(told.partial_text, PARTIAL_TEXT_MAX_BYTES))
+def _storable(interruption: Interruption) -> Interruption:
+    if interruption.partial_text is None:
+        return interruption
+    return attrs.evolve(
+        interruption, partial_text=clipped(interruption.partial_text, PARTIAL_TEXT_MAX_BYTES)
+    )
 
 
 def _folder(payload: str) -> Path | None:
-    """The folder that a job works in besides its workspace, as `run_agent` is told it."""
+    """The folder that a job works in besides its workspace, as `run_agent` receives it."""
     try:
         given = orjson.loads(payload)
-    except ValueError:  # Postgres holds JSON that cannot be read here
+    except ValueError:  # Postgres holds JSON that Python cannot parse
         return None
     folder = given.get("folder") if isinstance(given, dict) else None
     path = Path(folder) if isinstance(folder, str) else None

@@ -1,1 +1,1 @@
-"""Heartbeats, sweeps, takeovers and the end of a pod."""
+"""Heartbeats, sweeps, takeovers and the shutdown of a pod."""

@@ -1,11 +1,11 @@
-"""What a pod knows of its database by its own calls: which trouble there is, and since when.
+"""Watches a pod's own calls of the database: which trouble there is, and since when.
 
-Owns: the kinds of calls that fail just now, and since when nothing has been answered.
-Reads: how each call of the port fared. Tells: the log, once when trouble begins, once when it is
+Owns: the kinds of calls that fail now, and the time since the last answer.
+Reads: the outcome of each call of the port. Reports to: the log, when trouble begins, when it is
 over, and each minute in between; `/readyz`, the metrics and the pod's row; and the heartbeat, which
-then finds out at once whether the pod still holds its lock.
-Invariants: a call that was answered shows that the database can be reached. That it lacks nothing
-any more is shown only by the kind of call that failed for it: reads go well on a full disk.
+then checks at once whether the pod still holds its lock.
+Invariants: an answered call shows that the database can be reached. Only the kind of call that
+failed shows the end of a shortage: reads succeed on a full disk.
 
 On failure and on stop: nothing to do.
 """
@@ -25,22 +25,22 @@ from cortex.domain.errors import Trouble, UnavailableError
 
 LOOK_S: Final = 1.0
 ANSWERED_WITHIN_S: Final = 5.0
-"""Statements end themselves after so long."""
+"""Statements time out after this long."""
 SILENT_S: Final = ANSWERED_WITHIN_S
 """By then at least one answer would have come."""
 FORGOTTEN_S: Final = SHORTAGE.cap_s + ANSWERED_WITHIN_S
-"""A call that failed and was not made again in the longest pause of a loop: nobody knows how it
-would fare now, and a pod must not stay unready for what nobody wants."""
-TELL_AGAIN_S: Final = 60.0
-TELL_APART_S: Final = 10.0
-"""One that comes and goes within this is told once."""
+"""A failed call that was not repeated within a loop's longest pause proves nothing about now: a pod
+must not stay unready for a call that is no longer made."""
+LOG_AGAIN_S: Final = 60.0
+LOG_APART_S: Final = 10.0
+"""Trouble that comes and goes within this is logged once."""
 
 _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
 class _Failure:
-    """Of one kind of call, the last one."""
+    """The last failure of one kind of call."""
 
     trouble: Trouble
     at: float
@@ -57,22 +57,22 @@ class DatabaseWatch:
         on_failure: Callable[[UnavailableError], None] = lambda _: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_failure` is told of each failed call; `on_change` when trouble begins or ends."""
+        """`on_failure` gets each failed call's error; `on_change`: trouble has begun or ended."""
         self._on_failure = on_failure
         self._on_change = on_change
         self._failures: dict[str, _Failure] = {}
         self._error: str | None = None
         self._waiting_count = 0
         self._quiet_since = math.inf
-        self._known: Trouble | None = None
+        self._current: Trouble | None = None
         self._since = math.inf
-        self._told: Trouble | None = None
-        self._told_at = -math.inf
+        self._logged_trouble: Trouble | None = None
+        self._logged_at = -math.inf
         self._is_loud = False
 
     @property
-    def seen(self) -> TroubleReport | None:
-        """What is wrong just now, as far as this pod can tell."""
+    def report(self) -> TroubleReport | None:
+        """The present trouble, as far as this pod knows."""
         now = trio.current_time()
         trouble = self._trouble(now)
         if trouble is None:
@@ -80,13 +80,11 @@ class DatabaseWatch:
         return TroubleReport(trouble, now - min(self._since, self._quiet_since, now))
 
     def sent(self) -> None:
-        """See `Watch.sent`."""
         if not self._waiting_count:
             self._quiet_since = trio.current_time()
         self._waiting_count += 1
 
     def ended(self, method: object, error: UnavailableError | None) -> None:
-        """See `Watch.ended`."""
         self._waiting_count -= 1
         now = trio.current_time()
         if error is None:
@@ -98,49 +96,50 @@ class DatabaseWatch:
                 self._failures[_kind(method)] = _Failure(error.trouble, now)
         if not self._waiting_count:
             self._quiet_since = math.inf
-        if self._failures or self._known:
-            self.look()
+        if self._failures or self._current:
+            self.check()
 
     def given_up(self) -> None:
-        """See `Watch.given_up`."""
         self._waiting_count -= 1
         if not self._waiting_count:
             self._quiet_since = math.inf
 
-    def look(self) -> None:
-        """Tell what has changed."""
+    def check(self) -> None:
+        """Log what has changed."""
         now = trio.current_time()
         trouble = self._trouble(now)
-        is_other = (trouble is None) is not (self._known is None)
-        if trouble is not None and self._known is None:
+        is_other = (trouble is None) is not (self._current is None)
+        if trouble is not None and self._current is None:
             self._since = min(now, self._quiet_since)
-            self._is_loud = trouble is not self._told or now - self._told_at >= TELL_APART_S
-            self._tell("trouble with the database", trouble, now)
-        elif trouble is not None and now - self._told_at >= TELL_AGAIN_S:
+            self._is_loud = (
+                trouble is not self._logged_trouble or now - self._logged_at >= LOG_APART_S
+            )
+            self._log_trouble("database trouble", trouble, now)
+        elif trouble is not None and now - self._logged_at >= LOG_AGAIN_S:
             self._is_loud = True
-            self._tell("trouble with the database goes on", trouble, now)
-        elif trouble is None and self._known is not None:
+            self._log_trouble("database trouble persists", trouble, now)
+        elif trouble is None and self._current is not None:
             if self._is_loud:
-                self._told_at, for_s = now, round(now - self._since, 1)
-                _log.info("the database is well again", trouble=self._known.value, for_s=for_s)
+                self._logged_at, for_s = now, round(now - self._since, 1)
+                _log.info("database recovered", trouble=self._current.value, for_s=for_s)
             self._since, self._error = math.inf, None
-        self._known = trouble
+        self._current = trouble
         if is_other:
             self._on_change()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look now and then, for what shows by nothing happening, until cancelled."""
+        """Check now and then for trouble that shows by missing answers, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK_S)
-            self.look()
+            self.check()
 
-    def _tell(self, told: str, trouble: Trouble, now: float) -> None:
+    def _log_trouble(self, event: str, trouble: Trouble, now: float) -> None:
         if not self._is_loud:
             return
-        self._told, self._told_at = trouble, now
-        tell = _log.error if trouble.is_shortage else _log.warning
-        tell(told, trouble=trouble.value, for_s=round(now - self._since, 1), error=self._error)
+        self._logged_trouble, self._logged_at = trouble, now
+        write = _log.error if trouble.is_shortage else _log.warning
+        write(event, trouble=trouble.value, for_s=round(now - self._since, 1), error=self._error)
 
     def _answered(self, method: object, now: float) -> None:
         self._quiet_since = now
@@ -161,7 +160,7 @@ class DatabaseWatch:
 
 
 _SHOWN_BY_ANY: Final = frozenset({Trouble.UNREACHABLE, Trouble.SILENT})
-"""What no database has that answers."""
+"""Trouble that any answer of the database disproves."""
 
 
 def _kind(method: object) -> str:

@@ -1,9 +1,8 @@
-"""How a pod leaves: the phase that it is in, and by when each of them must be over.
+"""How a pod shuts down: its present phase, and the deadline of each phase.
 
-Owns: the present phase, the instant of the abort by trio's clock, and what running jobs are told.
-Invariants: phases follow each other in one order; nothing moves a deadline away, and the abort of a
-drain that ends early, or is cut short, draws all later ones near.
-
+Owns: the present phase, the instant of the abort by trio's clock, and the stop of running jobs.
+Invariants: phases follow each other in one order; no deadline ever moves away; a drain that ends
+early or is cut short moves all later deadlines closer.
 Shown by `/readyz`, and by the heartbeat to `cortex pods ls`.
 """
 
@@ -21,11 +20,11 @@ from cortex.domain.errors import CortexError, UnavailableError
 from cortex.durable.crash_points import crash_point
 from cortex.runtime.running import RunningJobs, Stop
 
-# --- The request to end a pod, by whoever makes it.
+# --- The request to shut down a pod.
 
 
 class Shutdown:
-    """`stop` drains, `abort` hands back at once. To be asked for by `request`."""
+    """`stop` drains, `abort` hands back at once; call `request`."""
 
     def __init__(self) -> None:
         self.stop = trio.Event()
@@ -35,7 +34,7 @@ class Shutdown:
         self.has_started = False
 
     def request(self) -> None:
-        """Drain; when asked again, abort."""
+        """Drain; on a second request, abort."""
         if self.stop.is_set():
             self.abort.set()
         self.stop.set()
@@ -46,17 +45,17 @@ class Shutdown:
 # ---
 
 
-TELL_EVERY_S: Final = 1.0
-"""So often people see what is left."""
+REPORT_EVERY_S: Final = 1.0
+"""How often people get the count of remaining jobs."""
 NAMED_MAX: Final = 10
-"""So many jobs are named that could not be handed back; all are counted."""
+"""How many jobs are named that could not be handed back; all are counted."""
 ORDER: Final = {phase: place for place, phase in enumerate(DrainPhase)}
 
 _log = structlog.get_logger(__name__)
 
 
 class Drain:
-    """The leaving of one pod."""
+    """The shutdown of one pod."""
 
     def __init__(
         self,
@@ -64,24 +63,24 @@ class Drain:
         drain_s: float,
         close_s: float,
         running: RunningJobs,
-        tell: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         """`drain_s`: from the signal to the abort; `close_s`: from there until all is closed.
 
-        `tell` is called when there is something new to be shown.
+        `on_change` is called when there is something new to show.
         """
         self._drain_s = drain_s
         self._close_s = close_s
         self._running = running
-        self._tell = tell
+        self._on_change = on_change
         self._abort_at = 0.0
         self.phase: DrainPhase | None = None
-        """None until the pod was asked to leave."""
+        """None until a shutdown was requested."""
         self.is_over = trio.Event()
-        """Jobs have come to an end, or were told to."""
+        """All jobs have ended, or were stopped."""
 
     async def run(self, shutdown: Shutdown, log: ShutdownLog) -> None:
-        """When asked to: let jobs come to their next checkpoint, then hand back what is left."""
+        """On request: let jobs reach their next checkpoint, then hand back the rest."""
         await shutdown.stop.wait()
         self._running.leaving.set()
         self.enter(DrainPhase.INTAKE)
@@ -90,7 +89,7 @@ class Drain:
         with log.timed("jobs", deadline_s=deadline_s) as jobs:
             async with trio.open_nursery() as nursery:
                 nursery.cancel_scope.deadline = trio.current_time() + deadline_s
-                nursery.start_soon(self._tell_often)
+                nursery.start_soon(self._report_often)
                 nursery.start_soon(_cut_short, nursery.cancel_scope, shutdown)
                 await self._running.wait_until_empty()
                 nursery.cancel_scope.cancel(reason="drained")
@@ -113,10 +112,10 @@ class Drain:
             self._abort_at = min(self._abort_at, now)
         self.phase = phase
         crash_point(f"drain_{phase}")
-        self._tell()
+        self._on_change()
 
     def left_s(self, phase: DrainPhase) -> float:
-        """Seconds until a phase must be over; of a pod that was not asked to leave, all it gets."""
+        """Seconds until a phase must be over; before a shutdown, all the time that it gets."""
         if phase is DrainPhase.INTAKE:
             return INTAKE_S
         now = trio.current_time()
@@ -125,7 +124,7 @@ class Drain:
 
     @property
     def status(self) -> DrainStatus | None:
-        """The present phase, as it is told; None until the pod was asked to leave."""
+        """The present phase, for people; None until a shutdown was requested."""
         if self.phase is None:
             return None
         return DrainStatus(
@@ -135,21 +134,21 @@ class Drain:
             closed_in_s=self.left_s(DrainPhase.SIGN_OFF),
         )
 
-    def tell_left_behind(self) -> None:
-        """Say what the database has not heard of, and is the next one's to find."""
+    def log_left_behind(self) -> None:
+        """Log the jobs whose end the database has not recorded; other pods will find them."""
         left = self._running.left_behind
         if left:
             _log.warning(
-                "could not hand back",
+                "jobs not handed back",
                 jobs=len(left),
                 first=[str(job_id) for job_id in left[:NAMED_MAX]],
                 hint="other pods take them over when they find this one gone",
             )
 
-    async def _tell_often(self) -> None:
+    async def _report_often(self) -> None:
         while True:
-            await trio.sleep(TELL_EVERY_S)
-            self._tell()
+            await trio.sleep(REPORT_EVERY_S)
+            self._on_change()
 
 
 async def _cut_short(drain: trio.CancelScope, shutdown: Shutdown) -> None:
@@ -157,20 +156,20 @@ async def _cut_short(drain: trio.CancelScope, shutdown: Shutdown) -> None:
     drain.cancel(reason="asked to end at once")
 
 
-# --- The last word of a pod that leaves: what it still owns goes on at once elsewhere.
+# --- The sign-off of a pod that shuts down: what it still owns goes on at once elsewhere.
 
 
 async def sign_off(
-    say: Callable[[], Awaitable[None]], *, may_owe: bool, rng: random.Random
+    send: Callable[[], Awaitable[None]], *, may_owe: bool, rng: random.Random
 ) -> None:
-    """Say goodbye; `may_owe`: attempts have ended here of which the database was never told."""
+    """Sign off; `may_owe`: the database may lack the ends of attempts of this pod."""
     backoff = LoopBackoff(rng=rng)
     while True:
         try:
-            await say()
+            await send()
             return
         except CortexError as error:
-            pause_s = backoff.failed(_log, "did not sign off", error)
+            pause_s = backoff.failed(_log, "sign-off failed", error)
             if not (may_owe and isinstance(error, UnavailableError)):
                 return
         await trio.sleep(pause_s)

@@ -1,14 +1,15 @@
-"""Says that the pod lives: one statement per interval for the pod and all its jobs.
+"""Renews the pod's sign of life: one statement per interval for the pod and all its jobs.
 
 Owns: one dedicated connection, the pod's session lock on it, and the pod's `SelfFence`.
 Reads and writes: `pod`, and `heartbeat_at` of the pod's running jobs.
-Invariants: a job that the database does not confirm as ours is stopped at once; no beat within
-`fence_s` (by the monotonic clock, counted from when the last good one was sent) stops all jobs.
+Invariants: a job that the database does not confirm as this pod's is stopped at once. If no
+heartbeat has succeeded within `fence_s` (by the monotonic clock, counted from when the last good
+one was sent), all jobs are stopped.
 
-On failure: a beat that fails is logged, never fatal, and tried again after a jittered pause: soon
-without the lock, seldom with it when the database lacks something. A lost connection is opened
-anew, the lock taken again, and the jobs checked by a beat before anything else.
-On stop: a last beat is not needed: the pod marks itself STOPPED when its jobs are gone.
+On failure: a failed heartbeat is logged, never fatal, and repeated after a jittered pause: soon
+without the lock, seldom with the lock and a shortage in the database. A lost connection is
+reopened, the lock taken again, and the jobs checked by a heartbeat before anything else.
+On stop: no last heartbeat is needed: the pod marks itself STOPPED when its jobs are gone.
 """
 
 import random
@@ -48,7 +49,7 @@ class Heartbeat:
         *,
         pod: Pod,
         running: RunningJobs,
-        standing: SelfFence,
+        self_fence: SelfFence,
         vitals: Callable[[], Vitals],
         interval_s: float,
         rng: random.Random,
@@ -56,7 +57,7 @@ class Heartbeat:
         self._port = port
         self._pod = pod
         self._running = running
-        self._standing = standing
+        self._self_fence = self_fence
         self._vitals = vitals
         self._interval_s = interval_s
         self._rng = rng
@@ -65,11 +66,11 @@ class Heartbeat:
         self._session: Dedicated = port.dedicated(on_lost=self._on_lost)
 
     def beat_soon(self) -> None:
-        """Beat at once, because something that the beat reports has changed."""
+        """Beat at once, because the reported state has changed."""
         self._pacer.wake()
 
     def _on_lost(self) -> None:
-        self._standing.lost()
+        self._self_fence.lost()
         self._pacer.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -87,14 +88,14 @@ class Heartbeat:
                     await self._pacer.wait(self._interval_s)
                     await self._beat_or_log()
         finally:
-            self._standing.lost()
+            self._self_fence.lost()
             with trio.move_on_after(2.0, shield=True):
                 await self._port.close(self._session)
 
     async def tick(self) -> None:
-        """Beat once; stop the jobs that are not ours any more."""
-        if not (self._session.is_open and self._standing.is_locked):
-            self._standing.lost()
+        """Beat once; stop the jobs that are no longer this pod's."""
+        if not (self._session.is_open and self._self_fence.is_locked):
+            self._self_fence.lost()
             await self._lock()
         leases = self._running.leases
         sent_at = trio.current_time()
@@ -105,41 +106,41 @@ class Heartbeat:
         crash_point("after_beat")
         for lease in self._running.keep_only(leases, owned):
             _log.warning("lease lost", job=str(lease.job_id), attempt=lease.attempt)
-        self._standing.beaten(sent_at)  # last: who waits to be sure goes on from here
+        self._self_fence.beaten(sent_at)  # last: waiting calls go on from here
 
     async def _beat_or_log(self) -> None:
         try:
             await self.tick()
         except CortexError as error:
-            self._standing.missed()
+            self._self_fence.missed()
             pause_s = self._backoff.failed(_log, "heartbeat failed", error)
-            longest_s = self._interval_s if self._standing.is_locked else RECONNECT_MAX_S
+            longest_s = self._interval_s if self._self_fence.is_locked else RECONNECT_MAX_S
             await trio.sleep(min(pause_s, longest_s))
             self._pacer.wake()
         else:
             self._backoff.succeeded()
 
     async def _lock(self) -> None:
-        """Connect and take the lock; the server may need a while to see the old one gone."""
+        """Connect and take the lock; the server may notice the old session's end late."""
         await self._port.open(self._session)
         if self._port.is_pooled:
-            self._standing.locked()  # there is no lock to hold: heartbeats alone tell that it lives
+            self._self_fence.locked()  # there is no lock to hold: only heartbeats show life
             return
         tries = 0
         while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
             tries += 1
             await trio.sleep(LOCK_BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
-        self._standing.locked()
+        self._self_fence.locked()
 
     async def _fence(self) -> None:
-        """Stop all jobs when no heartbeat has succeeded for too long; told once each time."""
-        is_told = False
+        """Stop all jobs when no heartbeat has succeeded for too long; logged once each time."""
+        is_logged = False
         while True:
-            await trio.sleep(max(0.05, self._standing.fence_in_s + 0.01))
-            if not self._standing.is_fenced:
-                is_told = False
+            await trio.sleep(max(0.05, self._self_fence.fence_in_s + 0.01))
+            if not self._self_fence.is_fenced:
+                is_logged = False
             elif count := len(self._running):
-                if not is_told:
-                    _log.error("no heartbeat for too long: stopping all jobs", jobs=count)
-                is_told = True
+                if not is_logged:
+                    _log.error("fence reached: all jobs stopped", jobs=count)
+                is_logged = True
                 self._running.end_all(Stop.LEASE_LOST)

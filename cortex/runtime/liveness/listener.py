@@ -1,12 +1,12 @@
 """Turns notifications into hints, and measures whether they arrive.
 
 Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
-Invariants: nothing depends on a notification: polling finds the same work. A subscription that
-fell silent without an error (a black hole) is found by a probe to itself. Behind a pooler, which
-passes none on, everybody is hinted each second.
+Invariants: nothing depends on a notification: polling finds the same work. A probe to itself finds
+a subscription that fell silent without an error (a black hole). Behind a pooler, which passes no
+notifications on, it hints to all once a second.
 
-On failure: the connection is opened anew with jittered back-off, and everybody is hinted once,
-for what was missed.
+On failure: the connection is reopened with jittered backoff, and all get one hint for what was
+missed.
 On stop: the connection is closed.
 """
 
@@ -27,9 +27,9 @@ from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
 
 CONTROL: Final = "cortex_control"
-"""Notifies one pod, its payload, that a person asked something of it or its jobs."""
+"""Notifies one pod, named in the payload, of a person's request about it or its jobs."""
 BREAKER: Final = "cortex_breaker"
-"""Notifies all pods that a breaker changed its state."""
+"""Notifies all pods that a breaker has changed state."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 AGAIN_S: Final = 1.0
@@ -56,7 +56,7 @@ class Listener:
     ) -> None:
         """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
 
-        `on_breaker` is called when any breaker changed its state.
+        `on_breaker` is called when any breaker has changed state.
         """
         self._port = port
         self._pod_id = pod_id
@@ -67,7 +67,7 @@ class Listener:
         self._on_breaker = on_breaker
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
-        self._probe_seen = trio.Event()
+        self._probe_received = trio.Event()
         self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
         self.latency_ms: float | None = None
 
@@ -87,7 +87,7 @@ class Listener:
                         self._backoff.succeeded()
                         await self._pacer.wait(PROBE_EVERY_S)
                 except CortexError as error:
-                    pause_s = self._backoff.failed(_log, "hints do not arrive", error)
+                    pause_s = self._backoff.failed(_log, "hints not received", error)
                 self.latency_ms = None
                 await trio.sleep(pause_s)
         finally:
@@ -104,20 +104,20 @@ class Listener:
         self._hint_all()
 
     async def _probe(self) -> None:
-        """Send a notification to oneself; cut the connection if it does not come back."""
-        self._probe_seen = trio.Event()
+        """Send a notification to this connection; close it if none comes back."""
+        self._probe_received = trio.Event()
         sent_at = trio.current_time()
         await self._port(pods.probe, channel=self._probe_channel)
         with trio.move_on_after(PROBE_BOUND_S):
-            await self._probe_seen.wait()
-        if self._probe_seen.is_set():
+            await self._probe_received.wait()
+        if self._probe_received.is_set():
             self.latency_ms = 1000 * (trio.current_time() - sent_at)
         else:
-            _log.warning("hints do not arrive", bound_s=PROBE_BOUND_S)
+            _log.warning("hints not received", bound_s=PROBE_BOUND_S)
             self._session.cut()
 
     def _hint_all(self) -> None:
-        """Anything may have happened."""
+        """Hint to all: anything may have happened."""
         self._on_task("queued")
         self._on_control()
         self._on_breaker()
@@ -127,4 +127,4 @@ class Listener:
             self._on_control()
 
     def _hear_probe(self, _: str) -> None:
-        self._probe_seen.set()
+        self._probe_received.set()

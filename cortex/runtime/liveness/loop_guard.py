@@ -1,13 +1,13 @@
-"""Ends a process whose event loop stands still: a handler that never awaits holds it.
+"""Ends a process whose event loop is blocked, because a handler that never awaits holds it.
 
-Nothing of such a pod goes on: it beats no more, cannot stop its jobs, and does not hear a signal.
-Its session is open, so that nobody takes its jobs over at once; after `zombie_s` each costs a
-retry, although only one of them is at fault. A process that ends is noticed within seconds: its
-jobs go on elsewhere uncounted, and those that it ends with twice run in processes of their own,
-where a time-out can end them.
+Such a pod is stuck: it sends no heartbeats, cannot stop its jobs, and ignores signals. Its session
+is open, so other pods do not take its jobs over at once; after `zombie_s` each job costs a retry,
+although only one of them is at fault. The end of a process is noticed within seconds: its jobs go
+on elsewhere uncounted, and a job that was there at two such ends runs in a process of its own,
+where a time-out can end it.
 
-Owns: a thread that asks the loop for an answer, again and again. It is the process's and no
-pod's: a simulation runs several, and its runs are repeatable.
+Owns: a thread that asks the loop for an answer, again and again. It belongs to the process and not
+to a pod: a simulation runs several pods, and its runs are repeatable.
 On stop: the thread ends by itself.
 """
 
@@ -25,7 +25,7 @@ from cortex.runtime import process
 
 LOOK_S: Final = 1.0
 STILL_MIN_S: Final = 30.0
-"""Less than that a machine may need that has too much to do."""
+"""An overloaded machine may need up to this long."""
 LINES_MAX: Final = 12
 
 _log = structlog.get_logger(__name__)
@@ -33,13 +33,16 @@ _log = structlog.get_logger(__name__)
 
 @attrs.define
 class Silence:
-    """For how long a loop has not answered, as far as its watcher was awake to see it."""
+    """For how long a loop has not answered, as far as the watching thread was awake."""
 
     look_s: float
     seconds: float = 0.0
 
-    def looked(self, *, is_answered: bool, passed_s: float) -> None:
-        """Count the time since the last look. A process that was stopped is not blamed for that."""
+    def polled(self, *, is_answered: bool, passed_s: float) -> None:
+        """Count the time since the last poll.
+
+        A process that was suspended is not blamed for that.
+        """
         self.seconds = 0.0 if is_answered else self.seconds + min(passed_s, 2 * self.look_s)
 
 
@@ -76,11 +79,11 @@ class LoopGuard:
     ) -> None:
         silence, answered = Silence(self._look_s), threading.Event()
         answered.set()
-        looked_at = time.monotonic()
+        polled_at = time.monotonic()
         while not stopped.wait(self._look_s):
             now = time.monotonic()
-            silence.looked(is_answered=answered.is_set(), passed_s=now - looked_at)
-            looked_at = now
+            silence.polled(is_answered=answered.is_set(), passed_s=now - polled_at)
+            polled_at = now
             if answered.is_set():
                 answered.clear()
                 try:
@@ -88,15 +91,15 @@ class LoopGuard:
                 except trio.RunFinishedError:
                     return
             elif silence.seconds >= self._still_s:
-                told = f"the event loop has stood still for {silence.seconds:.0f} s"
-                _log.critical(told, stands_at=stack_of(loop_thread))
-                process.arm(0.0, told=f"{told}: exiting hard, others take its jobs over")
+                message = f"event loop blocked for {silence.seconds:.0f} s"
+                _log.critical(message, stands_at=stack_of(loop_thread))
+                process.arm(0.0, message=f"{message}: exiting hard, others take its jobs over")
                 return
 
 
 def stack_of(thread: int) -> list[str]:
-    """Return where the code of a thread stands, the innermost line last."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 -- the documented way to it
+    """Return the stack of a thread, the innermost line last."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 -- the documented way to get it
     if frame is None:
         return []
     stack = traceback.extract_stack(frame)[-LINES_MAX:]

@@ -1,15 +1,16 @@
-"""Frees the jobs of pods that are alive but silent, or whose lock tells nothing.
+"""Frees the jobs of pods that are silent although they live or their lock proves nothing.
 
-Reads and writes: jobs whose heartbeat is older than the threshold, and their tasks.
-Ends also jobs that run on after their time-out although their pod lives: its handler does not
-listen, or the pod does not enforce it.
+Reads and writes: jobs whose heartbeat is older than the threshold, and their tasks. It also ends
+jobs that outlive their time-out although their pod lives: their handler ignores cancellation, or
+the pod does not enforce the limit.
 Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
-does not become a stampede; nobody is swept before the server, and this pod's own link to it, have
-been well for one full threshold, whatever it lacked: until then the others' heartbeats may be late
-for that reason.
+does not become a stampede. No pod is swept before the server, and this pod's own link to it, have
+been healthy for one full threshold: until then the other pods' heartbeats may be late for the same
+reason.
 
-Whom neither it nor a takeover can take, since somebody holds the rows, it reports as long as that
-lasts: in the log, as a metric, and as a fact once it has lasted for `ALARM_S`.
+Jobs that neither the sweeper nor a takeover can take, since another session holds their rows, are
+reported as long as that lasts: in the log, as a metric, and as a fact once it has lasted for
+`ALARM_S`.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -35,12 +36,13 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 
 OVERDUE_S: Final = 15.0
-"""A dead pod's job is taken in two seconds; its own sessions are gone after ten, stopped or not."""
+"""A dead pod's job is taken in two seconds; its own sessions end within ten, also if it is
+suspended."""
 ALARM_S: Final = 20.0
 """Longer than any transaction of a pod may stay open."""
 ALARM_AGAIN_S: Final = 600.0
 TURN: Final = 0.9
-"""Part of the period in which nobody sweeps again: no pod's own pause is shorter."""
+"""Part of the period in which no pod sweeps again: no pod's own pause is shorter."""
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +58,7 @@ class Sweeper(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: SelfFence,
+        self_fence: SelfFence,
         zombie_s: float,
         sweep_s: float,
         batch_max: int,
@@ -64,13 +66,13 @@ class Sweeper(Runner):
         metrics: Metrics | None = None,
         trouble: Callable[[], TroubleReport | None] = lambda: None,
     ) -> None:
-        """`trouble`: what this pod's calls suffer from."""
+        """`trouble`: the database trouble of this pod's calls."""
         super().__init__(rng=rng, interval_s=sweep_s)
         self._trouble = trouble
         self._port = port
         self._pod_id = pod_id
         self._metrics = metrics or Metrics()
-        self._standing = standing
+        self._self_fence = self_fence
         self._zombie_s = zombie_s
         self._batch_max = batch_max
         self._rng = rng
@@ -79,13 +81,13 @@ class Sweeper(Runner):
 
     async def tick(self) -> None:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
-        is_steady = self._standing.is_steady_for(self._zombie_s)
+        is_steady = self._self_fence.is_steady_for(self._zombie_s)
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
         try:
             if is_steady and trio.current_time() >= self._not_before:
                 await self._sweep()
-            if self._standing.is_sure:
+            if self._self_fence.is_sure:
                 await self._report_blocked()
         except UnavailableError as error:
             if not error.is_locked:
@@ -109,31 +111,31 @@ class Sweeper(Runner):
         if swept.count:
             self._metrics.recovered("swept", freed=swept.retried_count, failed=swept.failed_count)
             _log.warning(
-                "swept jobs of silent pods",
+                "jobs of silent pods swept",
                 retried=swept.retried_count,
                 failed=swept.failed_count,
                 cancelled=swept.cancelled_count,
             )
         if expired_count:
             self._metrics.expired(expired_count)
-            _log.warning("ended jobs that ran on after their time-out", failed=expired_count)
+            _log.warning("jobs past their time-out ended", failed=expired_count)
         crash_point("before_retire")
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
         crash_point("after_retire")
 
     async def _report_blocked(self) -> None:
-        """Tell of the jobs that nobody can take."""
-        found = await self._port(tasks.blocked, silent_s=self._zombie_s, overdue_s=OVERDUE_S)
-        if not found:
+        """Report the jobs that cannot be taken."""
+        blocked_jobs = await self._port(tasks.blocked, silent_s=self._zombie_s, overdue_s=OVERDUE_S)
+        if not blocked_jobs:
             self._blocked_since = math.inf
             return
-        self._metrics.blocked(len(found))
+        self._metrics.blocked(len(blocked_jobs))
         self._blocked_since = min(self._blocked_since, trio.current_time())
         for_s = trio.current_time() - self._blocked_since
-        oldest = found[0]
+        oldest = blocked_jobs[0]
         _log.warning(
-            "jobs of lost pods are out of reach: somebody holds their rows",
-            jobs=len(found),
+            "jobs of lost pods locked by another session",
+            jobs=len(blocked_jobs),
             for_s=round(for_s),
             job=str(oldest.job_id),
             pod=oldest.pod,
@@ -144,7 +146,7 @@ class Sweeper(Runner):
             await self._port(
                 tasks.tell_blocked,
                 pod_id=self._pod_id,
-                found=found,
+                found=blocked_jobs,
                 for_s=for_s,
                 again_s=ALARM_AGAIN_S,
             )

@@ -1,14 +1,14 @@
-"""Takes the jobs of killed pods over, within two seconds of their death.
+"""Takes over the jobs of killed pods, within two seconds of their death.
 
-Reads: which pods' session locks nobody holds. Writes: their tasks and jobs, by `tasks.take_over`.
-Invariants: a lock must be free at two looks at least 0.5 s apart, and once more inside the
-statement that takes the jobs. A heartbeat in between starts the suspicion anew: a pod whose
-connection breaks again and again lives. Nobody judges soon after the server's start or its own
-reconnect. A new pod has nothing to reconnect from, so it judges at once, but its looks are 1 s
-apart: after an outage of the network it may be there before the others have their locks again.
-What somebody holds is taken as soon as he lets go; the sweeper reports it, see there.
+Reads: pods whose session locks are free. Writes: their tasks and jobs, by `tasks.take_over`.
+Invariants: a lock must be free at two polls at least 0.5 s apart, and once more inside the
+statement that takes the jobs. A heartbeat in between restarts the suspicion: a pod whose connection
+breaks again and again lives. A pod does not judge soon after the server's start or its own
+reconnect. A new pod has nothing to reconnect from, so it judges at once, but its polls are 1 s
+apart: after a network outage it may start before the others have their locks again. Locked rows are
+taken once they are free; the sweeper reports them, see there.
 
-On failure: an outage is waited out, and all suspicion starts anew.
+On failure: an outage is waited out, and all suspicion restarts.
 On stop: nothing to do; the survivors' own takeover goes on.
 """
 
@@ -33,7 +33,7 @@ LOOKS_APART_S: Final = 0.5
 NEW_APART_S: Final = 1.0
 """The same for a pod that has just started: the others try to reconnect twice a second."""
 ENDED_EVERY: Final = 5
-"""Each so many looks: pods that ended, but to whom a claim on its way gave a job meanwhile."""
+"""Every n-th poll covers ended pods, in case a late claim gave them a job."""
 BATCH_MAX: Final = 500
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ class TakeOver(Runner):
     """The runner."""
 
     name = "takeover"
-    failure = "no look at the other pods"
+    failure = "other pods not checked"
     jitter = 0.0
 
     def __init__(
@@ -51,7 +51,7 @@ class TakeOver(Runner):
         port: Port,
         *,
         pod_id: UUID,
-        standing: SelfFence,
+        self_fence: SelfFence,
         look_s: float,
         settle_s: float,
         deaths_max: int,
@@ -62,23 +62,23 @@ class TakeOver(Runner):
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id
-        self._standing = standing
+        self._self_fence = self_fence
         self._settle_s = settle_s
         self._deaths_max = deaths_max
         self._suspected_since: dict[Suspect, float] = {}
-        """By what was seen: with another heartbeat it is another suspicion."""
-        self._looks = 0
+        """By the observed heartbeat: another heartbeat makes another suspicion."""
+        self._poll_count = 0
 
     async def tick(self) -> None:
-        """Look once; take over what has been dead for two looks."""
+        """Poll once; take over the pods that were dead at two polls."""
         try:
-            await self._look()
+            await self._poll()
         except UnavailableError:
             self._suspected_since.clear()
             raise
 
-    async def _look(self) -> None:
-        if not self._standing.may_judge:
+    async def _poll(self) -> None:
+        if not self._self_fence.may_judge:
             self._suspected_since.clear()
             return
         suspects = await self._port(
@@ -88,17 +88,17 @@ class TakeOver(Runner):
         self._suspected_since = {
             suspect: self._suspected_since.get(suspect, now) for suspect in suspects
         }
-        if self._looks % ENDED_EVERY == 0:
+        if self._poll_count % ENDED_EVERY == 0:
             for ended in await self._port(pods.ended_owners, looking=self._pod_id):
                 await self._take(ended, is_news=False)
-        self._looks += 1
-        apart_s = LOOKS_APART_S if self._standing.is_settled else NEW_APART_S
+        self._poll_count += 1
+        apart_s = LOOKS_APART_S if self._self_fence.is_settled else NEW_APART_S
         for suspect in suspects:
             if now - self._suspected_since[suspect] >= apart_s:
                 await self._take(suspect)
 
     async def _take(self, dead: Suspect, *, is_news: bool = True) -> None:
-        """Take its jobs; `is_news`: its death itself is told, too."""
+        """Take a pod's jobs; `is_news`: record its death, too."""
         freed_count = cancelled_count = 0
         while True:
             crash_point("before_takeover")
@@ -115,6 +115,8 @@ class TakeOver(Runner):
             freed_count += taken.freed_count
             cancelled_count += taken.cancelled_count
             if taken.is_done or not (taken.is_dead and taken.count):
-                break  # what somebody else has locked just now is taken at the next look
+                break  # rows locked now are taken at the next poll
         if freed_count or cancelled_count or (taken.is_done and is_news):
-            _log.warning("took over", pod=dead.name, jobs=freed_count, cancelled=cancelled_count)
+            _log.warning(
+                "pod taken over", pod=dead.name, jobs=freed_count, cancelled=cancelled_count
+            )

@@ -1,6 +1,6 @@
-"""Stops jobs that a person cancelled, whoever asked and from wherever.
+"""Stops jobs that a person cancelled, from any client.
 
-Reads: the cancel requests of this pod's jobs, one statement a second or at a hint.
+Reads: the cancel requests of this pod's jobs, one statement a second or on a hint.
 On failure: an outage is waited out; the request stays in the database.
 On stop: nothing to do; a cancelled job that is handed back is ended by its next pod.
 """
@@ -38,18 +38,18 @@ class Control(Runner):
         self._running = running
 
     async def tick(self) -> None:
-        """Stop every job of this pod that was asked to end."""
+        """Stop every job of this pod that has a cancel request."""
         if not len(self._running):
             return
         requests = await self._port(
             jobs.cancel_requests, pod_id=self._pod_id, job_ids=self._running.job_ids
         )
         for job_id, attempt in requests:
-            _log.info("cancelling", job=str(job_id), attempt=attempt)
+            _log.info("job cancelled", job=str(job_id), attempt=attempt)
             self._running.end(job_id, attempt, Stop.CANCELLED)
 
 
-# --- Obeys people who ask this pod to drain, and who let it take jobs again.
+# --- Follows requests to drain this pod, and to let it take jobs again.
 
 
 class DrainRequests(Runner):
@@ -65,30 +65,30 @@ class DrainRequests(Runner):
         *,
         pod_id: UUID,
         running: RunningJobs,
-        tell: Callable[[], None],
+        on_change: Callable[[], None],
         rng: random.Random,
     ) -> None:
-        """`tell` is called when there is something new to be shown."""
+        """`on_change` is called when there is something new to show."""
         super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
         self._pod_id = pod_id
         self._running = running
-        self._tell = tell
+        self._on_change = on_change
         running.when_ended.append(self._ended)
 
     async def tick(self) -> None:
-        """Look once; tell when it has changed."""
+        """Read the request; report a change."""
         is_requested = await self._port(drains.is_requested, self._pod_id)
         if is_requested is self._running.is_drain_requested:
             return
         self._running.is_drain_requested = is_requested
-        told = "asked to drain" if is_requested else "asked to take jobs again"
-        _log.info(told, jobs=len(self._running))
-        self._tell()
+        event = "drain requested" if is_requested else "drain request withdrawn"
+        _log.info(event, jobs=len(self._running))
+        self._on_change()
         if not is_requested:
             self._running.on_undrained()
 
     def _ended(self, _: UUID) -> None:
         if self._running.is_drain_requested and not len(self._running):
             _log.info("drained")
-            self._tell()
+            self._on_change()

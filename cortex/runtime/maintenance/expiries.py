@@ -1,8 +1,8 @@
-"""Closes requests for approval that nobody decided in time, with what follows for their jobs.
+"""Closes requests for approval that were not decided in time, with the consequences for their jobs.
 
 Reads and writes: requests that are due, their jobs and tasks.
-Invariants: expired is never denied; from its instant on nobody can decide, also before it is
-closed here. One pod at a time looks.
+Invariants: expired is never denied; from the expiry on no decision is possible, even before the
+request is closed here. One pod at a time does this.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
@@ -23,14 +23,13 @@ class Expiries(Runner):
     """The runner."""
 
     name = "expiries"
-    failure = "expired approvals not looked for"
+    failure = "expired approvals not read"
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
 
     async def tick(self) -> float | None:
-        """Close one batch."""
         crash_point("before_expiry")
         expired = await self._port(approvals.expire)
         if expired:

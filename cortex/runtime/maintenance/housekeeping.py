@@ -1,10 +1,10 @@
-"""Deletes what has expired: idempotency keys, words for watchers, what was long ago.
+"""Deletes what has expired: idempotency keys, model output for watchers, old usage.
 
-Reads and writes: expired keys, which count as free already; uses of budgets on past days, and in
-runs whose jobs have all ended; uses of quotas in past hours and days; acts on dead letters that are
-over; what models said to watchers that poll.
-Invariants: the oldest first, at most 1000 of each a pass; any number of pods may do it at once,
-each skips what another one deletes.
+Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
+whose jobs have all ended; quota usage of past hours and days; finished bulk operations; model
+output for watchers that poll.
+Invariants: oldest first, at most 1000 of each per pass; any number of pods may run it at once, each
+skips what another one deletes.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -19,13 +19,13 @@ from cortex.store import budgets, bulk_operations, idempotency, quotas, watches
 from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000
-ACTS_MAX: Final = 5
-"""An act has up to ten thousand rows."""
+OPERATIONS_MAX: Final = 5
+"""A bulk operation has up to ten thousand rows."""
 BACKLOG_PAUSE_S: Final = 1.0
-"""After a full pass more is due: a thousand rows a second and pod are more than come in."""
+"""After a full pass more is due: a thousand rows per second and pod exceed the inflow."""
 DAY_KEPT_S: Final = 35 * 86_400.0
 RUN_KEPT_S: Final = 7 * 86_400.0
-"""A failed job that is gone on from later has its budget per run anew."""
+"""A failed job that is continued later gets a fresh run budget."""
 
 
 class Housekeeping(Runner):
@@ -40,7 +40,7 @@ class Housekeeping(Runner):
         self._after: BudgetUse | None = None
 
     async def tick(self) -> float | None:
-        """Delete one batch of each."""
+        """Delete one batch of each kind."""
         keys = await self._port(idempotency.sweep, limit=BATCH_MAX)
         _, self._after = await self._port(
             budgets.forget,
@@ -50,8 +50,10 @@ class Housekeeping(Runner):
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        acts = await self._port(bulk_operations.forget, kept_s=DAY_KEPT_S, limit=ACTS_MAX)
+        operations = await self._port(
+            bulk_operations.forget, kept_s=DAY_KEPT_S, limit=OPERATIONS_MAX
+        )
         words = await self._port(watches.forget)
-        is_full = BATCH_MAX in (keys, uses, words) or acts == ACTS_MAX
+        is_full = BATCH_MAX in (keys, uses, words) or operations == OPERATIONS_MAX
         is_behind = is_full or self._after is not None
         return BACKLOG_PAUSE_S if is_behind else None

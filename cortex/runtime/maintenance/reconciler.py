@@ -1,10 +1,10 @@
-"""Books calls late, or as lost with their pods; lets jobs go on whose budget has room again.
+"""Books late calls and calls lost with their pods; resumes jobs whose budget has room again.
 
-Reads and writes: the pod's unsettled bills, reservations of attempts that are over, and jobs that
-wait for a budget. A raise lets jobs go on by itself; this one finds the rest of them, and those
-that began to wait while it happened.
+Reads and writes: the pod's pending settlements, reservations of ended attempts, and jobs that wait
+for a budget. Raising a budget resumes jobs by itself; this finds the rest of them, and those that
+began to wait meanwhile.
 Invariants: a call is booked once and a job gets one task, however many pods do this at once. A tick
-looks at a bounded part of the reservations and of the jobs that wait, and goes on there next time.
+reads a bounded part of the reservations and of the waiting jobs, and continues from there.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -23,8 +23,8 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.store import budgets
 from cortex.store.budgets import FIRST
 
-LOOK_MAX: Final = 1000
-"""Reservations, and jobs that wait, that a tick looks at: some milliseconds of each."""
+READ_MAX: Final = 1000
+"""Reservations, and waiting jobs, that a tick reads: some milliseconds of each."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Reconciler(Runner):
     """The runner."""
 
     name = "bookkeeper"
-    failure = "budgets not looked after"
+    failure = "budgets not reconciled"
     jitter = 0.5
 
     def __init__(
@@ -46,21 +46,21 @@ class Reconciler(Runner):
         self._after_job = FIRST
 
     async def tick(self) -> None:
-        """Book what waits for it, then look at the next reservations and the next jobs."""
+        """Book this pod's bills, then read the next reservations and the next jobs."""
         if late := await self._unsettled.settle():
-            _log.info("booked calls late", calls=late)
+            _log.info("late calls booked", calls=late)
         crash_point("before_lost_calls")
         lost, self._after_call = await self._port(
-            budgets.sweep, limit=LOOK_MAX, after=self._after_call
+            budgets.sweep, limit=READ_MAX, after=self._after_call
         )
         if lost:
             crash_point("after_lost_calls")
         if lost:
-            _log.warning("booked calls of attempts that are over", calls=lost)
+            _log.warning("calls of ended attempts booked", calls=lost)
         crash_point("before_wake")
-        woken, after = await self._port(budgets.wake_next, limit=LOOK_MAX, after=self._after_job)
+        woken, after = await self._port(budgets.wake_next, limit=READ_MAX, after=self._after_job)
         if woken:
             crash_point("after_wake")
         self._after_job = after or FIRST
         if woken:
-            _log.info("jobs go on, their budget has room", jobs=woken)
+            _log.info("jobs resumed by their budget", jobs=woken)

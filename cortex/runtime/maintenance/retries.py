@@ -1,8 +1,8 @@
-"""Lets jobs in RETRY go on when they are due: each gets a new task.
+"""Resumes jobs in RETRY when they are due: each gets a new task.
 
 Reads: jobs in RETRY without a task, and the breakers that they wait for. Writes: their tasks.
-Invariants: a job gets one task at most, however many pods run this: one at a time looks; jobs that
-wait for an open breaker stay, but for one that may probe it, and the next if no pod claims that.
+Invariants: a job gets one task at most; one pod at a time does this. Jobs that wait for an open
+breaker stay, except one that may probe it, and the next one if no pod claims that.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
@@ -25,7 +25,7 @@ class Retries(Runner):
     """The runner."""
 
     name = "retries"
-    failure = "due retries not looked for"
+    failure = "due retries not read"
     woken_by = frozenset({BREAKER})
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
@@ -33,7 +33,6 @@ class Retries(Runner):
         self._port = port
 
     async def tick(self) -> float | None:
-        """Let one batch go on."""
         crash_point("before_due")
         due = await self._port(retries.due, limit=BATCH_MAX)
         if due:

@@ -1,6 +1,6 @@
-"""The periodic work that any pod does for all of them: the one list of it.
+"""The list of periodic work that any pod does for all pods.
 
-To add a sweep, write its runner in this room and name it here.
+To add a sweep, write its runner in this folder and name it here.
 """
 
 from cortex.actors.runner import Runner

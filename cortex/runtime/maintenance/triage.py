@@ -1,12 +1,12 @@
-"""Triages dead letters: retries what recovered, tells operators, puts away the unreadable.
+"""Triages dead letters: retries what recovered, reports the rest, archives the unreadable.
 
-Reads: letters that nobody has looked at, and the breakers of their causes. Writes: the letters,
-and new jobs that go on from them.
-Invariants: one pod at a time; at most `RETRIED_MAX` retries a pass, so that a provider that has
-just come back is not run over (one letter while its breaker is half-open), and fewer after the
-database refused as many; one whose retry somebody cancels in the database comes after all others
-from then on; a line of jobs is retried by itself once, then a person decides, as of what a
-time-out left half done.
+Reads: dead letters that were not triaged, and the breakers of their causes. Writes: the dead
+letters, and new jobs that continue them.
+Invariants: one pod at a time. At most `RETRIED_MAX` retries per pass, so that a provider that has
+just recovered is not overrun (one dead letter while its breaker is half-open), and fewer after the
+database refused that many. A dead letter whose retry was cancelled in the database comes after all
+others from then on. A lineage of jobs is retried automatically once, then a person decides; a
+person also decides about the leftovers of a time-out.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
@@ -26,11 +26,11 @@ from cortex.postgres.bridge import Port
 from cortex.store.triage import Triaged, triage
 
 CALM_S: Final = 60.0
-"""A letter waits so long before it is retried by itself: what failed may be failing still."""
+"""Delay before an automatic retry: the cause may still be failing."""
 JUDGED_MAX: Final = 200
 RETRIED_MAX: Final = 10
 PUT_OFF_MAX: Final = JUDGED_MAX // 2
-"""Fewer than are looked at: there is always room for others."""
+"""Fewer than are read: there is always room for others."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Triage(Runner):
     """The runner."""
 
     name = "triage"
-    failure = "dead letters not looked through"
+    failure = "dead letters not triaged"
 
     def __init__(
         self, port: Port, *, rng: random.Random, chance: Chance, every_s: float = 5.0
@@ -49,10 +49,11 @@ class Triage(Runner):
         self._chance = chance
         self._retried_max = RETRIED_MAX
         self._put_off: list[UUID] = []
-        """Letters whose retry was cancelled alone, as far as this pod tried; the last one last."""
+        """Dead letters whose retry was cancelled alone, as far as this pod tried; the newest
+        last."""
 
     async def tick(self) -> None:
-        """Look through one batch, unless another pod is at it."""
+        """Triage one batch, unless another pod is at it."""
         crash_point("before_triage")
         done = await self._port(
             triage,
@@ -64,7 +65,7 @@ class Triage(Runner):
         )
         crash_point("after_triage")
         if done is not None:
-            _tell(done)
+            _log_result(done)
             self._put_off = _put_off(self._put_off, done)
             self._retried_max = (
                 max(1, done.refused_count // 2)
@@ -78,10 +79,10 @@ def _put_off(before: Sequence[UUID], done: Triaged) -> list[UUID]:
     return [*left, *([] if done.called_off is None else [done.called_off])][-PUT_OFF_MAX:]
 
 
-def _tell(done: Triaged) -> None:
+def _log_result(done: Triaged) -> None:
     for fingerprint, count in done.escalated.items():
         hint = f"cortex dead ls --fingerprint {fingerprint}"
         _log.warning("dead letters need an operator", letters=count, hint=hint)
     if done.retried or done.archived_count:
         retried, archived = len(done.retried), done.archived_count
-        _log.info("triaged dead letters", retried=retried, archived=archived)
+        _log.info("dead letters triaged", retried=retried, archived=archived)

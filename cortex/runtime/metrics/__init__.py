@@ -1,1 +1,1 @@
-"""What a pod counts and measures, and the text that Prometheus reads."""
+"""The metrics of a pod: counts, measurements, and the page for Prometheus."""

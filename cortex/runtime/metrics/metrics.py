@@ -1,8 +1,7 @@
-"""Counts what a pod does; each pod has its own, so that several in one process do not mix.
+"""Counts what a pod does; each pod has its own counts, so that several can share a process.
 
-Every method is called on the trio thread, takes well under a microsecond for one job, waits for
-nothing and fails for nothing. `metrics_page` shows the counts; `metrics_catalogue` says what they
-mean.
+Every method is called on the trio thread, takes well under a microsecond per job, never waits and
+never fails. `metrics_page` exports the counts; `metrics_catalogue` explains them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ LAYERS: Final = ("worker", "application", "step")
 WAITS: Final = frozenset(
     {*breaker.POLICIES, "budget", "quota", "effects", "effect", "approval", "person"}
 )
-"""What stands before the colon in the name of what a job waits for."""
+"""Prefixes, before the colon, of the names that jobs wait for."""
 POISON: Final = "poison"
 LEASE_EXPIRED: Final = "lease_expired"
 KNOWN_CODES: Final = (
@@ -48,7 +47,7 @@ class Metrics:
     """The counts of one pod; implements `cortex.durable.calls.Meter`."""
 
     def __init__(self, *, job_types: Sequence[str] = (), prices: PriceTable = LIST_PRICES) -> None:
-        """A model that has no price is `other`; job types are those that the pod can claim."""
+        """A model without a price is `other`; job types are those that the pod can claim."""
         self._prices = prices
         types = [(each,) for each in job_types]
         ends = [(each, to.value) for each in job_types for to in JobStatus if to.is_terminal]
@@ -87,7 +86,7 @@ class Metrics:
         self._http_time = Histograms(catalogue.HTTP_TIME)
 
     def families(self) -> Iterator[Family]:
-        """Yield everything that is counted here, as Prometheus reads it."""
+        """Yield all counts as Prometheus families."""
         for each in vars(self).values():
             if isinstance(each, Counts | Histograms):
                 yield each.family()
@@ -95,14 +94,13 @@ class Metrics:
     # --- jobs
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """Attempts begin."""
         for claim in claims:
             self._claims.add((claim.type,))
             if claim.lease.attempt == 1:
                 self._queue_wait.add((), claim.due_for_s)
 
     def ended(self, claim: Claim, ending: Operation | None, *, ran_s: float) -> None:
-        """An attempt has ended after so many seconds; None: another one owns the job."""
+        """An attempt has ended after `ran_s` seconds; None: another attempt owns the job."""
         match ending:
             case Finish():
                 self._finished(claim, ending, ran_s)
@@ -117,7 +115,7 @@ class Metrics:
     def recovered(self, how: str, *, freed: int, failed: int = 0) -> None:
         """Jobs were taken from another pod: `taken_over` when it died, `swept` when it is silent.
 
-        So many of them failed, because their retries were spent.
+        `failed` of them failed, because their retries were spent.
         """
         self._recovered.add((how,), freed)
         if how == "swept":
@@ -127,44 +125,42 @@ class Metrics:
             self.failed_without_attempt(failed)
 
     def expired(self, count: int) -> None:
-        """Jobs of living pods were ended because they ran on after their time-out."""
+        """Jobs of living pods were ended because they outlived their time-out."""
         self._errors.add((FailureClass.TRANSIENT_APP.value, "job_timed_out"), count)
         self.failed_without_attempt(count)
 
     def blocked(self, count: int) -> None:
-        """So many jobs of lost pods cannot be taken just now, since somebody holds their rows."""
+        """`count` jobs of lost pods cannot be taken now, since another session holds their rows."""
         self._blocked.add((), count)
 
     def failed_without_attempt(self, count: int = 1) -> None:
-        """So many jobs failed while no pod ran them."""
+        """`count` jobs failed while no pod ran them."""
         self._dead_letters.add((OTHER,), count)
         self._jobs_ended.add((OTHER, JobStatus.FAILED.value), count)
 
-    # --- what they do
+    # --- calls and steps
 
     def committed(self, operations: int, seconds: float) -> None:
-        """A batch of progress is committed, after so many seconds."""
+        """A batch of progress was committed, after `seconds`."""
         self._commit_size.add((), operations)
         self._commit_time.add((), seconds)
 
     def step_committed(self, step: StepDone) -> None:
-        """A step is in the record."""
         self._step_time.add((step.kind,), step.duration_s)
 
     def call_failed(self, failure: Failure, *, is_repeated: bool) -> None:
-        """A call failed and the attempt goes on, or waits for the breaker that it opened."""
+        """A call failed and the attempt goes on, or waits for the breaker that the call opened."""
         self._errors.add((failure.cls.value, _code(failure.code)))
         if is_repeated:
             self._retries.add(("step",))
 
     def call_made_good(self) -> None:
-        """A call that had failed in its step went well."""
+        """A call that had failed in its step succeeded."""
         self._retries_succeeded.add(("step",))
 
     def model_called(
         self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
     ) -> None:
-        """See `Meter.model_called`."""
         name = self._prices.name_of(model) or OTHER
         self._model_time.add((name, outcome), seconds)
         for kind, count in usage.to_json().items():
@@ -173,7 +169,6 @@ class Metrics:
             self._model_cost.add((name,), float(cost_usd))
 
     async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
-        """See `Meter.timed`."""
         began = trio.current_time()
         outcome = "cancelled"
         try:
@@ -187,36 +182,34 @@ class Metrics:
             self.tool_called(tool, outcome, seconds=trio.current_time() - began)
 
     def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
-        """See `Meter.tool_called`."""
         if outcome == "failed":
             self._tool_errors.add((tool,))
         self._tool_time.add((tool, outcome), seconds)
 
     def effect_ended(self, tool: str, outcome: str) -> None:
-        """An effect of a tool that the pod knows came to this end: an `EffectStatus` in small."""
+        """An effect of a known tool ended with this outcome, an `EffectStatus` in lower case."""
         self._effects.add((tool, outcome))
 
     def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
-        """A request came to its end, so many seconds after it was made."""
+        """A request was decided or expired, `waited_s` seconds after it was made."""
         self._approvals_decided.add((decision.value,))
         self._approval_time.add((decision.value,), waited_s)
 
     # --- the pod
 
     def breaker_opened(self, name: str) -> None:
-        """A call of this pod opened a breaker."""
         self._breaker_openings.add((name.partition(":")[0],))
 
     def database_failed(self, error: CortexError) -> None:
-        """A call did not reach the database, or nobody knows whether it did."""
+        """A call did not reach the database, or it is unknown whether it did."""
         self._database_errors.add((_code(error.code),))
 
     def loop_late(self, seconds: float) -> None:
-        """The event loop ran that late."""
+        """The event loop was `seconds` late."""
         self._loop_lag.add((), seconds)
 
     def http_answered(self, *, route: str | None, method: str, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the template, as declared, None if there is none."""
+        """A request was answered; `route` is the declared template, None if there is none."""
         name = route or OTHER
         verb = method if method in HTTPMethod.__members__ else OTHER
         self._http_requests.add((name, verb, str(status)))
@@ -255,5 +248,5 @@ class Metrics:
 
 
 def _code(code: str | None) -> str:
-    """Return a code that the documentation knows; jobs may have errors of their own."""
+    """Return a documented code; other codes, which jobs may define, become `other`."""
     return code if code in KNOWN_CODES else OTHER

@@ -1,7 +1,7 @@
 """Every metric of a pod: its name, labels and meaning. docs/reference/metrics.md lists them.
 
-Labels have few values, whatever jobs and people write: no ids, and `other` for names that the pod
-does not know. What counts the whole system and not one pod says so: there take `max`, not `sum`.
+Labels have few values, whatever jobs and people write: no ids, and `other` for names unknown to the
+pod. A metric of the whole system instead of one pod says so: aggregate it with `max`, not `sum`.
 """
 
 from typing import Final, Literal
@@ -13,26 +13,26 @@ OTHER: Final = "other"
 Kind = Literal["counter", "gauge", "histogram"]
 
 QUICK_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""For what should take milliseconds."""
+"""For operations that should take milliseconds."""
 SLOW_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-"""For what a model or a tool takes: up to the longest limit of one call."""
+"""For models and tools: up to the longest limit of one call."""
 LONG_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
-"""For the life of a job, and for what waits for people."""
+"""For the life of a job, and for waiting on people."""
 SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 20)
 
 
 @attrs.frozen
 class Metric:
-    """One metric as it is declared."""
+    """The declaration of one metric."""
 
     name: str
-    """As it is asked for: a counter's ends in `_total`."""
+    """As exported: a counter's name ends in `_total`."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Upper bounds, of a histogram."""
+    """Upper bounds, for a histogram."""
 
 
 def _counter(name: str, help_: str, *labels: str) -> Metric:
@@ -52,17 +52,15 @@ def _gauge(name: str, help_: str, *labels: str) -> Metric:
 CLAIMS: Final = _counter("cortex_claims_total", "attempts begun", "type")
 JOBS_ENDED: Final = _counter("cortex_jobs_ended_total", "jobs that ended", "type", "status")
 QUEUE_WAIT: Final = _histogram(
-    "cortex_queue_wait_seconds", "from when a job is due to its first attempt", buckets=LONG_S
+    "cortex_queue_wait_seconds", "time from a job's due time to its first attempt", buckets=LONG_S
 )
 JOB_TIME: Final = _histogram(
-    "cortex_job_seconds", "from when a job is due to its end", "type", buckets=LONG_S
+    "cortex_job_seconds", "time from a job's due time to its end", "type", buckets=LONG_S
 )
-JOB_ATTEMPTS: Final = _histogram(
-    "cortex_job_attempts", "attempts of a job that ended", buckets=ATTEMPTS
-)
+JOB_ATTEMPTS: Final = _histogram("cortex_job_attempts", "attempts per ended job", buckets=ATTEMPTS)
 SUSPENSIONS: Final = _counter(
     "cortex_suspensions_total",
-    "attempts that ended to wait without a retry: for a breaker, a budget, a person",
+    "attempts suspended without a retry: for a breaker, a budget, a person",
     "kind",
 )
 RECOVERED: Final = _counter(
@@ -70,113 +68,125 @@ RECOVERED: Final = _counter(
 )
 BLOCKED: Final = _counter(
     "cortex_recovery_blocked_total",
-    "jobs of dead or silent pods that nobody could take, since somebody held their rows; each look",
+    "jobs of dead or silent pods that could not be taken because their rows were locked; per check",
 )
 
 # --- failures
 
 ERRORS: Final = _counter(
     "cortex_errors_total",
-    "failures of attempts, and of calls that were repeated or told to a model",
+    "failures of attempts, and of calls that were repeated or reported to a model",
     *("class", "code"),
 )
 ATTEMPT_ERRORS: Final = _counter(
-    "cortex_attempt_errors_total", "attempts that ended by an error", "type"
+    "cortex_attempt_errors_total", "attempts that ended with an error", "type"
 )
-TOOL_ERRORS: Final = _counter("cortex_tool_errors_total", "calls of tools that failed", "tool")
+TOOL_ERRORS: Final = _counter("cortex_tool_errors_total", "failed tool calls", "tool")
 RETRIES: Final = _counter(
     "cortex_retries_total", "retries: of a task, of a job, or of a call in its step", "layer"
 )
 RETRIES_SUCCEEDED: Final = _counter(
-    "cortex_retries_succeeded_total", "jobs, and calls in their step, that went well after one",
+    "cortex_retries_succeeded_total", "jobs and calls that succeeded after a retry",
     "layer",
 )  # fmt: skip
 RETRY_TIME: Final = _histogram(
     "cortex_retry_seconds",
-    "from when a job is due to its success, of jobs that were retried",
+    "time from a job's due time to its success, for retried jobs",
     "layer",
     buckets=LONG_S,
 )
 BREAKER_OPENINGS: Final = _counter(
-    "cortex_breaker_openings_total", "circuit breakers that calls of this pod opened", "kind"
+    "cortex_breaker_openings_total", "circuit breakers opened by calls of this pod", "kind"
 )
 DEAD_LETTERS: Final = _counter("cortex_dead_letters_total", "jobs that failed for good", "type")
 
 # --- calls
 
 STEP_TIME: Final = _histogram(
-    "cortex_step_seconds", "steps committed, by what they took before", "kind", buckets=SLOW_S
+    "cortex_step_seconds", "duration of committed steps", "kind", buckets=SLOW_S
 )
 MODEL_TIME: Final = _histogram(
-    "cortex_llm_seconds", "calls of models: kept, failed or cancelled", "model", "outcome",
+    "cortex_llm_seconds", "duration of model calls: kept, failed or cancelled", "model", "outcome",
     buckets=SLOW_S,
 )  # fmt: skip
-MODEL_TOKENS: Final = _counter("cortex_llm_tokens_total", "tokens used", "model", "kind")
+MODEL_TOKENS: Final = _counter(
+    "cortex_llm_tokens_total", "tokens used by model calls", "model", "kind"
+)
 MODEL_COST: Final = _counter(
-    "cortex_llm_cost_usd_total", "US dollars, where the price is known", "model"
+    "cortex_llm_cost_usd_total",
+    "cost of model calls in US dollars, where the price is known",
+    "model",
 )
 TOOL_TIME: Final = _histogram(
-    "cortex_tool_seconds", "calls of tools: completed, failed or cancelled", "tool", "outcome",
+    "cortex_tool_seconds", "duration of tool calls: completed, failed or cancelled",
+    *("tool", "outcome"),
     buckets=SLOW_S,
 )  # fmt: skip
-EFFECTS: Final = _counter("cortex_effects_total", "effects by how they ended", "tool", "outcome")
+EFFECTS: Final = _counter("cortex_effects_total", "effects by outcome", "tool", "outcome")
 APPROVALS_REQUESTED: Final = _counter(
-    "cortex_approvals_requested_total", "approvals that jobs asked for", "risk"
+    "cortex_approvals_requested_total", "approvals requested by jobs", "risk"
 )
 APPROVALS_DECIDED: Final = _counter(
-    "cortex_approvals_decided_total", "approvals by how they ended", "decision"
+    "cortex_approvals_decided_total", "approvals by decision", "decision"
 )
 APPROVAL_TIME: Final = _histogram(
-    "cortex_approval_seconds", "from a request to its decision", "decision", buckets=LONG_S
+    "cortex_approval_seconds",
+    "time from an approval request to its decision",
+    "decision",
+    buckets=LONG_S,
 )
 
 # --- the pod
 
 COMMIT_TIME: Final = _histogram(
-    "cortex_commit_seconds", "one batch of progress, until it is committed", buckets=QUICK_S
+    "cortex_commit_seconds", "duration of committing one batch of progress", buckets=QUICK_S
 )
-COMMIT_SIZE: Final = _histogram("cortex_commit_operations", "operations in it", buckets=SIZES)
+COMMIT_SIZE: Final = _histogram(
+    "cortex_commit_operations", "operations per committed batch", buckets=SIZES
+)
 DATABASE_ERRORS: Final = _counter(
-    "cortex_database_errors_total", "calls that Postgres did not answer well", "code"
+    "cortex_database_errors_total", "failed calls of Postgres", "code"
 )
 LOOP_LAG: Final = _histogram(
-    "cortex_loop_lag_seconds", "how late the event loop is, ten times a second", buckets=QUICK_S
+    "cortex_loop_lag_seconds", "lag of the event loop, measured ten times a second", buckets=QUICK_S
 )
 HTTP_REQUESTS: Final = _counter(
-    "cortex_http_requests_total", "requests answered", "route", "method", "status"
+    "cortex_http_requests_total", "HTTP requests answered", "route", "method", "status"
 )
 HTTP_TIME: Final = _histogram(
-    "cortex_http_request_seconds", "what they took", "route", buckets=SLOW_S
+    "cortex_http_request_seconds", "duration of HTTP requests", "route", buckets=SLOW_S
 )
 BUILD: Final = _gauge("cortex_build_info", "always 1", "version", "python")
-SLOTS: Final = _gauge("cortex_slots", "jobs that this pod runs at once at most")
+SLOTS: Final = _gauge("cortex_slots", "most jobs that this pod runs at once")
 RUNNING: Final = _gauge("cortex_running", "jobs that this pod runs now")
 BREAKER_STATE: Final = _gauge(
     "cortex_breaker_state",
-    "0 closed, 1 half-open, 2 open; of the whole system, those that this pod has seen open",
+    "0 closed, 1 half-open, 2 open; whole system, breakers that this pod has observed open",
     "breaker",
 )
 
 DATABASE_TROUBLE: Final = _gauge(
     "cortex_database_trouble_seconds",
-    "for how long this pod's calls to Postgres have suffered from it; 0: they do not",
+    "for how long this pod's calls to Postgres have had this trouble; 0 without trouble",
     "trouble",
 )
 
 # --- the whole system, as the database has it
 
 DATABASE_UP: Final = _gauge(
-    "cortex_database_up", "1 if Postgres told the figures below when it was last asked"
+    "cortex_database_up", "1 if the last query of the figures below succeeded"
 )
-DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "since it told them")
+DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "age of the figures below")
 JOBS: Final = _gauge("cortex_jobs", "unfinished jobs of the whole system", "status")
 DUE: Final = _gauge(
-    "cortex_due_tasks", "tasks of the whole system that any pod could claim: none of paused queues"
+    "cortex_due_tasks", "tasks of the whole system that a pod could claim, without paused queues"
 )
-OLDEST_DUE: Final = _gauge("cortex_oldest_due_seconds", "for how long the oldest of them has been")
+OLDEST_DUE: Final = _gauge(
+    "cortex_oldest_due_seconds", "for how long the oldest of these tasks has been due"
+)
 LETTERS: Final = _gauge(
-    "cortex_dead_letters_unresolved", "dead letters of the whole system that wait", "state"
+    "cortex_dead_letters_unresolved", "unresolved dead letters of the whole system", "state"
 )
 
 METRICS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))
-"""All of them, in the order in which they stand here."""
+"""All metrics, in the order of this file."""

@@ -1,6 +1,6 @@
-"""Counts and histograms as plain numbers; made into what Prometheus reads when it asks.
+"""Counts and histograms as plain numbers; converted to Prometheus families on a scrape.
 
-The counters of prometheus-client take a lock and look their labels up at each step: microseconds,
+The counters of prometheus-client take a lock and look up their labels at each step: microseconds,
 where a job has 50 in all. Here it is an addition in a dict. All of it lives on the trio thread.
 """
 
@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 from cortex.runtime.metrics.metrics_catalogue import OTHER, Metric
 
 SERIES_MAX: Final = 500
-"""Label values of one metric; all beyond are counted as `other`, so that memory has a bound."""
+"""Label values per metric; the rest is counted as `other`, so that memory is bounded."""
 
 Labels = tuple[str, ...]
 
@@ -24,7 +24,7 @@ class Counts:
     """One counter by the values of its labels."""
 
     def __init__(self, metric: Metric, known: Iterable[Labels] = ()) -> None:
-        """Those of `known` are 0 from the start: else nobody sees them rise to 1."""
+        """Labels in `known` are 0 from the start, so that their rise to 1 is visible."""
         self.metric = metric
         self._values: dict[Labels, float] = dict.fromkeys(known, 0)
         if not metric.labels:
@@ -38,7 +38,6 @@ class Counts:
             self._values[key] = self._values.get(key, 0) + count
 
     def family(self) -> CounterMetricFamily:
-        """What Prometheus reads."""
         family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
@@ -63,7 +62,6 @@ class Histograms:
         histogram.sum += value
 
     def family(self) -> HistogramMetricFamily:
-        """What Prometheus reads."""
         family = HistogramMetricFamily(
             self.metric.name, self.metric.help, labels=self.metric.labels
         )

@@ -72,7 +72,7 @@ class Attempts:
     """Attempts of one job with one record; the model calls the tool once."""
 
     folder: Path
-    desk: LedgerDesk = attrs.Factory(LedgerDesk)
+    gateway: LedgerDesk = attrs.Factory(LedgerDesk)
     record: Record = attrs.Factory(Record)
 
     async def run(self, script: Script) -> list[str]:
@@ -83,7 +83,7 @@ class Attempts:
             CLAIM,
             models=script,
             tools=Toolbox({"refund": refund}),
-            desk=self.desk,
+            gateway=self.gateway,
             workspaces=self.folder,
         )
         await run_agent(ctx, spec, prompt="do it", folder=None)
@@ -102,7 +102,7 @@ async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
     assert made == []
-    assert attempts.desk.intents == []
+    assert attempts.gateway.intents == []
     assert (request.tool, request.arguments) == ("refund", canonical(ASKED))
     assert request.digest == digest(canonical(ASKED))
     assert request.schema == refund.input_schema
@@ -127,21 +127,21 @@ async def test_what_was_decided_runs_and_is_told(
     """And told again, word for word, when the attempt that heard of it was cut off."""
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
-    attempts.desk.decided[request.key] = found
+    attempts.gateway.decided[request.key] = found
     cut = Cut([says("lost")])
     with pytest.raises(ConnectionResetError):
         await attempts.run(cut)
-    attempts.desk.decided.clear()  # from here on it stands in the record
+    attempts.gateway.decided.clear()  # from here on it stands in the record
     assert cut.told == await attempts.run(Script([says("ok")])) == [told]
     assert made == ran
-    approvals = {intent.approval_id for intent in attempts.desk.intents}
+    approvals = {intent.approval_id for intent in attempts.gateway.intents}
     assert approvals == ({found.id} if ran else set())
 
 
 async def test_without_an_answer_nothing_runs_and_the_job_fails(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
-    attempts.desk.decided[request.key] = decided("EXPIRED")
+    attempts.gateway.decided[request.key] = decided("EXPIRED")
     with pytest.raises(ApprovalExpiredError):
         await attempts.run(Script([says("lost")]))
     assert made == []

@@ -37,19 +37,19 @@ async def after_a_kill(
 ) -> tuple[list[str], LedgerDesk]:
     """Run an attempt that finds the intent of one that was killed; what the model is told."""
     spec = AgentSpec(name="a", model="m", system="s", tools=("run_command",), commands=terms)
-    desk = LedgerDesk(verdicts=[verdict] if verdict else [])
+    gateway = LedgerDesk(verdicts=[verdict] if verdict else [])
     script = Script([calls(("run_command", {"argv": ["touch", "ran"]})), says("done")])
     ctx = a_context(
         None,
         a_claim(agent_id=new_id(), agent_version=1),
         models=script,
         tools=Toolbox({"run_command": run_command}),
-        desk=desk,
+        gateway=gateway,
         agents=Stored(orjson.loads(orjson.dumps(spec.to_json()))),
         workspaces=folder,
     )
     await run_agent(ctx, spec, prompt="do it", folder=None)
-    return script.told, desk
+    return script.told, gateway
 
 
 def has_run(folder: Path) -> bool:
@@ -57,10 +57,10 @@ def has_run(folder: Path) -> bool:
 
 
 async def test_the_model_is_told_that_it_may_have_run(tmp_path: Path) -> None:
-    (told,), desk = await after_a_kill(tmp_path, CommandTerms())
+    (told,), gateway = await after_a_kill(tmp_path, CommandTerms())
     assert (orjson.loads(told)["stderr"], orjson.loads(told)["exit_code"]) == (INTERRUPTED, None)
     assert not has_run(tmp_path)
-    assert [intent.tool for intent in desk.intents] == ["run_command"]
+    assert [intent.tool for intent in gateway.intents] == ["run_command"]
 
 
 async def test_a_person_is_asked(tmp_path: Path) -> None:
@@ -74,17 +74,17 @@ async def test_a_person_is_asked(tmp_path: Path) -> None:
     "terms", [CommandTerms(interrupted="rerun"), CommandTerms(read_only=["ls", "touch ran"])]
 )
 async def test_what_may_run_again_has_no_intent(tmp_path: Path, terms: CommandTerms) -> None:
-    (told,), desk = await after_a_kill(tmp_path, terms)
+    (told,), gateway = await after_a_kill(tmp_path, terms)
     assert orjson.loads(told)["exit_code"] == 0
     assert has_run(tmp_path)
-    assert desk.intents == []
+    assert gateway.intents == []
 
 
 async def test_the_first_time_it_runs_under_its_intent(tmp_path: Path) -> None:
-    (told,), desk = await after_a_kill(tmp_path, CommandTerms(), verdict=None)
+    (told,), gateway = await after_a_kill(tmp_path, CommandTerms(), verdict=None)
     assert orjson.loads(told)["exit_code"] == 0
     assert has_run(tmp_path)
-    assert len(desk.intents) == 1
+    assert len(gateway.intents) == 1
 
 
 def test_terms_are_read_from_yaml_and_stored_only_where_set() -> None:

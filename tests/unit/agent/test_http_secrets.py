@@ -116,7 +116,7 @@ async def test_a_name_before_the_host_is_refused(
     context: ToolContext, servers: tuple[Server, Server]
 ) -> None:
     ours, other = servers
-    with pytest.raises(InvalidValueError, match="holds a password"):
+    with pytest.raises(InvalidValueError, match="contains a password"):
         await call(context, f"http://127.0.0.1:{ours.port}@127.0.0.1:{other.port}/", BEARER)
     assert ours.asked == other.asked == []
 

@@ -96,7 +96,7 @@ class PlayedClient:
 
 @define
 class Book:
-    """A purse that keeps what it is told; `refusal` is what the next reservation meets."""
+    """A budget guard that keeps its bookings; `refusal` is raised by the next reservation."""
 
     reserved: list[Reservation] = field(factory=list)
     settled: list[tuple[Reservation, Usage, Decimal | None, str, Failure | None]] = field(
@@ -170,7 +170,7 @@ class CallBench:
         self.calls = ModelCalls(
             client=self.client,
             breakers=self.breakers,
-            purse=self.book,
+            budget_guard=self.book,
             facts=self.facts,
             rng=random.Random(1),
         )
@@ -208,41 +208,41 @@ def a_caller(**fields: Any) -> Caller:
 
 
 async def test_a_kept_answer_is_booked_with_all_that_it_used() -> None:
-    desk = CallBench([Play()])
-    outcome = await desk.respond()
+    gateway = CallBench([Play()])
+    outcome = await gateway.respond()
     assert outcome == StepOutcome(value=ANSWER.to_json(), usage=WHOLE, cost_usd=Decimal(2))
-    assert desk.book.lines == [("kept", WHOLE, Decimal(2))]
-    assert desk.reports == [None]
-    ((_, request, limits),) = desk.client.asked
+    assert gateway.book.lines == [("kept", WHOLE, Decimal(2))]
+    assert gateway.reports == [None]
+    ((_, request, limits),) = gateway.client.asked
     assert request is REQUEST
     assert limits == CallLimits(total_s=60, idle_s=7, connect_s=3)
 
 
 async def test_without_a_price_the_tokens_are_booked() -> None:
-    desk = CallBench([Play()])
-    outcome = await desk.respond(prices=PriceTable({}))
+    gateway = CallBench([Play()])
+    outcome = await gateway.respond(prices=PriceTable({}))
     assert outcome.cost_usd is None
-    assert desk.book.lines == [("kept", WHOLE, None)]
-    assert desk.book.reserved[0].estimate.cost_usd is None
+    assert gateway.book.lines == [("kept", WHOLE, None)]
+    assert gateway.book.reserved[0].estimate.cost_usd is None
 
 
 async def test_a_call_that_fails_is_made_again_in_its_step(autojump_clock: MockClock) -> None:
-    desk = CallBench([Play(ending=overloaded()), Play(ending=overloaded(), opens=False), Play()])
-    outcome = await desk.respond()
+    gateway = CallBench([Play(ending=overloaded()), Play(ending=overloaded(), opens=False), Play()])
+    outcome = await gateway.respond()
     assert outcome.usage == WHOLE, "the step used what its answer did; the rest is in the facts"
-    assert desk.book.lines == [
+    assert gateway.book.lines == [
         ("failed", OPENED, Decimal(1)),
         ("failed", Usage(), Decimal(0)),
         ("kept", WHOLE, Decimal(2)),
     ]
-    told = [(key, failure.code, failure.source) for key, failure, _ in desk.facts.failures]
+    told = [(key, failure.code, failure.source) for key, failure, _ in gateway.facts.failures]
     assert told == [("turn-1", "overloaded", BREAKER)] * 2
-    assert all(each.startswith("called again in ") for _, _, each in desk.facts.failures)
-    assert [each and each.code for each in desk.reports] == ["overloaded", "overloaded", None]
-    first_s, second_s = desk.pauses_s
+    assert all(each.startswith("called again in ") for _, _, each in gateway.facts.failures)
+    assert [each and each.code for each in gateway.reports] == ["overloaded", "overloaded", None]
+    first_s, second_s = gateway.pauses_s
     assert 1 <= first_s <= 1.5
     assert 2 <= second_s <= 3
-    codes = [each[4] and each[4].code for each in desk.book.settled]
+    codes = [each[4] and each[4].code for each in gateway.book.settled]
     assert codes == ["overloaded", "overloaded", None]
 
 
@@ -250,59 +250,59 @@ async def test_the_last_failure_is_raised_and_not_recorded_twice(
     autojump_clock: MockClock,
 ) -> None:
     retry = CallRetry(base_s=1, cap_s=60, attempts=3)
-    desk = CallBench([Play(ending=overloaded())] * 3, retry=retry)
+    gateway = CallBench([Play(ending=overloaded())] * 3, retry=retry)
     with pytest.raises(ModelUnavailableError):
-        await desk.respond()
-    assert [line[0] for line in desk.book.lines] == ["failed"] * 3
-    assert len(desk.facts.failures) == 2, "the third one ends the attempt, which records it"
+        await gateway.respond()
+    assert [line[0] for line in gateway.book.lines] == ["failed"] * 3
+    assert len(gateway.facts.failures) == 2, "the third one ends the attempt, which records it"
 
 
 async def test_what_can_never_succeed_is_not_repeated() -> None:
-    desk = CallBench([Play(ending=refused(), opens=False)])
+    gateway = CallBench([Play(ending=refused(), opens=False)])
     with pytest.raises(ModelRejectedError):
-        await desk.respond()
-    assert desk.book.lines == [("failed", Usage(), Decimal(0))]
-    assert desk.facts.failures == []
-    assert [each and each.source for each in desk.reports] == [BREAKER]
+        await gateway.respond()
+    assert gateway.book.lines == [("failed", Usage(), Decimal(0))]
+    assert gateway.facts.failures == []
+    assert [each and each.source for each in gateway.reports] == [BREAKER]
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it(autojump_clock: MockClock) -> None:
-    desk = CallBench([Play(ending=overloaded(25.0)), Play()])
-    await desk.respond()
-    assert desk.pauses_s == [25.0]
+    gateway = CallBench([Play(ending=overloaded(25.0)), Play()])
+    await gateway.respond()
+    assert gateway.pauses_s == [25.0]
 
 
 @pytest.mark.parametrize("asked_s, call_count", [(25.0, 2), (31.0, 1)])
 async def test_a_pause_must_fit_into_what_is_left_of_the_step(
     autojump_clock: MockClock, asked_s: float, call_count: int
 ) -> None:
-    desk = CallBench([Play(ending=overloaded(asked_s)), Play()])
+    gateway = CallBench([Play(ending=overloaded(asked_s)), Play()])
     with trio.fail_after(30):
         if call_count == 1:
             with pytest.raises(ModelUnavailableError):
-                await desk.respond()
+                await gateway.respond()
             assert trio.current_effective_deadline() - trio.current_time() > 29
         else:
-            await desk.respond()
-    assert len(desk.book.lines) == call_count
+            await gateway.respond()
+    assert len(gateway.book.lines) == call_count
 
 
 async def test_a_failure_that_opens_the_breaker_suspends_the_job_and_is_recorded() -> None:
-    desk = CallBench([Play(ending=overloaded())], breakers=OpeningBreakers())
+    gateway = CallBench([Play(ending=overloaded())], breakers=OpeningBreakers())
     with pytest.raises(Suspended) as suspended:
-        await desk.respond()
+        await gateway.respond()
     assert suspended.value.waiting_on == BREAKER
-    assert desk.book.lines == [("failed", OPENED, Decimal(1))]
-    ((key, failure, told),) = desk.facts.failures
+    assert gateway.book.lines == [("failed", OPENED, Decimal(1))]
+    ((key, failure, told),) = gateway.facts.failures
     assert (key, failure.code, told) == ("turn-1", "overloaded", f"the job waits for {BREAKER}")
 
 
 async def test_an_open_breaker_lets_nothing_begin() -> None:
     closed = ClosedBreakers(suspended=Suspended(BREAKER, "it is open", delay_s=30))
-    desk = CallBench([Play()], breakers=closed)
+    gateway = CallBench([Play()], breakers=closed)
     with pytest.raises(Suspended):
-        await desk.respond()
-    assert (desk.client.asked, desk.book.lines, desk.facts.failures) == ([], [], [])
+        await gateway.respond()
+    assert (gateway.client.asked, gateway.book.lines, gateway.facts.failures) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -317,28 +317,28 @@ async def test_an_open_breaker_lets_nothing_begin() -> None:
 async def test_without_room_no_call_begins_and_the_breaker_hears_nothing(
     refusal: BaseException,
 ) -> None:
-    desk = CallBench([Play()])
-    desk.book.refusal = refusal
+    gateway = CallBench([Play()])
+    gateway.book.refusal = refusal
     with pytest.raises(type(refusal)):
-        await desk.respond()
-    assert (desk.client.asked, desk.book.lines, desk.reports) == ([], [], [])
+        await gateway.respond()
+    assert (gateway.client.asked, gateway.book.lines, gateway.reports) == ([], [], [])
 
 
 async def test_a_cancelled_call_is_booked_with_what_it_used_till_then(
     autojump_clock: MockClock,
 ) -> None:
-    desk = CallBench([Play(ending=None)])
+    gateway = CallBench([Play(ending=None)])
     with trio.move_on_after(5) as scope:
-        await desk.respond()
+        await gateway.respond()
     assert scope.cancelled_caught
-    assert desk.book.lines == [("cancelled", OPENED, Decimal(1))]
-    assert (desk.reports, desk.facts.failures) == ([], [])
+    assert gateway.book.lines == [("cancelled", OPENED, Decimal(1))]
+    assert (gateway.reports, gateway.facts.failures) == ([], [])
 
 
 async def test_a_call_that_is_cancelled_before_it_began_is_booked_with_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = CallBench([Play()])
+    gateway = CallBench([Play()])
 
     async def cancelled_at_once(*_: object, **__: object) -> NoReturn:
         scope.cancel()
@@ -347,19 +347,19 @@ async def test_a_call_that_is_cancelled_before_it_began_is_booked_with_nothing(
 
     monkeypatch.setattr(PlayedClient, "respond", cancelled_at_once)
     with trio.CancelScope() as scope:
-        await desk.respond()
-    assert desk.book.lines == [("cancelled", Usage(), Decimal(0))]
+        await gateway.respond()
+    assert gateway.book.lines == [("cancelled", Usage(), Decimal(0))]
 
 
 async def test_a_booking_that_hangs_does_not_hold_a_cancelled_job_for_ever(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = CallBench([Play(ending=None)])
+    gateway = CallBench([Play(ending=None)])
 
     async def hang(*_: object, **__: object) -> None:
         await trio.sleep_forever()
 
     monkeypatch.setattr(Book, "settle", hang)
     with trio.move_on_after(5):
-        await desk.respond()
+        await gateway.respond()
     assert trio.current_time() < 60

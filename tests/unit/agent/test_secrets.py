@@ -220,7 +220,7 @@ def test_all_can_be_made_known_before_a_tool_comes_upon_them(
     monkeypatch.delenv("TEST_MAIL_TOKEN", raising=False)
     file = tmp_path / "secret"
     file.write_text(VALUE)
-    Secrets.of({"secrets": {**ENV["secrets"], "DB": {"file": str(file)}}}).make_known()  # type: ignore[dict-item]
+    Secrets.of({"secrets": {**ENV["secrets"], "DB": {"file": str(file)}}}).register()  # type: ignore[dict-item]
     assert redaction.redact(VALUE) == "[secret DB, 18 characters]"
 
 
@@ -286,6 +286,6 @@ def test_a_header_takes_no_secret_without_hosts_none_undeclared_and_no_line_brea
         at(file).in_header("{secret:DB}", origin)
     with pytest.raises(RejectedError, match="declares no secret ''"):
         at(file).in_header("{secret:}", origin)
-    with pytest.raises(RejectedError, match="DB holds a line break") as caught:
+    with pytest.raises(RejectedError, match="DB contains a line break") as caught:
         at(file, hosts=["a.b"]).in_header("{secret:DB}", origin)
     assert "lines" not in f"{caught.value}"

@@ -444,7 +444,7 @@ def _takes_a_taken_name(invalid_input: str) -> None:
         (_no_form, "bytes has no JSON form"),
         (_no_name, "cannot be passed by its name"),
         (_describes_another, "unknown argument 'b'"),
-        (_recursive, "Tree holds itself"),
+        (_recursive, "Tree contains itself"),
         (_returns_bytes, "its result: bytes has no JSON form"),
         (_takes_a_taken_name, "'invalid_input' is taken"),
     ],

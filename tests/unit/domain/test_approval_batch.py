@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval import BATCH_MAX, Approval, check_batch, varying
+from cortex.domain.approval import Approval
+from cortex.domain.approval_vote import BATCH_MAX, check_batch, varying
 from cortex.domain.errors import UsageError
 from tests.support.store_rows import an_approval
 
@@ -42,7 +43,7 @@ def test_one_alone_may_be_anything() -> None:
         ({"policy": "other"}, "of different policies"),
         ({"risk": "LOW"}, "of different policies"),
         ({"effect": None}, "of different policies"),
-        ({"risk": "HIGH"}, "is HIGH: it stands alone"),
+        ({"risk": "HIGH"}, "is HIGH: it must be decided alone"),
         ({"tool": None}, "of different tools"),
     ],
 )
@@ -58,9 +59,9 @@ def test_too_many_are_refused() -> None:
 
 
 def test_gates_in_code_go_together_by_their_step() -> None:
-    check_batch([a_row(tool=None, key="ship"), a_row(tool=None, key="ship")])
+    check_batch([a_row(tool=None, key="ship"), a_row(2, tool=None, key="ship")])
     with pytest.raises(UsageError):
-        check_batch([a_row(tool=None, key="ship"), a_row(tool=None, key="sell")])
+        check_batch([a_row(tool=None, key="ship"), a_row(2, tool=None, key="sell")])
 
 
 def test_types_count_as_differences() -> None:

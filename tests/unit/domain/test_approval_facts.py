@@ -12,9 +12,6 @@ from cortex.view.approval_facts import (
     RISK_WORDS,
     countdown,
     facts_of,
-    is_open,
-    needs_last_digits,
-    needs_sign_in,
 )
 from tests.support.rows import new_id
 from tests.support.store_rows import an_approval
@@ -92,7 +89,7 @@ def test_everything_in_it_is_harmless() -> None:
 def test_time_that_has_passed_ends_it_whatever_the_row_says() -> None:
     row = a_row(expires_at=NOW)
     assert facts_of(row).status is ApprovalStatus.EXPIRED
-    assert not is_open(row)
+    assert not row.is_open
     assert facts_of(row).left_s == 0
     denied = a_row(status="DENIED", expires_at=NOW)
     assert facts_of(denied).status is ApprovalStatus.DENIED
@@ -110,9 +107,8 @@ def test_time_that_has_passed_ends_it_whatever_the_row_says() -> None:
 )
 def test_what_is_dangerous_takes_more(risk: Risk, people: int, digits: bool, sign_in: bool) -> None:
     row = a_row(risk=risk, people=people)
-    assert (needs_last_digits(row), needs_sign_in(row)) == (digits, sign_in)
     facts = facts_of(row)
-    assert (facts.needs_last_digits, facts.needs_sign_in) == (digits, sign_in)
+    assert (facts.needs_last_digits, facts.why_sign_in is not None) == (digits, sign_in)
     assert RISK_WORDS[risk]
 
 

@@ -42,34 +42,34 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
 @pytest.mark.parametrize(
     "cause, step, told",
     [
-        (a_cause(), None, "begin anew"),
-        (a_cause(), "3 fetch", "go on after step 3 fetch"),
+        (a_cause(), None, "restarts"),
+        (a_cause(), "3 fetch", "continues after step 3 fetch"),
         (
             a_cause(error_class="TRANSIENT_APP", source="llm:x", breaker="OPEN"),
             "3 fetch",
-            "go on after step 3 fetch and wait: the breaker of llm:x is OPEN",
+            "continues after step 3 fetch, then waits: the breaker of llm:x is OPEN",
         ),
         (
             a_cause(error_class="TRANSIENT_APP", source="llm:x", breaker="CLOSED"),
             "3 fetch",
-            "go on after step 3 fetch",
+            "continues after step 3 fetch",
         ),
         (
             a_cause(error_class="PERMANENT", code="forbidden"),
             None,
-            "begin anew and fail the same way unless the credentials are mended",
+            "restarts; will fail again unless the credentials are fixed",
         ),
         (
             a_cause(error_class="PERMANENT", code="rejected"),
             "1 a",
-            "go on after step 1 a and fail the same way unless its code or agent changes",
+            "continues after step 1 a; will fail again unless its code or agent changes",
         ),
         (
             a_cause(error_class="PERMANENT", code="authentication", source="llm:x", breaker="OPEN"),
             "1 a",
             (
-                "go on after step 1 a, wait while the breaker of llm:x is OPEN, "
-                "and fail the same way unless the credentials are mended"
+                "continues after step 1 a, waits while the breaker of llm:x is OPEN; "
+                "will fail again unless the credentials are fixed"
             ),
         ),
         (
@@ -78,29 +78,29 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
             ),
             None,
             (
-                "begin anew, wait while the breaker of llm:x is HALF_OPEN, "
-                "and fail the same way unless its code or agent changes"
+                "restarts, waits while the breaker of llm:x is HALF_OPEN; "
+                "will fail again unless its code or agent changes"
             ),
         ),
         (
             a_cause(error_class="INVALID_OUTPUT", code="invalid_output", asks_again_after=4),
             "5 model",
-            "ask the model again after step 4",
+            "asks the model again after step 4",
         ),
         (
             a_cause(error_class="PERMANENT", code="rejected", asks_again_after=0),
             "1 model",
-            "ask the model again",
+            "asks the model again",
         ),
         (
             a_cause(error_class="PERMANENT", code="diverged"),
             "1 a",
-            "fail the same way unless it begins anew: --from-start",
+            "fails again unless it restarts: --from-start",
         ),
         (
             a_cause(code="invalid_value", message="payload of 'x' lacks url"),
             None,
-            "fail the same way: no handler can read its payload",
+            "fails again: no handler can read its payload",
         ),
     ],
 )

@@ -67,18 +67,18 @@ async def performed(side: OtherSide, *verdicts: str, **fields: Any) -> Done | No
     """What becomes of a call when the ledger answers so; `can_ask` lets it be reconciled."""
     if fields.pop("can_ask", False):
         fields["reconcile"] = side.reconcile
-    desk = fields.pop("desk", None) or LedgerDesk(verdicts=list(verdicts))
+    gateway = fields.pop("gateway", None) or LedgerDesk(verdicts=list(verdicts))
     call = a_call(side, **fields)
-    return await perform(call, lease=a_lease(3), ledger=desk, new_id=new_id)
+    return await perform(call, lease=a_lease(3), ledger=gateway, new_id=new_id)
 
 
 # --- leave
 
 
 async def test_the_call_gets_what_the_ledger_holds() -> None:
-    side, desk = OtherSide(), LedgerDesk()
-    ended = await performed(side, desk=desk)
-    (intent,), (invocation,) = desk.intents, side.called
+    side, gateway = OtherSide(), LedgerDesk()
+    ended = await performed(side, gateway=gateway)
+    (intent,), (invocation,) = gateway.intents, side.called
     assert ended == Done(intent.id, "paid")
     assert (intent.arguments, intent.is_sure) == (ARGUMENTS, False)
     assert (invocation.id, invocation.attempt, invocation.tool) == (intent.id, 3, "pay")
@@ -144,7 +144,7 @@ async def test_a_lost_lease_is_not_called() -> None:
 
     side = OtherSide()
     with pytest.raises(LeaseLost):
-        await performed(side, desk=LostDesk())
+        await performed(side, gateway=LostDesk())
     assert not side.called
 
 
@@ -154,20 +154,20 @@ async def test_a_lost_lease_is_not_called() -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_what_was_applied_is_recorded_and_not_called(*, idempotent: bool) -> None:
     side = OtherSide(says=[Applied("earlier")])
-    desk = LedgerDesk(verdicts=["recheck"])
-    ended = await performed(side, desk=desk, can_ask=True, is_idempotent=idempotent)
-    assert ended == Done(desk.intents[0].id, "earlier")
+    gateway = LedgerDesk(verdicts=["recheck"])
+    ended = await performed(side, gateway=gateway, can_ask=True, is_idempotent=idempotent)
+    assert ended == Done(gateway.intents[0].id, "earlier")
     assert not side.called
-    assert [intent.is_sure for intent in desk.intents] == [False]
+    assert [intent.is_sure for intent in gateway.intents] == [False]
 
 
 async def test_what_was_not_applied_is_called_under_the_same_id() -> None:
     side = OtherSide(says=[NotApplied()])
-    desk = LedgerDesk(verdicts=["recheck"])
-    ended = await performed(side, desk=desk, can_ask=True)
-    assert ended == Done(desk.intents[0].id, "paid")
+    gateway = LedgerDesk(verdicts=["recheck"])
+    ended = await performed(side, gateway=gateway, can_ask=True)
+    assert ended == Done(gateway.intents[0].id, "paid")
     assert side.asked == side.called
-    assert [intent.is_sure for intent in desk.intents] == [False, True]
+    assert [intent.is_sure for intent in gateway.intents] == [False, True]
 
 
 async def test_what_was_not_applied_still_waits_for_the_end_of_a_freeze() -> None:
@@ -180,31 +180,31 @@ async def test_what_was_not_applied_still_waits_for_the_end_of_a_freeze() -> Non
 @pytest.mark.parametrize("can_ask", [True, False])
 async def test_what_nobody_knows_is_a_persons(*, can_ask: bool) -> None:
     side = OtherSide(says=[Unknown("two look like it")])
-    desk = LedgerDesk(verdicts=["recheck"])
+    gateway = LedgerDesk(verdicts=["recheck"])
     with pytest.raises(Suspended) as caught:
-        await performed(side, desk=desk, can_ask=can_ask)
+        await performed(side, gateway=gateway, can_ask=can_ask)
     (unknown,) = caught.value.unknown
-    assert (unknown.id, caught.value.delay_s) == (desk.intents[0].id, None)
+    assert (unknown.id, caught.value.delay_s) == (gateway.intents[0].id, None)
     assert caught.value.waiting_on == f"effect:{unknown.id}"
     assert unknown.why in (
         "two look like it",
-        "nothing can tell whether it was applied",
+        "there is no way to find out whether it was applied",
     )
     assert not side.called
 
 
 async def test_an_idempotent_one_is_called_again_without_asking_anybody() -> None:
-    side, desk = OtherSide(), LedgerDesk(verdicts=["recheck"])
-    assert isinstance(await performed(side, desk=desk, is_idempotent=True), Done)
-    assert [intent.is_sure for intent in desk.intents] == [False, True]
+    side, gateway = OtherSide(), LedgerDesk(verdicts=["recheck"])
+    assert isinstance(await performed(side, gateway=gateway, is_idempotent=True), Done)
+    assert [intent.is_sure for intent in gateway.intents] == [False, True]
 
 
 async def test_a_certain_failure_of_a_repeated_call_says_nothing_of_the_one_before() -> None:
     """That the password does not fit any more is no proof that it did not then."""
-    side, desk = OtherSide(ends=[RejectedError("no")]), LedgerDesk(verdicts=["recheck"])
+    side, gateway = OtherSide(ends=[RejectedError("no")]), LedgerDesk(verdicts=["recheck"])
     with pytest.raises(RejectedError):
-        await performed(side, desk=desk, is_idempotent=True)
-    assert desk.told == []
+        await performed(side, gateway=gateway, is_idempotent=True)
+    assert gateway.told == []
 
 
 async def test_an_idempotent_one_is_called_again_when_the_other_side_cannot_tell() -> None:
@@ -236,9 +236,9 @@ async def test_a_decision_is_not_lost_between_two_questions() -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_certain_failure_needs_nobody(*, can_ask: bool, idempotent: bool) -> None:
     error = RejectedError("no such account")
-    side, desk = OtherSide(ends=[error]), LedgerDesk()
-    ended = await performed(side, desk=desk, can_ask=can_ask, is_idempotent=idempotent)
-    assert ended == NotDone(desk.intents[0].id, error)
+    side, gateway = OtherSide(ends=[error]), LedgerDesk()
+    ended = await performed(side, gateway=gateway, can_ask=can_ask, is_idempotent=idempotent)
+    assert ended == NotDone(gateway.intents[0].id, error)
     assert not side.asked
 
 
@@ -258,10 +258,10 @@ async def test_a_group_is_certain_only_when_each_of_it_is() -> None:
     [(Applied("after all"), Done), (NotApplied(), NotDone)],
 )
 async def test_an_open_failure_is_asked_for_at_once(said: Verdict, expected: type) -> None:
-    side, desk = OtherSide(ends=[UNSURE], says=[said]), LedgerDesk()
-    ended = await performed(side, desk=desk, can_ask=True)
+    side, gateway = OtherSide(ends=[UNSURE], says=[said]), LedgerDesk()
+    ended = await performed(side, gateway=gateway, can_ask=True)
     assert isinstance(ended, expected)
-    assert ended.id == desk.intents[0].id
+    assert ended.id == gateway.intents[0].id
     assert not isinstance(ended, NotDone) or (ended.error, ended.is_applied) == (UNSURE, False)
 
 
@@ -328,16 +328,16 @@ async def for_ever(_: Invocation) -> Any:
 
 async def test_cancelled_while_it_asks_for_leave_it_calls_nobody() -> None:
     side = OtherSide()
-    await cancelled(lambda: performed(side, desk=Slow()))
+    await cancelled(lambda: performed(side, gateway=Slow()))
     assert not side.called
 
 
 async def test_cancelled_in_the_call_nothing_is_told() -> None:
     """The intent stands in the ledger without an outcome: the next attempt asks."""
-    desk = LedgerDesk()
+    gateway = LedgerDesk()
     side = OtherSide()
-    await cancelled(lambda: performed(side, desk=desk, can_ask=True, invoke=for_ever))
-    assert (desk.told, side.asked) == ([], [])
+    await cancelled(lambda: performed(side, gateway=gateway, can_ask=True, invoke=for_ever))
+    assert (gateway.told, side.asked) == ([], [])
 
 
 async def test_cancelled_in_the_question_nothing_is_called() -> None:
@@ -347,9 +347,9 @@ async def test_cancelled_in_the_question_nothing_is_called() -> None:
 
 
 async def test_cancelled_in_the_question_after_a_failure() -> None:
-    side, desk = OtherSide(ends=[UNSURE]), LedgerDesk()
-    await cancelled(lambda: performed(side, desk=desk, reconcile=for_ever))
-    assert desk.told == []
+    side, gateway = OtherSide(ends=[UNSURE]), LedgerDesk()
+    await cancelled(lambda: performed(side, gateway=gateway, reconcile=for_ever))
+    assert gateway.told == []
 
 
 async def cancelled(work: Callable[[], Awaitable[object]]) -> None:

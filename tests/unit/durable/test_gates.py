@@ -90,7 +90,7 @@ def test_a_cancelled_request_is_asked_anew_and_never_waited_for() -> None:
 
 
 def test_expired_is_no_denial() -> None:
-    with pytest.raises(ApprovalExpiredError, match="nobody decided on publish in time"):
+    with pytest.raises(ApprovalExpiredError, match="no decision on publish in time"):
         decided(REQUEST, decided_on(REQUEST, ApprovalStatus.EXPIRED, job_id=JOB), job_id=JOB)
 
 
@@ -143,8 +143,8 @@ def test_what_no_record_can_hold_is_not_asked(arguments: dict[str, Any]) -> None
 # --- a job's own gate
 
 
-def attempt(record: Record, desk: LedgerDesk) -> Context:
-    return a_context(record, a_claim(), desk=desk)
+def attempt(record: Record, gateway: LedgerDesk) -> Context:
+    return a_context(record, a_claim(), gateway=gateway)
 
 
 async def asked_by(ctx: Context, *names: str, **terms: Any) -> Suspended:
@@ -155,25 +155,25 @@ async def asked_by(ctx: Context, *names: str, **terms: Any) -> Suspended:
 
 
 async def test_a_gate_asks_once_and_its_decision_is_a_step() -> None:
-    record, desk = Record(), LedgerDesk()
-    ctx = attempt(record, desk)
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
     (request,) = (await asked_by(ctx, "publish", risk="CRITICAL", reason="money")).requests
     assert (request.key, request.tool, request.risk) == ("publish", None, Risk.CRITICAL)
     assert (request.people, request.policy) == (2, "money")
     assert record.steps == []
-    desk.decided["publish"] = decided_on(request, ApprovalStatus.PENDING, job_id=ctx.job_id)
-    assert (await asked_by(ctx_again(ctx, record, desk), "publish")).awaited == (request.id,)
+    gateway.decided["publish"] = decided_on(request, ApprovalStatus.PENDING, job_id=ctx.job_id)
+    assert (await asked_by(ctx_again(ctx, record, gateway), "publish")).awaited == (request.id,)
     yes = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
-    desk.decided["publish"] = yes
-    decision = await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+    gateway.decided["publish"] = yes
+    decision = await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
     assert (decision.is_approved, record.keys) == (True, ["publish"])
-    desk.decided.clear()
-    assert await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL) == decision
+    gateway.decided.clear()
+    assert await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL) == decision
 
 
-def ctx_again(ctx: Context, record: Record, desk: LedgerDesk) -> Context:
+def ctx_again(ctx: Context, record: Record, gateway: LedgerDesk) -> Context:
     """The next attempt of the same job."""
-    return a_context(record, ctx._attempt.claim, desk=desk)
+    return a_context(record, ctx._attempt.claim, gateway=gateway)
 
 
 async def test_gates_at_once_are_asked_at_once() -> None:
@@ -183,34 +183,34 @@ async def test_gates_at_once_are_asked_at_once() -> None:
 
 
 async def test_what_is_decided_goes_on_while_the_rest_waits() -> None:
-    record, desk = Record(), LedgerDesk()
-    ctx = attempt(record, desk)
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
     first, second = sorted(
         (await asked_by(ctx, "a", "b")).requests, key=lambda request: request.key
     )
-    desk.decided["a"] = decided_on(first, ApprovalStatus.APPROVED, job_id=ctx.job_id)
-    desk.decided["b"] = decided_on(second, ApprovalStatus.PENDING, job_id=ctx.job_id)
-    waits = await asked_by(ctx_again(ctx, record, desk), "a", "b")
+    gateway.decided["a"] = decided_on(first, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    gateway.decided["b"] = decided_on(second, ApprovalStatus.PENDING, job_id=ctx.job_id)
+    waits = await asked_by(ctx_again(ctx, record, gateway), "a", "b")
     assert (waits.requests, waits.awaited) == ((), (second.id,))
     assert record.keys == ["a"]
 
 
 async def test_other_details_than_those_decided_on_diverge() -> None:
-    record, desk = Record(), LedgerDesk()
-    ctx = attempt(record, desk)
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
     (request,) = (await asked_by(ctx, "publish")).requests
-    desk.decided["publish"] = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
-    await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+    gateway.decided["publish"] = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
     with pytest.raises(DivergedError):
-        await ctx_again(ctx, record, desk).approve("publish", detail={"text": "other"})
+        await ctx_again(ctx, record, gateway).approve("publish", detail={"text": "other"})
 
 
 async def test_a_denied_gate_raises_on_every_attempt() -> None:
-    record, desk = Record(), LedgerDesk()
-    ctx = attempt(record, desk)
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
     (request,) = (await asked_by(ctx, "publish")).requests
-    desk.decided["publish"] = decided_on(request, ApprovalStatus.DENIED, job_id=ctx.job_id)
+    gateway.decided["publish"] = decided_on(request, ApprovalStatus.DENIED, job_id=ctx.job_id)
     for _ in range(2):
         with pytest.raises(DeniedError, match="publish was denied by ana"):
-            await ctx_again(ctx, record, desk).approve("publish", detail=DETAIL)
+            await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
     assert record.keys == ["publish"]

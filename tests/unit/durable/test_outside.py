@@ -56,22 +56,22 @@ async def not_applied(_: Invocation) -> Verdict:
     return NotApplied()
 
 
-def attempt(record: Record, desk: LedgerDesk, **lent: Any) -> Context:
-    return a_context(record, a_claim(), desk=desk, **lent)
+def attempt(record: Record, gateway: LedgerDesk, **lent: Any) -> Context:
+    return a_context(record, a_claim(), gateway=gateway, **lent)
 
 
 async def test_an_effect_is_made_once_in_the_life_of_the_job() -> None:
-    record, desk, calls = Kept(), LedgerDesk(), Calls("paid")
-    first = attempt(record, desk)
+    record, gateway, calls = Kept(), LedgerDesk(), Calls("paid")
+    first = attempt(record, gateway)
     assert await first.effect("pay", calls.pay, 5) == "paid"
-    assert await attempt(record, desk).effect("pay", calls.pay, 5) == "paid"
-    (intent,), (operation,), (invocation,) = desk.intents, record.operations, calls.invocations
+    assert await attempt(record, gateway).effect("pay", calls.pay, 5) == "paid"
+    (intent,), (operation,), (invocation,) = gateway.intents, record.operations, calls.invocations
     assert operation.effect is not None
     assert intent.id == invocation.id == operation.effect.id
     assert (intent.key, intent.tool) == ("pay", "Calls.pay")
     assert (operation.kind, operation.effect.why_not) == ("effect", None)
     assert (invocation.job_id, invocation.attempt) == (first.job_id, first.attempt)
-    assert desk.told == []
+    assert gateway.told == []
 
 
 @pytest.mark.parametrize("timeout, limit_s", [(None, 600.0), (5, 5.0)])
@@ -79,10 +79,10 @@ async def test_each_call_asks_first_whether_the_job_is_still_this_pods(
     autojump_clock: object, timeout: float | None, limit_s: float
 ) -> None:
     """Also before it is intended, and at each repetition of one that the other side does once."""
-    calls, desk = Calls(ConnectionResetError("cut"), "paid"), LedgerDesk()
-    paid = attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True, timeout=timeout)
+    calls, gateway = Calls(ConnectionResetError("cut"), "paid"), LedgerDesk()
+    paid = attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True, timeout=timeout)
     assert await paid == "paid"
-    assert desk.waits == [limit_s] * 3
+    assert gateway.waits == [limit_s] * 3
 
 
 async def test_a_call_waits_for_that_and_ends_with_its_job() -> None:
@@ -90,12 +90,14 @@ async def test_a_call_waits_for_that_and_ends_with_its_job() -> None:
         async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002
             await trio.sleep_forever()
 
-    calls, desk = Calls("paid"), UnsureDesk()
+    calls, gateway = Calls("paid"), UnsureDesk()
     with trio.move_on_after(0.05) as job:
-        await attempt(Record(), desk).effect("pay", calls.pay, 5)
+        await attempt(Record(), gateway).effect("pay", calls.pay, 5)
     assert job.cancelled_caught
     assert calls.invocations == []
-    assert desk.intents == [], "taken over now, a person would be asked about what was never called"
+    assert gateway.intents == [], (
+        "taken over now, a person would be asked about what was never called"
+    )
 
 
 async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:
@@ -106,11 +108,11 @@ async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:
 
 
 async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
-    record, desk = Kept(), LedgerDesk()
+    record, gateway = Kept(), LedgerDesk()
     with pytest.raises(RejectedError, match="no such account"):
-        await attempt(record, desk).effect("pay", Calls(RejectedError("no such account")).pay, 5)
-    (told,) = desk.told
-    assert (told.id, told.is_applied) == (desk.intents[0].id, False)
+        await attempt(record, gateway).effect("pay", Calls(RejectedError("no such account")).pay, 5)
+    (told,) = gateway.told
+    assert (told.id, told.is_applied) == (gateway.intents[0].id, False)
     assert told.why == "RejectedError: no such account"
     assert record.operations == []
 
@@ -118,19 +120,19 @@ async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
 async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
     too_long = "x" * CHECKPOINT.bytes_max
     for result in (object(), float("nan"), too_long):
-        desk = LedgerDesk()
+        gateway = LedgerDesk()
         with pytest.raises(InvalidValueError, match="output of step 'pay'"):
-            await attempt(Record(), desk).effect("pay", Calls(result).pay, 5)
-        (told,) = desk.told
+            await attempt(Record(), gateway).effect("pay", Calls(result).pay, 5)
+        (told,) = gateway.told
         assert told.is_applied
 
 
 async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
-    desk = LedgerDesk()
+    gateway = LedgerDesk()
     error = InvalidOutputError("no number", raw="sev\0en")
     with pytest.raises(InvalidOutputError):
-        await attempt(Record(), desk).effect("pay", Calls(error).pay, 5)
-    (told,) = desk.told
+        await attempt(Record(), gateway).effect("pay", Calls(error).pay, 5)
+    (told,) = gateway.told
     assert (told.is_applied, told.result) == (True, '"sev\ufffden"')
 
 
@@ -154,24 +156,24 @@ async def test_a_call_that_takes_too_long_may_have_been_applied(autojump_clock: 
     assert await attempt(Record(), LedgerDesk()).effect(
         "pay", slow, timeout=2, reconcile=applied
     ) == ("earlier")
-    desk = LedgerDesk()
+    gateway = LedgerDesk()
     with pytest.raises(TimedOutError):
-        await attempt(Record(), desk).effect("pay", slow, timeout=2, reconcile=not_applied)
-    assert [told.is_applied for told in desk.told] == [False]
+        await attempt(Record(), gateway).effect("pay", slow, timeout=2, reconcile=not_applied)
+    assert [told.is_applied for told in gateway.told] == [False]
 
 
 async def test_an_open_effect_is_called_again_when_it_was_not_applied() -> None:
-    desk, calls = LedgerDesk(verdicts=["recheck"]), Calls("paid")
-    ctx = attempt(Record(), desk)
+    gateway, calls = LedgerDesk(verdicts=["recheck"]), Calls("paid")
+    ctx = attempt(Record(), gateway)
     assert await ctx.effect("pay", calls.pay, 5, reconcile=not_applied) == "paid"
-    assert [invocation.id for invocation in calls.invocations] == [desk.intents[0].id]
+    assert [invocation.id for invocation in calls.invocations] == [gateway.intents[0].id]
 
 
 async def test_arguments_that_no_record_can_hold_are_refused_before_anything() -> None:
-    desk, calls = LedgerDesk(), Calls("paid")
+    gateway, calls = LedgerDesk(), Calls("paid")
     with pytest.raises(InvalidValueError):
-        await attempt(Record(), desk).effect("pay", calls.pay, object())
-    assert desk.intents == []
+        await attempt(Record(), gateway).effect("pay", calls.pay, object())
+    assert gateway.intents == []
     assert calls.invocations == []
 
 
@@ -180,28 +182,28 @@ async def test_arguments_that_no_record_can_hold_are_refused_before_anything() -
 
 async def test_an_idempotent_call_is_repeated_under_one_id(autojump_clock: object) -> None:
     calls, facts = Calls(ConnectionResetError("cut"), UnavailableError("busy"), "paid"), FactList()
-    desk = LedgerDesk()
-    ctx = attempt(Record(), desk, facts=facts)
+    gateway = LedgerDesk()
+    ctx = attempt(Record(), gateway, facts=facts)
     assert await ctx.effect("pay", calls.pay, 5, idempotent=True) == "paid"
-    assert [invocation.id for invocation in calls.invocations] == [desk.intents[0].id] * 3
+    assert [invocation.id for invocation in calls.invocations] == [gateway.intents[0].id] * 3
     assert (len(facts.failures), facts.resolved_count) == (2, 2)
 
 
 async def test_a_certain_failure_after_an_open_one_is_open(autojump_clock: object) -> None:
     """That it is refused now is no proof that it was not applied before."""
     refusals = [RejectedError("the password has changed") for _ in range(9)]
-    calls, desk = Calls(ConnectionResetError("cut"), *refusals), LedgerDesk()
+    calls, gateway = Calls(ConnectionResetError("cut"), *refusals), LedgerDesk()
     with pytest.raises(UnavailableError, match="the call before may have been applied"):
-        await attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True)
-    assert desk.told == []
+        await attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True)
+    assert gateway.told == []
 
 
 async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: object) -> None:
     calls = Calls(ConnectionRefusedError(111, "closed"), RejectedError("no"))
-    desk = LedgerDesk()
+    gateway = LedgerDesk()
     with pytest.raises(RejectedError):
-        await attempt(Record(), desk).effect("pay", calls.pay, 5, idempotent=True)
-    assert [told.is_applied for told in desk.told] == [False]
+        await attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True)
+    assert [told.is_applied for told in gateway.told] == [False]
 
 
 # --- an outage around the call
@@ -214,7 +216,7 @@ async def test_what_is_needed_after_the_call_is_there_before_it() -> None:
         async def limits(self, _: object) -> Any:
             raise UnavailableError("no database")
 
-    desk, calls = LedgerDesk(), Calls("paid")
+    gateway, calls = LedgerDesk(), Calls("paid")
     with pytest.raises(UnavailableError):
-        await attempt(Record(), desk, policies=NoPolicies()).effect("pay", calls.pay, 5)
-    assert desk.intents == []
+        await attempt(Record(), gateway, policies=NoPolicies()).effect("pay", calls.pay, 5)
+    assert gateway.intents == []

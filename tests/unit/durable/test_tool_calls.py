@@ -50,13 +50,13 @@ class Job:
 
     tools: EchoTools
     record: Record = attrs.field(factory=Record)
-    desk: LedgerDesk = attrs.field(factory=LedgerDesk)
+    gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
     facts: FactList = attrs.field(factory=FactList)
     claim: Any = attrs.field(factory=a_claim)
     notes: list[Decision] = attrs.field(factory=list)
 
     def attempt(self) -> Context:
-        lent = {"tools": self.tools, "desk": self.desk, "facts": self.facts}
+        lent = {"tools": self.tools, "gateway": self.gateway, "facts": self.facts}
         return a_context(self.record, self.claim, **lent)
 
     async def call(self, *, tells: bool = False, **given: Any) -> Any:
@@ -78,7 +78,7 @@ class Job:
 
     def decide(self, request: ApprovalRequest, status: ApprovalStatus, **fields: Any) -> None:
         job_id = self.claim.lease.job_id
-        self.desk.decided[request.key] = decided_on(request, status, job_id=job_id, **fields)
+        self.gateway.decided[request.key] = decided_on(request, status, job_id=job_id, **fields)
 
 
 # --- effects
@@ -87,7 +87,7 @@ class Job:
 async def test_a_pure_tool_intends_nothing() -> None:
     job = Job(EchoTools())
     assert await job.call() == GIVEN
-    assert (job.desk.intents, job.record.keys) == ([], ["pay"])
+    assert (job.gateway.intents, job.record.keys) == ([], ["pay"])
 
 
 async def test_a_call_may_have_as_long_a_name_as_any_step() -> None:
@@ -100,7 +100,7 @@ async def test_a_call_may_have_as_long_a_name_as_any_step() -> None:
 async def test_an_effect_is_intended_as_it_is_called() -> None:
     job = Job(EchoTools(effect=BLIND))
     assert [await job.call() for _ in range(2)] == [GIVEN] * 2
-    (intent,) = job.desk.intents
+    (intent,) = job.gateway.intents
     assert (intent.key, intent.tool, intent.arguments) == ("pay", "pay", canonical(GIVEN))
     assert len(job.tools.called) == 1
 
@@ -109,8 +109,8 @@ async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None
     job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
     expected = {"tool_error": "RejectedError: no"}
     assert [await job.call(tells=True) for _ in range(2)] == [expected] * 2
-    assert (job.desk.told, len(job.tools.called)) == ([], 1), "its step tells it"
-    assert [resolution for _, _, resolution in job.facts.failures] == ["the model was told"]
+    assert (job.gateway.told, len(job.tools.called)) == ([], 1), "its step tells it"
+    assert [resolution for _, _, resolution in job.facts.failures] == ["reported to the model"]
 
 
 async def test_a_failure_that_is_raised_is_told_first() -> None:
@@ -123,7 +123,7 @@ async def test_a_failure_that_is_raised_is_told_first() -> None:
 
     with pytest.raises(RejectedError):
         await job.attempt().tool("pay", "pay", GIVEN, on_error=raises)
-    assert [each.is_applied for each in job.desk.told] == [False, False]
+    assert [each.is_applied for each in job.gateway.told] == [False, False]
     assert job.record.keys == []
 
 
@@ -150,14 +150,14 @@ async def test_a_call_that_does_not_fit_is_not_intended() -> None:
     assert "UsageError" in (await job.call(tells=True))["tool_error"]
     with pytest.raises(UsageError):
         await Job(Unfit(effect=BLIND)).call()
-    assert job.desk.intents == []
+    assert job.gateway.intents == []
 
 
 async def test_arguments_that_no_record_can_hold_are_not_called() -> None:
     job = Job(EchoTools(effect=BLIND))
     result = await job.call(tells=True, note="a\0b")
     assert "NUL" in result["tool_error"]
-    assert (job.tools.called, job.desk.intents) == ([], [])
+    assert (job.tools.called, job.gateway.intents) == ([], [])
 
 
 class Opening(EchoTools):
@@ -177,7 +177,7 @@ async def test_a_certain_failure_that_opens_the_breaker_stays_certain() -> None:
     job = Job(Opening(effect=BLIND, error=ConnectionRefusedError(111, "closed")))
     with pytest.raises(Suspended, match="its breaker has opened"):
         await job.call(tells=True)
-    assert [each.is_applied for each in job.desk.told] == [False]
+    assert [each.is_applied for each in job.gateway.told] == [False]
 
 
 # --- approvals
@@ -194,7 +194,7 @@ async def test_an_approved_call_uses_up_its_decision() -> None:
     assert job.tools.called == []
     job.decide(request, ApprovalStatus.APPROVED)
     assert await job.call() == GIVEN
-    (intent,) = job.desk.intents
+    (intent,) = job.gateway.intents
     assert (intent.approval_id, intent.digest) == (request.id, request.digest)
     assert job.record.keys == ["pay approval", "pay"]
     assert job.notes == []
@@ -209,10 +209,10 @@ async def test_edited_arguments_run_and_the_model_hears_the_same_on_every_attemp
     request = await job.asks()
     job.decide(request, ApprovalStatus.APPROVED, edited=edited)
     results = [await job.call() for _ in range(2)]
-    job.desk.decided.clear()
+    job.gateway.decided.clear()
     results.append(await job.call())
     assert results == [edited] * 3
-    (intent,) = job.desk.intents
+    (intent,) = job.gateway.intents
     assert intent.arguments == canonical(edited)
     first, *others = job.notes
     assert (first.arguments, first.by) == (edited, "ana")
@@ -236,7 +236,7 @@ async def test_what_a_person_wrote_is_let_through_to_the_letter() -> None:
     assert request.arguments == canonical({**GIVEN, "currency": "EUR"})
     job.decide(request, ApprovalStatus.APPROVED, edited=edited)
     await job.call()
-    assert job.desk.intents[0].arguments == canonical(edited)
+    assert job.gateway.intents[0].arguments == canonical(edited)
 
 
 class Graded(EchoTools):
@@ -265,7 +265,7 @@ async def test_an_edit_lets_nothing_through_that_needs_more_people(
             assert result == {"amount": edited}
         else:
             assert "it is CRITICAL and 2 people must be asked" in result["tool_error"]
-    assert len(job.desk.intents) == len(job.tools.called) == int(is_made)
+    assert len(job.gateway.intents) == len(job.tools.called) == int(is_made)
 
 
 async def test_a_denial_is_told_or_fails() -> None:
@@ -278,7 +278,7 @@ async def test_a_denial_is_told_or_fails() -> None:
     with pytest.raises(DeniedError):
         await fails.call(tells=True)
     for each in (job, fails):
-        assert (each.tools.called, each.desk.intents) == ([], [])
+        assert (each.tools.called, each.gateway.intents) == ([], [])
 
 
 async def test_nobodys_decision_is_told_or_fails() -> None:

@@ -13,18 +13,18 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import Trouble, UnavailableError
 from cortex.runtime.liveness.database_watch import (
     FORGOTTEN_S,
+    LOG_AGAIN_S,
+    LOG_APART_S,
     SILENT_S,
-    TELL_AGAIN_S,
-    TELL_APART_S,
     DatabaseWatch,
 )
 
 Clock = trio.testing.MockClock
 Lines = list[MutableMapping[str, Any]]
 BEGUN, LASTS, OVER = (
-    "trouble with the database",
-    "trouble with the database goes on",
-    "the database is well again",
+    "database trouble",
+    "database trouble persists",
+    "database recovered",
 )
 SHORTAGES = [each for each in Trouble if each.is_shortage]
 
@@ -76,9 +76,9 @@ async def test_any_answer_shows_that_it_can_be_reached(
 ) -> None:
     calls.fails(trouble)
     await later(mock_clock, 3)
-    assert calls.watch.seen == TroubleReport(trouble, 3.0)
+    assert calls.watch.report == TroubleReport(trouble, 3.0)
     calls.succeeds(sorted)
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
     assert events(log_lines) == [BEGUN, OVER]
     assert [line["log_level"] for line in log_lines] == ["warning", "info"]
     assert log_lines[1]["for_s"] == 3
@@ -91,9 +91,9 @@ async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
 ) -> None:
     calls.fails(trouble, partial(sorted, "a row"))
     calls.succeeds(len)
-    assert calls.watch.seen == TroubleReport(trouble, 0.0)
+    assert calls.watch.report == TroubleReport(trouble, 0.0)
     calls.succeeds(partial(sorted, "another row"))
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
 
 
 async def test_a_shortage_is_told_once_and_once_a_minute(
@@ -102,13 +102,13 @@ async def test_a_shortage_is_told_once_and_once_a_minute(
     tries = 200
     for _ in range(tries):
         calls.fails(Trouble.DISK_FULL)
-        await later(mock_clock, TELL_AGAIN_S / 100)
+        await later(mock_clock, LOG_AGAIN_S / 100)
     calls.succeeds()
     assert events(log_lines) == [BEGUN, LASTS, OVER]
     assert [line["log_level"] for line in log_lines] == ["error", "error", "info"]
     assert log_lines[0]["trouble"] == "disk_full"
     assert log_lines[0]["error"] == "so it says"
-    assert log_lines[2]["for_s"] == 2 * TELL_AGAIN_S
+    assert log_lines[2]["for_s"] == 2 * LOG_AGAIN_S
     assert len(calls.failures) == tries
     assert calls.changes == 2
 
@@ -119,7 +119,7 @@ async def test_what_comes_and_goes_is_told_once(
     for _ in range(20):
         calls.fails(Trouble.UNREACHABLE)
         calls.succeeds()
-        await later(mock_clock, TELL_APART_S / 10)
+        await later(mock_clock, LOG_APART_S / 10)
     assert events(log_lines)[:2] == [BEGUN, OVER]
     assert len(log_lines) == 4
     calls.fails(Trouble.DISK_FULL)
@@ -134,9 +134,9 @@ async def test_what_nobody_tries_again_is_forgotten(
     assert FORGOTTEN_S == 20.0, "the longest pause of a loop, and the longest statement"
     calls.fails(Trouble.DISK_FULL)
     await later(mock_clock, FORGOTTEN_S - 1)
-    assert calls.watch.seen is not None
+    assert calls.watch.report is not None
     await later(mock_clock, 2.5)
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
     assert events(log_lines) == [BEGUN, OVER]
 
 
@@ -145,22 +145,22 @@ async def test_silence_is_trouble_before_any_call_has_failed(
 ) -> None:
     await nursery.start(calls.watch.run)
     await later(mock_clock, 3600)
-    assert calls.watch.seen is None, "nobody asked anything"
+    assert calls.watch.report is None, "nobody asked anything"
     calls.watch.sent()
     await later(mock_clock, SILENT_S / 2)
     calls.watch.sent()
     await later(mock_clock, SILENT_S / 2)
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
     assert calls.changes == 0
     await later(mock_clock, 2)
-    assert calls.watch.seen == TroubleReport(Trouble.SILENT, SILENT_S + 2)
+    assert calls.watch.report == TroubleReport(Trouble.SILENT, SILENT_S + 2)
     assert calls.changes == 1, "the heartbeat is to look"
     calls.watch.ended(sorted, None)
-    assert calls.watch.seen is None, "one answer is enough"
+    assert calls.watch.report is None, "one answer is enough"
     await later(mock_clock, SILENT_S - 1)
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
     await later(mock_clock, 2)
-    assert calls.watch.seen is not None, "the other one still waits"
+    assert calls.watch.report is not None, "the other one still waits"
     assert events(log_lines) == [BEGUN, OVER]
 
 
@@ -168,10 +168,10 @@ async def test_a_call_that_was_given_up_tells_nothing(mock_clock: Clock, calls: 
     calls.fails(Trouble.UNREACHABLE)
     calls.watch.sent()
     calls.watch.given_up()
-    assert calls.watch.seen == TroubleReport(Trouble.UNREACHABLE, 0.0), "it is no answer"
+    assert calls.watch.report == TroubleReport(Trouble.UNREACHABLE, 0.0), "it is no answer"
     calls.succeeds()
     await later(mock_clock, 3600)
-    assert calls.watch.seen is None, "and nobody waits for one"
+    assert calls.watch.report is None, "and nobody waits for one"
 
 
 async def test_a_busy_database_is_in_no_trouble(
@@ -179,6 +179,6 @@ async def test_a_busy_database_is_in_no_trouble(
 ) -> None:
     """A deadlock, or no connection of the pool's own that is free."""
     calls.fails(None)
-    assert calls.watch.seen is None
+    assert calls.watch.report is None
     assert log_lines == []
     assert len(calls.failures) == 1

@@ -38,10 +38,10 @@ async def no_orphans(*_: object, **__: object) -> list[object]:
 async def test_it_rests(
     autojump_clock: object, is_sure: bool, is_held_up: bool, per_minute: int
 ) -> None:
-    standing = SelfFence(fence_s=600.0, settle_s=0.0)
+    self_fence = SelfFence(fence_s=600.0, settle_s=0.0)
     if is_sure:
-        standing.locked()
-        standing.beaten(trio.current_time())
+        self_fence.locked()
+        self_fence.beaten(trio.current_time())
     port: Any = no_orphans
     actors: Any = SimpleNamespace(
         running=RunningJobs(slots=0),
@@ -56,7 +56,7 @@ async def test_it_rests(
             config_id=1,
             actors=actors,
             jobs_nursery=nursery,
-            standing=standing,
+            self_fence=self_fence,
             pacer=Pacer(rng=seeded_random()),
             poll_s=1.0,
         )

@@ -17,7 +17,9 @@ def a_drain(
         if told is not None:
             told.append(drain.phase)
 
-    drain = Drain(drain_s=40, close_s=10, running=running or RunningJobs(slots=5), tell=changed)
+    drain = Drain(
+        drain_s=40, close_s=10, running=running or RunningJobs(slots=5), on_change=changed
+    )
     return drain
 
 

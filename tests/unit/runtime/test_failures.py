@@ -203,7 +203,7 @@ def test_what_a_badly_made_error_holds_can_be_stored(error: Exception) -> None:
 def test_an_error_that_cannot_be_judged_fails_its_job() -> None:
     ending = not_judged(a_claim(), BadlyMadeError(), TypeError("no number"))
     assert (ending.status, ending.code) == (JobStatus.FAILED, "job_failed")
-    assert ending.error == "BadlyMadeError, which could not be judged: TypeError"
+    assert ending.error == "BadlyMadeError, which could not be classified: TypeError"
 
 
 OWN = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy", source="llm:x")

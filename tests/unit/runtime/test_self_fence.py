@@ -13,79 +13,79 @@ def a_standing() -> SelfFence:
 
 
 def beating() -> SelfFence:
-    standing = a_standing()
-    standing.locked()
-    standing.beaten(trio.current_time())
-    return standing
+    self_fence = a_standing()
+    self_fence.locked()
+    self_fence.beaten(trio.current_time())
+    return self_fence
 
 
 async def test_it_is_sure_only_with_its_lock_and_a_heartbeat_since(mock_clock: MockClock) -> None:
-    standing = a_standing()
-    assert not standing.is_sure
-    assert not standing.may_judge
-    standing.locked()
-    assert not standing.is_sure
-    standing.beaten(trio.current_time())
-    assert standing.is_sure
-    standing.lost()
-    assert not standing.is_sure
-    standing.locked()
-    assert not standing.is_sure, "what became of its jobs meanwhile is not known yet"
-    standing.beaten(trio.current_time())
-    assert standing.is_sure
+    self_fence = a_standing()
+    assert not self_fence.is_sure
+    assert not self_fence.may_judge
+    self_fence.locked()
+    assert not self_fence.is_sure
+    self_fence.beaten(trio.current_time())
+    assert self_fence.is_sure
+    self_fence.lost()
+    assert not self_fence.is_sure
+    self_fence.locked()
+    assert not self_fence.is_sure, "what became of its jobs meanwhile is not known yet"
+    self_fence.beaten(trio.current_time())
+    assert self_fence.is_sure
 
 
 async def test_silence_counts_from_when_the_last_good_beat_was_sent(mock_clock: MockClock) -> None:
     """Not from its reply: what the others see is the instant at which it was written."""
-    standing = a_standing()
-    standing.locked()
+    self_fence = a_standing()
+    self_fence.locked()
     sent_at = trio.current_time()
     mock_clock.jump(60)
-    standing.beaten(sent_at)
-    assert standing.fence_in_s == pytest.approx(120)
+    self_fence.beaten(sent_at)
+    assert self_fence.fence_in_s == pytest.approx(120)
     mock_clock.jump(119)
-    assert standing.is_sure
+    assert self_fence.is_sure
     mock_clock.jump(2)
-    assert standing.is_fenced
-    assert not standing.is_sure
-    standing.beaten(trio.current_time())
-    assert standing.is_sure
+    assert self_fence.is_fenced
+    assert not self_fence.is_sure
+    self_fence.beaten(trio.current_time())
+    assert self_fence.is_sure
 
 
 async def test_it_judges_others_from_its_first_heartbeat_on(mock_clock: MockClock) -> None:
     """A pod that is killed and started again is the only one to find its jobs."""
-    standing = beating()
-    assert standing.may_judge
-    assert not standing.is_steady_for(5.0)
+    self_fence = beating()
+    assert self_fence.may_judge
+    assert not self_fence.is_steady_for(5.0)
 
 
 @pytest.mark.parametrize("trouble", ["lost", "missed", "fenced"])
 async def test_after_trouble_it_judges_others_when_its_own_link_has_been_well_for_a_while(
     mock_clock: MockClock, trouble: str
 ) -> None:
-    standing = beating()
+    self_fence = beating()
     if trouble == "lost":
         mock_clock.jump(1000)
-        standing.lost()
-        standing.locked()
+        self_fence.lost()
+        self_fence.locked()
     elif trouble == "missed":
         mock_clock.jump(30)
-        standing.missed()
+        self_fence.missed()
     elif trouble == "fenced":
         mock_clock.jump(181)
-    assert not standing.may_judge
+    assert not self_fence.may_judge
     mock_clock.jump(6)
-    assert not standing.may_judge
-    standing.beaten(trio.current_time())
+    assert not self_fence.may_judge
+    self_fence.beaten(trio.current_time())
     mock_clock.jump(4.9)
-    assert not standing.may_judge
+    assert not self_fence.may_judge
     mock_clock.jump(0.2)
-    assert standing.may_judge
-    assert not standing.is_steady_for(300.0)
+    assert self_fence.may_judge
+    assert not self_fence.is_steady_for(300.0)
     for _ in range(10):
         mock_clock.jump(30)
-        standing.beaten(trio.current_time())
-    assert standing.is_steady_for(300.0)
+        self_fence.beaten(trio.current_time())
+    assert self_fence.is_steady_for(300.0)
 
 
 @pytest.mark.parametrize(
@@ -104,20 +104,20 @@ async def test_after_trouble_it_judges_others_when_its_own_link_has_been_well_fo
 async def test_a_call_begins_only_if_it_ends_before_others_take_its_job(
     mock_clock: MockClock, call_s: float, silent_s: float, may_begin: bool
 ) -> None:
-    standing = beating()
+    self_fence = beating()
     mock_clock.jump(silent_s)
-    assert standing.may_begin(call_s) is may_begin
+    assert self_fence.may_begin(call_s) is may_begin
 
 
 async def test_a_call_waits_until_the_pod_is_sure_again(mock_clock: MockClock) -> None:
-    standing = beating()
-    standing.lost()
+    self_fence = beating()
+    self_fence.lost()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(standing.until_it_may_begin, 90.0)
+        nursery.start_soon(self_fence.until_it_may_begin, 90.0)
         await trio.testing.wait_all_tasks_blocked()
-        standing.locked()
+        self_fence.locked()
         await trio.testing.wait_all_tasks_blocked()
         assert len(nursery.child_tasks) == 1, "its jobs are not checked yet"
-        standing.beaten(trio.current_time())
+        self_fence.beaten(trio.current_time())
     with trio.fail_after(1):
-        await standing.until_it_may_begin(90.0)
+        await self_fence.until_it_may_begin(90.0)

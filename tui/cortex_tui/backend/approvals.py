@@ -1,15 +1,17 @@
 """Approvals, read from and decided in Postgres."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import Approval, ApprovalHead, ApprovalStatus
-from cortex.domain.errors import ConflictError, ExpiredError
+from cortex.domain.approval import Approval, ApprovalHead, ApprovalRow, ApprovalStatus
+from cortex.domain.approval_vote import Vote
+from cortex.domain.errors import ConflictError
 from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.store.approvals import InboxRow, Vote, VoteResult
+from cortex.store.approvals import InboxRow, VoteResult
 
 CHANNEL: Final = "tui"
 
@@ -38,25 +40,39 @@ class StoreApprovals:
     async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
         return await approvals.show_all(self._db, ids)
 
-    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
-        if len(verdicts) > 1:
-            return await approvals.decide_all(self._db, verdicts)
-        (verdict,) = verdicts
-        ruling = await approvals.decide(self._db, verdict)
-        if not ruling.is_taken:
-            raise lost(await approvals.show(self._db, verdict.approval_id), ruling)
-        return [ruling]
+    async def decide(self, votes: Sequence[Vote]) -> Sequence[VoteResult]:
+        try:
+            return await approvals.decide(self._db, votes)
+        except ConflictError as error:
+            ids = [vote.approval_id for vote in votes]
+            raise in_brief(error, await approvals.show_all(self._db, ids)) from error
 
 
-def lost(approval: Approval, ruling: VoteResult) -> ConflictError:
-    """Return why a decision came too late, in a few words."""
-    if ruling.outcome not in ("already", "expired"):
-        return approvals.refusal(approval, ruling)
-    if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.DENIED):
-        return ConflictError(f"already {ended_briefly(approval)}")
-    if approval.status == ApprovalStatus.CANCELLED:
-        return ConflictError(f"void: {approval.reason}")
-    return ExpiredError(f"expired {day_time(approval.expires_at)}: nothing was executed")
+def in_brief(error: ConflictError, requests: Sequence[Approval]) -> ConflictError:
+    """Return why votes on these do not count, in the few words for which there is room."""
+    brief = over_briefly(requests)
+    return error if brief is None else type(error)(brief, hint=error.hint)
+
+
+def over_briefly(requests: Iterable[ApprovalRow], now: datetime | None = None) -> str | None:
+    """Return how the first of them ended that did, in one short line; None: all are open.
+
+    `now`: the instant to judge by; None: when each was read.
+    """
+    briefs = (_over_briefly(each, now or each.now) for each in requests)
+    return next(filter(None, briefs), None)
+
+
+def _over_briefly(row: ApprovalHead, now: datetime) -> str | None:
+    match row.status_at(now):
+        case ApprovalStatus.PENDING:
+            return None
+        case ApprovalStatus.EXPIRED:
+            return f"expired {day_time(row.expires_at)}: nothing was executed"
+        case ApprovalStatus.CANCELLED:
+            return f"void: {row.reason}"
+        case _:
+            return f"already {ended_briefly(row)}"
 
 
 def ended_briefly(row: ApprovalHead) -> str:

@@ -26,7 +26,7 @@ class StoreBreakers:
 
     async def hold_open(self, name: str, *, by: str, reason: str, for_s: float | None) -> str:
         await breakers.force_open(self._db, name, by=by, reason=reason, for_s=for_s)
-        return f"held open {'until somebody closes it' if for_s is None else f'for {span(for_s)}'}"
+        return f"held open {'until it is closed' if for_s is None else f'for {span(for_s)}'}"
 
     async def close(self, name: str, *, by: str, reason: str) -> str:
         await breakers.close(self._db, name, by=by, reason=reason)

@@ -31,4 +31,4 @@ class StorePods:
 
     async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
         is_changed = await drains.withdraw(self._db, pod_id, by=by, reason=reason)
-        return "takes jobs again" if is_changed else "nothing was done: nobody drains it any more"
+        return "takes jobs again" if is_changed else "nothing was done: it is no longer draining"

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
+from cortex.domain.approval_vote import Vote
 from cortex.domain.breaker import Past
 from cortex.domain.bulk_operation import BulkChange, BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
@@ -18,7 +19,7 @@ from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
-from cortex.store.approvals import InboxRow, Vote, VoteResult
+from cortex.store.approvals import InboxRow, VoteResult
 from cortex.store.breakers import BreakerRow, FreezeState
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.effects import EffectDetail, EffectRow
@@ -165,7 +166,7 @@ class ApprovalsBackend(Protocol):
         """Read requests in full, in no order."""
         ...
 
-    async def decide(self, verdicts: Sequence[Vote]) -> Sequence[VoteResult]:
+    async def decide(self, votes: Sequence[Vote]) -> Sequence[VoteResult]:
         """Decide all or none. Raises `ConflictError` with the change that came first."""
         ...
 

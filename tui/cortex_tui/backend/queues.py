@@ -22,4 +22,4 @@ class StoreQueues:
 
     async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
         is_changed = await queues.resume(self._db, queue, by=by, reason=reason)
-        return "goes on" if is_changed else "nothing was done: it was not paused any more"
+        return "goes on" if is_changed else "nothing was done: it is no longer paused"

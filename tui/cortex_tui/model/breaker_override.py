@@ -9,7 +9,7 @@ from cortex_tui.model.question import CANCEL, KeyAnswer
 from cortex_tui.model.reason import ReasonQuestion
 
 CHOICES: Final = ("30m", "2h", "8h", "")
-"""`tab` goes on to the next; "": until somebody closes it."""
+"""`tab` goes on to the next; "": until it is closed."""
 CHARS_MAX: Final = 8
 
 
@@ -30,7 +30,7 @@ class OverrideQuestion:
     def text(self) -> str:
         if not self._is_typed:
             return self._text
-        return f"{self._text} {f'for {self.typed}' if self.typed else 'until somebody closes it'}"
+        return f"{self._text} {f'for {self.typed}' if self.typed else 'until it is closed'}"
 
     @property
     def reason(self) -> str:
@@ -68,7 +68,7 @@ class OverrideQuestion:
         if self._is_typed:
             return self._reason.how()
         if not self.typed:
-            return "  for: ▏ until somebody closes it   enter   tab others   esc no "
+            return "  for: ▏ until it is closed   enter   tab others   esc no "
         return f"  for: {self.typed}▏ {self._wrong or 'enter'}   tab others   esc no "
 
     @property

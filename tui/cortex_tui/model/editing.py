@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from cortex.domain.approval_vote import check_editable
 from cortex.domain.argument_check import edited_arguments
 from cortex.domain.argument_diff import changes
 from cortex.domain.canonical import parse
@@ -15,15 +16,11 @@ CHARS_MAX: Final = 65_536
 
 def why_not_edited(subject: Subject) -> str | None:
     """Return why the arguments cannot be edited, as one safe line; None if they can."""
-    if len(subject.approvals) > 1:
-        return "a batch is decided as it stands: edit one by one"
-    approval = subject.approvals[0]
-    if approval.schema is None:
-        try:
-            edited_arguments("{}", schema=None)
-        except CortexError as error:
-            return f"✗ {safe(error.message)}"
-    if len(approval.arguments_text) > CHARS_MAX:
+    try:
+        check_editable(subject.approvals)
+    except CortexError as error:
+        return f"✗ {safe(error.message)}"
+    if len(subject.approvals[0].arguments_text) > CHARS_MAX:
         return "too long to be edited here: cortex approvals approve --edit FILE"
     return None
 

@@ -27,11 +27,6 @@ class Tab(StrEnum):
     DECIDED = "decided"
 
 
-def is_open(row: InboxRow, now: datetime) -> bool:
-    """Whether it can still be decided."""
-    return bool(row.status == ApprovalStatus.PENDING and row.expires_at > now)
-
-
 def is_mine(row: InboxRow) -> bool:
     """Whether this operator may decide it."""
     return not (row.is_own or row.has_agreed)
@@ -163,7 +158,11 @@ class Inbox:
                 return
 
     def _is_next(self, row: InboxRow, now: datetime) -> bool:
-        return row.id not in self._deciding() and is_open(row, now) and is_mine(row)
+        return (
+            row.id not in self._deciding()
+            and row.status_at(now) is ApprovalStatus.PENDING
+            and is_mine(row)
+        )
 
     def _waiting(self) -> list[InboxRow]:
         rows = (row for row in self._found.values() if row.status == ApprovalStatus.PENDING)

@@ -56,6 +56,7 @@ class Question:
         self.typed = ""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
+        """Take a key by its name and the character it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if key == "backspace":
@@ -68,6 +69,7 @@ class Question:
         return True
 
     def how(self) -> str:
+        """Return what to type, and what was typed so far."""
         if len(self.wanted) == 1:
             return f"  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
@@ -91,7 +93,7 @@ class Closed:
         return False
 
     def how(self) -> str:
-        return "  esc goes on "
+        return "  esc continue "
 
 
 class Choice:
@@ -116,4 +118,5 @@ class Choice:
         return True
 
     def how(self) -> str:
-        return "".join(f"  {key} {told} " for key, told in self.answers.items()) + "  esc stays "
+        answers = " · ".join(f"{key} {text}" for key, text in self.answers.items())
+        return f" {answers} · esc cancel "

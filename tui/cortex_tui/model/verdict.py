@@ -7,12 +7,11 @@ write nothing, such as arrows, scroll the request.
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from cortex.domain.approval_vote import REASON_CHARS_MAX
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.question import CANCEL, KeyAnswer
+from cortex_tui.model.reason import REASON_CHARS_MIN
 
-REASON_CHARS_MIN: Final = 3
-"""Fewer are a slip of the finger."""
-REASON_CHARS_MAX: Final = 500
 BAR_CELLS: Final = 8
 
 Now = Callable[[], float]

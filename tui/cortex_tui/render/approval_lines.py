@@ -6,7 +6,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.strip import Strip
 
-from cortex.domain.phrases import day_time
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
 from cortex_tui.palette import Palette
 from cortex_tui.render import approval_rows
@@ -67,8 +66,3 @@ def cut(inbox: Inbox) -> str:
         return ""
     command = "cortex approvals ls"
     return f"older ones: {command} --all" if inbox.tab is Tab.DECIDED else f"more wait: {command}"
-
-
-def expired(at: datetime) -> str:
-    """Return that the request expired, and when."""
-    return f"expired {day_time(at)}: nothing was executed"

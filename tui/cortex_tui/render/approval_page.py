@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from cortex.domain.approval import Approval, ApprovalStatus, ended, varying
+from cortex.domain.approval import Approval, ApprovalStatus, ended
+from cortex.domain.approval_vote import varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_diff import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id

@@ -28,16 +28,9 @@ Briefs = Mapping[Any, Cell]
 """By the digest of the arguments: what `brief` returned."""
 
 
-def status_of(row: InboxRow, now: datetime) -> ApprovalStatus:
-    """Return the state; a request past its time is expired, never denied."""
-    status = row.status
-    is_over = status is ApprovalStatus.PENDING and row.expires_at <= now
-    return ApprovalStatus.EXPIRED if is_over else status
-
-
 def expires(row: InboxRow, now: datetime) -> Cell:
     """Return the time left, or how it ended."""
-    status = status_of(row, now)
+    status = row.status_at(now)
     if status is not ApprovalStatus.PENDING:
         return STATES[status]
     left = (row.expires_at - now).total_seconds()
@@ -86,7 +79,7 @@ def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
 def decided_columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
     """Return the columns for decided requests."""
     return (
-        Column(title="state", width=10, cell=lambda row, now: STATES[status_of(row, now)]),
+        Column(title="state", width=10, cell=lambda row, now: STATES[row.status_at(now)]),
         _tool(),
         Column(title="what", width=8, cell=_arguments(briefs), grows=True),
         Column(title="by", width=10, cell=lambda row, _: Cell(safe(row.decided_by or ""))),

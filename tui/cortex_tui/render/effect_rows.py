@@ -39,7 +39,7 @@ def effect_words(row: EffectRow) -> str:
 def why(row: EffectRow) -> str:
     """Return why it has its state, or who set it; not safe yet."""
     if row.resolution and not is_unknown(row):  # another call may have made it unknown again
-        return f"{row.resolution}, said {row.resolved_by}"
+        return f"{row.resolution}, by {row.resolved_by}"
     return str(row.why or "")
 
 
@@ -146,7 +146,7 @@ QUOTA_COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
     Column(title="limit", width=12, cell=_limit, is_right=True),
     Column(title="used", width=10, cell=_used, is_right=True),
     Column(title="jobs", width=6, cell=_waiting, is_right=True),
-    Column(title="anew in", width=8, cell=_resets, is_right=True, spare=1),
+    Column(title="resets", width=8, cell=_resets, is_right=True, spare=1),
     Column(title="set", width=12, cell=_set, grows=True, spare=2),
 )
 """`jobs`: that wait for room in it. `anew in`: when what was used counts no more."""

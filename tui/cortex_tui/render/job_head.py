@@ -154,7 +154,7 @@ def _under_way(row: WatchedJob) -> str:
     return (
         f"last step {numbered_step(head['seq'], head['key'])}"
         if head.get("seq")
-        else "no step is committed yet"
+        else "no step is recorded yet"
     )
 
 

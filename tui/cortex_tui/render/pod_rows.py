@@ -51,7 +51,7 @@ def pod_about(row: PodRow) -> str:
 
 def _sessions(number: int | None) -> str:
     if number is None:
-        return "its connections cannot be told"
+        return "its connections are unknown"
     return "1 connection" if number == 1 else f"{number} connections"
 
 

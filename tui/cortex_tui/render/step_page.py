@@ -22,7 +22,7 @@ from cortex_tui.render.attempt_lines import attempt_lines
 from cortex_tui.render.labelled import LINES_MAX, Line, labelled, text_lines, titled
 from cortex_tui.render.words import countdown, span, tokens
 
-NOT_YET: Final = "nothing was done yet"
+NOT_YET: Final = "nothing happened yet"
 EMPTY: Final = (None, "null", "{}", "[]", '""')
 
 
@@ -39,7 +39,7 @@ class View(StrEnum):
 
 EFFECTS: Final = {
     "PENDING": ("pending", "warn"),
-    "UNKNOWN": ("unknown: a person says what became of it", "alarm"),
+    "UNKNOWN": ("unknown: you decide what happened", "alarm"),
     "COMPLETED": ("applied", "done"),
     "FAILED": ("certainly not applied", "fail"),
     "ABANDONED": ("given up", "fail"),

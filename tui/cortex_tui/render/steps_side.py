@@ -12,7 +12,7 @@ from cortex_tui.render.table import fit as filled
 from cortex_tui.render.waterfall import TOOK, name_of
 from cortex_tui.render.words import span
 
-NONE: Final = "no step is committed yet"
+NONE: Final = "no step is recorded yet"
 
 
 def steps_lines(rows: Sequence[WaterfallRow], now: datetime, width: int) -> Iterator[Line]:

@@ -1,14 +1,15 @@
 """The questions by which an operator decides, and the actions that send the decision."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from cortex.domain.approval import Risk
+from cortex.domain.approval_vote import Vote, objection
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex.store.approvals import InboxRow, Vote, VoteResult
+from cortex.store.approvals import InboxRow, VoteResult
 from cortex.view.approval_facts import DENY_REASONS
 from cortex.view.approvals import call_of
 from cortex_tui.actions import Action
@@ -46,11 +47,8 @@ def why_not_mine(row: InboxRow | None) -> str | None:
     """Return why only another person may approve a request; None if this operator may."""
     if row is None or is_mine(row):
         return None
-    return (
-        "it is critical and was asked for by you: another person has to agree"
-        if row.is_own
-        else "you have agreed to it: another person has to, too"
-    )
+    told = objection("own_request" if row.is_own else "agreed_before", "it")
+    return f"{told}: another person has to agree"
 
 
 class Decider:
@@ -96,17 +94,20 @@ class Decider:
         is_light = facts.risk.rank <= Risk.MED.rank and left_s > 2 * session.recall_s
         return session.recall_s if is_light else 0.0
 
-    def approval(self, subject: Subject, edit: Edit | None, decided: Decided) -> Action:
-        """Return the action that approves."""
-        confirmed = ("--yes",)
-        if subject.facts.needs_last_digits:
-            confirmed = (f"--confirm={subject.facts.last_digits}",)
+    def approval(
+        self, subject: Subject, edit: Edit | None, decided: Decided, *, typed: str
+    ) -> Action:
+        """Return the act of agreeing; `typed`: what the question was answered by."""
+        confirm = typed if subject.facts.needs_last_digits else None
+        confirmed = ("--yes",) if confirm is None else (f"--confirm={confirm}",)
         edited = ("--edit", "-") if edit else ()
         return self._act(
             subject,
             f"approve {name_of(subject)}",
             ("approve", *map(str, subject.ids), *edited, *confirmed),
-            [self._verdict(subject, at, edit=edit) for at in range(len(subject.approvals))],
+            self._votes(
+                subject, is_approved=True, edited=edit.text if edit else None, confirm=confirm
+            ),
             decided,
             stdin=edit.text if edit else "",
         )
@@ -117,7 +118,7 @@ class Decider:
             subject,
             f"deny {name_of(subject)}",
             ("deny", *map(str, subject.ids), "--reason", reason),
-            [self._verdict(subject, at, reason=reason) for at in range(len(subject.approvals))],
+            self._votes(subject, is_approved=False, reason=reason),
             decided,
         )
 
@@ -126,33 +127,32 @@ class Decider:
         subject: Subject,
         question: str,
         command: tuple[str, ...],
-        verdicts: Sequence[Vote],
+        votes: Sequence[Vote],
         decided: Decided,
         *,
         stdin: str = "",
     ) -> Action:
         async def work() -> str:
             with self.own.acting(subject):
-                rulings = await self._desk.backend.approvals.decide(verdicts)
+                rulings = await self._desk.backend.approvals.decide(votes)
             decided(subject.ids)
             return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
 
         return Action(question=question, command=("approvals", *command), work=work, stdin=stdin)
 
-    def _verdict(
-        self, subject: Subject, at: int, *, reason: str | None = None, edit: Edit | None = None
-    ) -> Vote:
-        approval = subject.approvals[at]
-        return Vote(
-            approval_id=approval.id,
-            is_approved=reason is None,
-            by=self._desk.session.actor,
-            credential=self._desk.session.credential,
-            seen=approval.digest,
-            reason=reason,
-            channel=CHANNEL,
-            edited=edit.text if edit else None,
-        )
+    def _votes(self, subject: Subject, **said: Any) -> list[Vote]:
+        session = self._desk.session
+        return [
+            Vote(
+                approval_id=each.id,
+                by=session.actor,
+                credential=session.credential,
+                seen=each.digest,
+                channel=CHANNEL,
+                **said,
+            )
+            for each in subject.approvals
+        ]
 
 
 REASON_LINES: Final = tuple(
@@ -170,7 +170,7 @@ def _outcome(rulings: Sequence[VoteResult], subject: Subject) -> str:
 def _follows(rulings: Sequence[VoteResult], subject: Subject) -> str:
     match rulings[0].outcome:
         case "agreed":
-            return ": somebody else has to, too"
+            return ": another person must agree, too"
         case "denied":
             return f": {subject.facts.if_denied}"
         case _:

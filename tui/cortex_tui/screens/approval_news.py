@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import ConflictError
 from cortex.domain.safe import safe
-from cortex_tui.backend.approvals import ended_briefly
+from cortex_tui.backend.approvals import over_briefly
 from cortex_tui.model.subject import Subject
-from cortex_tui.render import approval_lines
 
 ACTS_MAX: Final = 32
 """Acts of one sitting wait for each other; those that are over matter for a moment."""
@@ -50,14 +48,5 @@ class OwnActions:
 
 def news_of(subject: Subject) -> str:
     """Return what another person or time did to the request."""
-    for each in subject.approvals:
-        match ApprovalStatus(each.status):
-            case ApprovalStatus.PENDING:
-                continue
-            case ApprovalStatus.EXPIRED:
-                return approval_lines.expired(each.expires_at)
-            case ApprovalStatus.CANCELLED:
-                return safe(f"void: {each.reason}")
-            case _:
-                return safe(f"already {ended_briefly(each)}")
-    return subject.facts.votes_words
+    over = over_briefly(subject.approvals)
+    return subject.facts.votes_words if over is None else safe(over)

@@ -15,13 +15,15 @@ from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.approval import BATCH_MAX, ApprovalStatus, Risk, check_batch
+from cortex.domain.approval import Risk
+from cortex.domain.approval_vote import BATCH_MAX, check_batch
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
+from cortex_tui.backend.approvals import over_briefly
 from cortex_tui.model.editing import edit_of, text_of, why_not_edited
 from cortex_tui.model.inbox import ROWS_MAX, Inbox, Tab
 from cortex_tui.model.question import Prompt
@@ -141,8 +143,8 @@ class ApprovalsScreen(Frame):
         for line in ("#tabs", "#one"):
             self.query_one(line, Line).redraw()
         subject = self._subject
-        if self.strip.is_asking and subject and self._is_over(subject):
-            self._close(approval_lines.expired(subject.facts.expires_at))
+        if self.strip.is_asking and subject and (over := self._over(subject)) is not None:
+            self._close(over)
 
     def info(self) -> Cell:
         if (left := self.desk.recall.bar) is not None:
@@ -292,9 +294,9 @@ class ApprovalsScreen(Frame):
         self._lay_out(is_other=True)
         self.desk.wake()
 
-    def _is_over(self, subject: Subject) -> bool:
-        now = self.desk.session.now
-        return any(each.expires_at <= now for each in subject.approvals)
+    def _over(self, subject: Subject) -> str | None:
+        over = over_briefly(subject.approvals, self.desk.session.now)
+        return None if over is None else safe(over)
 
     def go_first(self) -> None:
         """Go to the most urgent one that this operator may decide."""
@@ -379,7 +381,7 @@ class ApprovalsScreen(Frame):
             order = (row.id for row in self._inbox.window.rows)
             self._batch = tuple(each for each in order if each in self._inbox.marked)
         else:
-            told = f"mark 2 to {BATCH_MAX} requests of one shape by space, then b"
+            told = f"mark 2 to {BATCH_MAX} requests of one shape with space, then press b"
             self.strip.tell(told, "warn")
         self._refocus()
 
@@ -391,14 +393,16 @@ class ApprovalsScreen(Frame):
             self._page.scroll_page("pagedown")
             self._silence.restart()
             below = self._page.below_count
-            more = f"{below} more {'line' if below == 1 else 'lines'}" if below else "that was all"
-            self.strip.tell(f"see all of it first: {more}; a goes on", "warn")
+            lines = "1 more line" if below == 1 else f"{below} more lines"
+            told = f"Read all of it first: {lines}." if below else "That was everything."
+            self.strip.tell(f"{told} Press a again to {'read on' if below else 'approve'}.", "warn")
             return
         edit = self._edit
+        question = self._decider.approving(subject, edit)
         self._ask(
             subject,
-            self._decider.approving(subject, edit),
-            lambda: self._decider.approval(subject, edit, self._decided),
+            question,
+            lambda: self._decider.approval(subject, edit, self._decided, typed=question.typed),
         )
 
     def action_deny(self) -> None:
@@ -436,10 +440,8 @@ class ApprovalsScreen(Frame):
                 told = "it is being read" if self._in_front else approval_lines.nothing(self._inbox)
             elif self.desk.recall.ids & set(subject.ids):
                 told = "you have just decided it: u recalls that"
-            elif not all(each.status == ApprovalStatus.PENDING for each in subject.approvals):
-                told = news_of(subject)
-            elif self._is_over(subject):
-                told = approval_lines.expired(subject.facts.expires_at)
+            elif (over := self._over(subject)) is not None:
+                told = over
             elif is_approving:
                 told = approval_decisions.why_not_mine(self._inbox.row(self._in_front[0]))
         if told is not None:

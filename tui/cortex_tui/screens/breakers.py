@@ -108,7 +108,7 @@ class BreakersScreen(Frame):
         """Ask whether to hold a breaker open; of one that is not closed, whether to close it."""
         row = self._window.current
         if row is None:
-            self.strip.tell(self._window.why_none("there is no breaker here"), "warn")
+            self.strip.tell(self._window.why_none("no breaker under the cursor"), "warn")
             return
         name: str = row.name
         hold_text = safe(f"open {name}: jobs wait")
@@ -178,4 +178,4 @@ class BreakersScreen(Frame):
     # --- words
 
     def _nothing(self) -> str:
-        return "nothing that jobs call has failed lately" if self._is_read else "reading …"
+        return "no breaker is open; no recent failures" if self._is_read else "reading …"

@@ -123,7 +123,7 @@ class _DeadLetters(Frame, Generic[Row]):
     def _ask(self, verb: BulkVerb) -> None:
         row = self._window.current
         if row is None:
-            self.strip.tell(self._window.why_none("there is no dead letter here"), "warn")
+            self.strip.tell(self._window.why_none("no dead letter under the cursor"), "warn")
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:

@@ -121,7 +121,7 @@ def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted
 def remove_quota(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
     """Ask whether a quota shall be no more."""
     name, effects, by = row.name, desk.backend.effects, desk.session.actor
-    text = f"remove quota {name}: what waits for it goes on, without a limit"
+    text = f"remove quota {name}: jobs that wait for it continue, without a limit"
 
     def act(reason: str) -> Action:
         return Action(

@@ -214,7 +214,7 @@ class EffectsScreen(Frame):
         """Open the job of the effect."""
         row = self._effect
         if row is None:
-            self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
+            self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
         else:
             self.desk.open("job", row.job_id)
 
@@ -222,7 +222,7 @@ class EffectsScreen(Frame):
         """Ask what became of the effect under the cursor."""
         row = self._effect
         if row is None:
-            self.strip.tell(self._effects.why_none("there is no effect under the cursor"), "dim")
+            self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
         elif not is_unknown(row):
             self.strip.tell(effect_decisions.why_nothing(row), "dim")
         elif (refusal := self.desk.acts.why_not()) is not None:
@@ -245,14 +245,14 @@ class EffectsScreen(Frame):
     def action_limit(self) -> None:
         """Ask for another limit of the quota under the cursor."""
         if (row := self._quota) is None:
-            self.strip.tell("there is no quota under the cursor: tab", "dim")
+            self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.set_limit(self.desk, self.strip, row, acted=self.acted)
 
     def action_remove(self) -> None:
         """Ask whether the quota under the cursor shall be no more."""
         if (row := self._quota) is None:
-            self.strip.tell("there is no quota under the cursor: tab", "dim")
+            self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.remove_quota(self.desk, self.strip, row, acted=self.acted)
 

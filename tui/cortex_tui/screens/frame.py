@@ -85,7 +85,7 @@ class Frame(Screen[None]):
     def pressed(self) -> None:
         """Know that a key came while nobody was asked; called before it does anything."""
         if self.workers.cancel_group(self, CHOSEN):
-            self.strip.tell("a key came before it was asked: nothing was done", "warn")
+            self.strip.tell("a key was pressed before the question: nothing was done", "warn")
 
     def watched(self) -> None:
         """Know that keys come here again: who typed elsewhere may go on typing."""
@@ -164,7 +164,7 @@ class Frame(Screen[None]):
     def action_side(self) -> None:
         """Hide the panes beside lists, so that the columns have their room, or show them again."""
         if self.app.size.width < self.SIDE_FROM:
-            self.strip.tell(f"there is room for a pane from {self.SIDE_FROM} columns on", "dim")
+            self.strip.tell(f"a side pane needs {self.SIDE_FROM} columns", "dim")
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)
@@ -200,5 +200,5 @@ class Frame(Screen[None]):
 
     def _small(self, width: int) -> Strip:
         size = self.app.size
-        told = f"{size.width} by {size.height} is too small: {WIDTH_MIN} by {HEIGHT_MIN} at least"
+        told = f"{size.width} by {size.height} is too small: at least {WIDTH_MIN} by {HEIGHT_MIN}"
         return Strip([Segment(told)]).adjust_cell_length(width)

@@ -390,7 +390,7 @@ class JobScreen(Frame):
         step = 1 if way == "next" else -1
         found = next_problem(self._window.rows, self._window.cursor, step=step)
         if found is None:
-            self.strip.tell("nothing went wrong in these steps", "dim")
+            self.strip.tell("no problem in these steps", "dim")
             return
         self._window.move_to(found)
         self._moved()
@@ -414,7 +414,7 @@ class JobScreen(Frame):
         """Open the job that this one goes on from."""
         origin = None if self._row is None else self._row.origin_id
         if origin is None:
-            self.strip.tell("the job goes on from no other one", "dim")
+            self.strip.tell("this job does not continue another one", "dim")
         else:
             self.desk.open("job", origin)
 
@@ -427,7 +427,7 @@ class JobScreen(Frame):
         """Go to the request, or open the effect, that the job waits for."""
         seen = None if self._row is None else job_head.gate(self._row)
         if seen is None:
-            self.strip.tell("the job waits for no approval and for no unknown effect", "dim")
+            self.strip.tell("this job waits for neither an approval nor an unknown effect", "dim")
         elif isinstance(seen, EffectWait):
             self.desk.open("effects", seen.id)
         else:
@@ -471,7 +471,7 @@ class JobScreen(Frame):
         if self._row is None:
             return "reading …"
         is_over = self._row.finished_at is not None
-        return "no step was committed" if is_over else "no step is committed yet"
+        return "no step was recorded" if is_over else "no step is recorded yet"
 
     def _page_head(self) -> tuple[Cell, Cell]:
         named, view = step_page.head(self._window.current, self._view)

@@ -53,7 +53,7 @@ def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> R
 def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
     """Ask whether to cancel a job."""
     if row is None:
-        strip.tell("there is no job here", "dim")
+        strip.tell("no job under the cursor", "dim")
         return
     if row.status.is_terminal:
         strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
@@ -75,7 +75,7 @@ def retry(
     From a failed job a new one goes on: the question and the act are those of its dead letter.
     """
     if row is None:
-        strip.tell("there is no job here", "dim")
+        strip.tell("no job under the cursor", "dim")
         return None
     if row.status is JobStatus.FAILED:
         if (refusal := desk.acts.why_not()) is not None:

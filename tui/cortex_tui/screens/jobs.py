@@ -345,7 +345,7 @@ class JobsScreen(Frame):
         """Open the jobs of the agent that the job is of."""
         row = self._window.current
         if row is None or not row.agent:
-            self.strip.tell("there is no job of an agent here", "dim")
+            self.strip.tell("no agent's job under the cursor", "dim")
         elif self._which == parse_filter(wanted := term("agent", row.agent)):
             self.strip.tell(f"the jobs of {safe(row.agent)} are shown already", "dim")
         else:
@@ -370,7 +370,7 @@ class JobsScreen(Frame):
         """Mark the row of the cursor, or all from the last mark to it."""
         at = self._window.cursor
         if at is None:
-            self.strip.tell("there is no job here", "dim")
+            self.strip.tell("no job under the cursor", "dim")
             return
         if self._marks.is_all:
             self.strip.tell("all that fit are marked already", "dim")
@@ -386,7 +386,7 @@ class JobsScreen(Frame):
     def action_mark_all(self) -> None:
         """Mark all jobs that fit the filter, also those that were not read."""
         if self._listed is None:
-            self.strip.tell("there is no job here", "dim")
+            self.strip.tell("no job under the cursor", "dim")
             return
         self._marks.take_all()
         text = self._listed_text
@@ -411,7 +411,7 @@ class JobsScreen(Frame):
     def action_pause(self) -> None:
         row = self._window.current
         if row is None:
-            self.strip.tell("there is no job here", "dim")
+            self.strip.tell("no job under the cursor", "dim")
         elif (refusal := self.desk.acts.why_not()) is not None:
             self.strip.tell(refusal, "warn")
         else:

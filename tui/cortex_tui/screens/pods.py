@@ -192,7 +192,7 @@ class PodsScreen(Frame):
         """Ask whether a pod shall take no more jobs, or take them again."""
         row, pods = self._pod, self.desk.backend.pods
         if row is None:
-            self.strip.tell("there is no pod under the cursor", "dim")
+            self.strip.tell("no pod under the cursor", "dim")
         elif not row.is_living or row.phase is not None:
             told = "leaves already" if row.is_living else "has ended"
             self.strip.tell(f"{safe(row.name)} {told}", "dim")
@@ -207,7 +207,7 @@ class PodsScreen(Frame):
         """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
         row, queues = self._queue, self.desk.backend.queues
         if row is None:
-            self.strip.tell("there is no queue under the cursor", "dim")
+            self.strip.tell("no queue under the cursor", "dim")
         elif row.paused_at is not None:
             text = f"resume queue {queue_shown(row.queue)}"
             self._propose(text, ("queues", "resume"), queues.resume, row.queue, row)

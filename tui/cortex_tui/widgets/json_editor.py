@@ -19,9 +19,9 @@ TAKE: Final = ("ctrl+s", "ctrl+d")
 LEAVE: Final = "escape"
 WRONG_LINES_MAX: Final = 8
 KEYS: Final = (
-    ("ctrl+s", "takes them, then asks"),
-    ("esc", "leaves them as they are"),
-    ("f7", "selects all"),
+    ("ctrl+s", "review changes"),
+    ("esc", "discard changes"),
+    ("f7", "select all"),
 )
 """What the footer says of the editor."""
 
@@ -37,7 +37,7 @@ class _Area(TextArea):
 class _Told(Drawn):
     """What is done here; below it why what was typed cannot be taken, as long as that stands."""
 
-    WHAT = "edit the arguments: to take them decides nothing yet"
+    WHAT = "Editing a copy: nothing is decided yet"
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)

@@ -23,7 +23,7 @@ from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.internals import event_time, focused
-from cortex_tui.model.question import CANCEL, Closed, KeyAnswer, Prompt, TakesKeys
+from cortex_tui.model.question import CANCEL, Choice, Closed, KeyAnswer, Prompt, TakesKeys
 from cortex_tui.render.question_lines import question_lines
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import failed
@@ -232,7 +232,7 @@ class StripLine(Drawn, can_focus=True):
             self.styles.height = self._height
 
     def _laid_out(self, question: Prompt, width: int) -> Sequence[tuple[str, str]] | None:
-        mark = "" if isinstance(question, Closed) else "?"
+        mark = {Closed: "", Choice: ":"}.get(type(question), "?")
         how = safe(question.how())
         return question_lines(question.text, how, max(1, width - 2), mark=mark)
 
