@@ -1,4 +1,4 @@
-"""`--idempotency-key`: run again under its key, a command tells what it did the first time."""
+"""`--idempotency-key`: a command that is run again under its key reports its first outcome."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,7 +200,7 @@ def test_a_command_waits_for_its_twin(cortex: Cortex, life: Life, database: str)
 
 
 def a_write(call: Session, *, key: str | None = KEY[1], lost_count: int = 0) -> str:
-    """Submit a job; the connection breaks the first so many times."""
+    """Submit a job; the connection breaks the first few times."""
     output = Output(Options(output=Format.JSON))
     losses = iter(range(lost_count))
 

@@ -199,7 +199,7 @@ def test_a_connection_that_dies_on_the_way_frees_the_key(store: Session, databas
 
 
 def test_a_lost_reply_is_asked_for_again(store: Session, database: str) -> None:
-    """The commit happened, nobody heard of it: the key tells."""
+    """The commit happened, but its answer was lost: the key shows it."""
     committed: list[GuardedResponse] = []
 
     async def commits_and_loses(db: Database) -> GuardedResponse:

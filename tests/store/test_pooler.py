@@ -38,7 +38,7 @@ ADVISORY_LOCKS = """
 
 @pytest.fixture
 def pooler(database: str, server_home: Path) -> Iterator[PgBouncer]:
-    """Two sessions, whoever asks."""
+    """Two sessions, shared by all clients."""
     with pgbouncer(database, server_home, sessions=2) as running:
         yield running
 
