@@ -149,4 +149,4 @@ QUOTA_COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
     Column(title="resets", width=8, cell=_resets, is_right=True, spare=1),
     Column(title="set", width=12, cell=_set, grows=True, spare=2),
 )
-"""`jobs`: that wait for room in it. `anew in`: when what was used counts no more."""
+"""`jobs`: those that wait for room in it. `anew in`: time until the use no longer counts."""

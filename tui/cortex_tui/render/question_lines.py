@@ -9,7 +9,7 @@ from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import fit
 
 LINES_MAX: Final = 5
-"""The smallest screen shows something of what is asked about, too."""
+"""Leaves room on the smallest screen for the object of the question."""
 
 
 def question_lines(

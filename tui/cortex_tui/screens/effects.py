@@ -39,7 +39,7 @@ from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 EVERY_S: Final[Mapping[str, float]] = {"freeze": 2.0, "quotas": 5.0, "others": 5.0, "detail": 5.0}
-"""How often each part is read; the unknown effects whenever nothing else is due."""
+"""How often each part is read; unknown effects are read whenever no other part is due."""
 QUOTA_LINES_MAX: Final = 6
 Rows = Sequence[EffectRow]
 
@@ -184,7 +184,7 @@ class EffectsScreen(Frame):
             self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
 
     _below: UUID | None = None
-    """The last unknown effect that was read, if there are more."""
+    """The last unknown effect read, if there are more."""
 
     def _fill(self) -> bool:
         """Assemble the list; return whether it changed."""

@@ -42,9 +42,9 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 QUEUE_LINES_MIN: Final = 4
-"""Of the queues and their titles, however many pods there are."""
+"""Lines for the queues and their titles, however many pods there are."""
 MOVED_EVERY_S: Final = 4.0
-"""The looks take turns: no more of them for what is told of one pod."""
+"""The queries take turns: this one must not crowd out the others."""
 UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not status.is_terminal)
 
 
@@ -73,7 +73,7 @@ class PodsScreen(Frame):
         self._is_queues_turn = False
         self._moved: Moved | None = None
         self._moved_of: UUID | None = None
-        """The pod whose jobs those are."""
+        """The pod that the jobs came from."""
         self._moved_at = float("-inf")
 
     def body(self) -> Iterable[Widget]:

@@ -30,17 +30,17 @@ from cortex_tui.render.words import failed
 from cortex_tui.widgets.drawn import Drawn
 
 BRIEF_S: Final = 10.0
-"""So long what is no outcome is told, if no key comes."""
+"""How long a line that is not an outcome stays, if no key comes."""
 SEEN_S: Final = 1.0
-"""So long it stands before a key lets it leave: it may have come just before."""
+"""The least time before a key dismisses a line: the key may have come just before it."""
 OUTCOME_SEEN_S: Final = 5.0
-"""So long an outcome does; without a key it stays."""
+"""The same for an outcome, which stays until a key comes."""
 UNDER_WAY: Final = "…"
-"""Ends what is told of something that is not over."""
+"""Ends lines about something still in progress."""
 NO_ROOM: Final = "the question has no room here: nothing done"
 NOT_SEEN: Final = "it was not in sight any more: nothing was done"
 KEPT_MAX: Final = 500
-"""Keys: longer reasons nobody types in one go."""
+"""Keys; nobody types longer reasons ahead."""
 
 
 class StripLine(Drawn, can_focus=True):
