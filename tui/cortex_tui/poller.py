@@ -89,7 +89,7 @@ class Poller:
         if found is not None:
             now = self._clock.now()
             self._link.answered(now, took_s=now - began)
-        self._pace.looked(began, found=bool(found) or is_wanted)
+        self._pace.polled(began, found=bool(found) or is_wanted)
         had_trouble |= self._link.error is not None
         self._told(refused, bool(found) or had_trouble or refused is not None)
 
