@@ -129,6 +129,8 @@ async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
     approvals = [existing[each] if each in existing else _missing(each) for each in ids]
     counted = checked(approvals, votes)
     for approval, vote in zip(approvals, counted, strict=True):
+        if not approval.is_open:  # its vote was not checked: a clock set back must not let it count
+            raise refusal(approval, "already")
         await _refuse_beyond(db, approval, vote)
     for _ in range(TRIES):
         results = await _count(db, counted)
