@@ -1,4 +1,4 @@
-"""`cortex approvals`: what is asked is shown as it is, decided once, and everybody is told."""
+"""`cortex approvals`: requests are shown as they are, decided once, and outcomes reported."""
 
 import json
 import re
@@ -237,6 +237,14 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
     assert askers.row(request).status == "PENDING"
     assert cortex("approvals", "approve", name, "--confirm", last).code == 0
     assert askers.row(request).status == "APPROVED"
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: str) -> None:
+    request = askers.asked(risk="LOW")
+    refused = cortex("approvals", "approve", str(request.id), "--confirm", empty)
+    assert (refused.code, "--confirm is empty" in refused.err) == (2, True)
+    assert askers.row(request).status == "PENDING"
 
 
 def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
