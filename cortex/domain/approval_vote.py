@@ -1,8 +1,8 @@
-"""What a person decides about a request for approval, and the rules that decision must keep.
+"""A person's vote on a request for approval, and the rules that it must follow.
 
-The store applies these rules to every vote, whichever front end it comes from. `cortex.decide`
-applies those that need the locked row: the first decision wins, nobody decides after the expiry or
-on other arguments than they saw, and whoever asked for a critical call does not agree to it.
+The store applies these rules to every vote, from any front end. `cortex.decide` applies those that
+need the locked row: the first decision wins; no vote counts after the expiry or for other arguments
+than the person saw; the person who asked for a critical call cannot agree to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,24 +33,24 @@ ALONE: Final = "decide them one by one"
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """What one person says of one request."""
+    """One person's vote on one request."""
 
     approval_id: UUID
     is_approved: bool
     by: str
     credential: str | None
-    """What shows who it is, see `domain.token`; None: nobody signed in."""
+    """Identifies the person, see `domain.token`; None: not signed in."""
     seen: bytes
-    """SHA-256 of the arguments that this person saw: others are not decided by it."""
+    """SHA-256 of the arguments that this person saw: the vote does not apply to others."""
     version: int | None = None
-    """Of what this person saw; None: whichever has these arguments."""
+    """The version that this person saw; None: any version with these arguments."""
     reason: str | None = None
     confirm: str | None = None
     """The end of the id, as this person typed it."""
     edited: str | None = None
-    """The arguments as this person edited them, JSON; None: as they stand."""
+    """The arguments as this person edited them, JSON; None: unchanged."""
     channel: str
-    """cli, api, page, link (nobody signed in) or tui."""
+    """cli, api, page, link (not signed in) or tui."""
     address: str | None = None
     client: str | None = None
 
@@ -66,9 +66,9 @@ class VoteError(InvalidValueError):
 def checked(approvals: Sequence[Approval], votes: Sequence[Vote]) -> list[Vote]:
     """Return the votes on these requests, in the same order, as they are to be counted.
 
-    Edited arguments become canonical JSON, None where they change nothing. Raises `UsageError` for
-    requests that do not go together, `ForbiddenError`, `ConflictError`, `VoteError` and what
-    `edited_arguments` raises. A request that is over passes: the store answers how it ended.
+    Edited arguments become canonical JSON, None if they change nothing. Raises `UsageError` for
+    requests that cannot be decided together, `ForbiddenError`, `ConflictError`, `VoteError` and the
+    errors of `edited_arguments`. A finished request passes: the store returns how it ended.
     """
     check_batch(approvals)
     if len(votes) > 1 and any(vote.edited is not None for vote in votes):
@@ -88,11 +88,11 @@ def _checked(approval: Approval, vote: Vote) -> Vote:
     return attrs.evolve(vote, edited=edited, reason=reason)
 
 
-# --- Who may decide, and what they must type.
+# --- Who may decide, and the confirmation that they must type.
 
 
 def why_sign_in(approval: ApprovalHead) -> str | None:
-    """Return why a link does not show well enough who decides; None: a link is enough."""
+    """Return why a link does not identify the person well enough; None: a link is enough."""
     if approval.people > 1:
         return "needs several people"
     return f"is {approval.risk}" if approval.risk.needs_sign_in else None
@@ -117,19 +117,19 @@ def last_digits(approval_id: UUID) -> str:
 
 
 def needs_last_digits(approval: ApprovalHead) -> bool:
-    """Whether the person who agrees types the end of the id."""
+    """Return whether the person who agrees has to type the end of the id."""
     return approval.risk.rank >= Risk.HIGH.rank
 
 
 def is_end_of_id(approval: ApprovalHead, typed: str) -> bool:
-    """Whether somebody typed the end of this request's id."""
+    """Return whether the end of this request's id was typed."""
     return typed.strip().lstrip("…").lower() == last_digits(approval.id)
 
 
 def check_confirmed(approval: ApprovalHead, typed: str | None) -> None:
-    """Raise `VoteError` unless the end of the id was typed where it must be.
+    """Raise `VoteError` unless the end of the id was typed where it is required.
 
-    What was typed where it need not be must be right, too.
+    An unnecessary confirmation must be right, too.
     """
     if typed and typed.strip():
         if is_end_of_id(approval, typed):
@@ -154,7 +154,7 @@ def check_reason(reason: str | None, *, is_required: bool) -> None:
         raise VoteError("reason", f"the reason is longer than {REASON_CHARS_MAX:,} characters")
 
 
-# --- What they saw, and what they change.
+# --- The arguments that the person saw, and their edits.
 
 
 def check_editable(approvals: Sequence[Approval]) -> None:
@@ -166,10 +166,10 @@ def check_editable(approvals: Sequence[Approval]) -> None:
 
 
 def edit_in(approval: Approval, vote: Vote) -> str | None:
-    """Return the arguments by which a vote replaces those that stand; None: those stand.
+    """Return the arguments by which a vote replaces the present ones; None: it keeps them.
 
-    Raises `ConflictError` where others stand than this person saw, `VoteError` where nobody signed
-    in, `UsageError` for a denial, and what `edited_arguments` raises.
+    Raises `ConflictError` if the present ones are not those that the person saw, `VoteError` if the
+    person is not signed in, `UsageError` for a denial, and the errors of `edited_arguments`.
     """
     is_same_version = vote.version is None or vote.version == approval.version
     if not is_same_version or vote.seen != approval.digest:
@@ -188,7 +188,7 @@ def edit_in(approval: Approval, vote: Vote) -> str | None:
 
 
 def check_ids(ids: Sequence[UUID]) -> None:
-    """Raise `UsageError` unless so many requests may be decided together, each named once."""
+    """Raise `UsageError` for too many requests in one decision, or one named twice."""
     if not ids or len(set(ids)) < len(ids):
         raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
     if len(ids) > BATCH_MAX:
@@ -200,7 +200,7 @@ def check_ids(ids: Sequence[UUID]) -> None:
 def check_batch(approvals: Sequence[Approval]) -> None:
     """Raise `UsageError` that names the first difference unless they may be decided together.
 
-    One may always. Takes requests as `store.approvals.show` gives them.
+    One request always may. Takes requests as `store.approvals.show` returns them.
     """
     check_ids([each.id for each in approvals])
     if len(approvals) == 1:
@@ -247,9 +247,9 @@ def _listed(shape: Any) -> str:
 
 
 def refusal(approval: Approval, outcome: str) -> CortexError:
-    """Return the error that says why a vote does not count; `outcome` as `cortex.decide` names it.
+    """Return the error for a vote that does not count; `outcome` as `cortex.decide` names it.
 
-    A `ConflictError`, but for the two that `checked` finds first: nobody signed in, no schema.
+    A `ConflictError`, except for the two that `checked` finds first: not signed in, no schema.
     """
     name = f"approval {approval.id}"
     match outcome:
@@ -264,7 +264,7 @@ def refusal(approval: Approval, outcome: str) -> CortexError:
 
 
 def objection(outcome: str, name: str) -> str:
-    """Return in words what stands against a vote on the request that is called `name`."""
+    """Return the objection against a vote on the request that is called `name`."""
     return _OBJECTIONS[outcome][0].format(name=name)
 
 
