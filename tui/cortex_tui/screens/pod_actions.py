@@ -39,10 +39,8 @@ def pause(desk: AppContext, strip: StripLine, row: QueueRow | None) -> None:
         text = f"resume queue {queue_shown(row.queue)}"
         _propose(desk, strip, text, ("queues", "resume"), work=queues.resume, row=row)
     else:
-        text = f"pause queue {queue_shown(row.queue)}"
-        _propose(
-            desk, strip, text, ("queues", "pause"), queues.pause, row.queue, row, is_required=True
-        )
+        text, command = f"pause queue {queue_shown(row.queue)}", ("queues", "pause")
+        _propose(desk, strip, text, command, work=queues.pause, row=row, is_required=True)
 
 
 def _propose(
