@@ -1,7 +1,7 @@
 """Settings of a process: flag over environment over file, each with its unit and its limits.
 
 Files are TOML: `cortex.toml` in the working directory, then `config.toml` in the user's
-configuration directory. A key that nobody knows is refused with its file and a suggestion.
+configuration directory. An unknown key is refused with its file and a suggestion.
 """
 
 import difflib
@@ -21,15 +21,15 @@ PREFIX: Final = "CORTEX_"
 PROJECT_FILE: Final = Path("cortex.toml")
 PORT_MAX: Final = 65_535
 END_OF_A_POD: Final = {"pre_stop_s": 0.0, "abort_s": 0.5, "closed_s": 0.5, "kill_s": 0.0}
-"""Its moments in their order, each with the seconds that the next one comes later at least.
+"""The deadlines of a shutdown in order, each with the minimum seconds to the next one.
 
 All count from when the orchestrator began to end the pod: `kill_s` is its grace period.
 """
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
-"""Part of the threshold of silence after which a pod stops its jobs by itself."""
+"""Share of the silence threshold after which a pod stops its jobs by itself."""
 LEASE: Final = 0.9
-"""Part of it after which nothing of them may go on any more; the rest is margin."""
+"""Share after which none of its work may continue; the rest is margin."""
 
 
 def _within(low: float, high: float) -> Any:
@@ -108,7 +108,7 @@ def _count(default: int, low: int, high: int, doc: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Everything that can be set; the defaults are right for production."""
+    """All settings; the defaults are right for production."""
 
     dsn: str | None = attrs.field(
         default=None,
@@ -146,8 +146,10 @@ class Settings:
         converter=attrs.converters.optional(_text),
         validator=_full_paths,
         metadata={
-            "doc": "full paths, with `:` between them: in these folders, a job that is submitted "
-            "over HTTP may have its agent work; none: it may name no `folder`",
+            "doc": (
+                "full paths separated by `:`, in which agents of jobs submitted over "
+                "HTTP may work; none: such jobs may not name a `folder`"
+            ),
             "kind": "paths",
         },
     )
@@ -155,29 +157,34 @@ class Settings:
         default=False,
         converter=_switch,
         metadata={
-            "doc": "programs of agents run unconfined: they may do all that the pod's user may",
+            "doc": "agents' programs run unconfined, with all rights of the pod's user",
             "kind": "true or false",
         },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
-    poll_s: float = _seconds(1.0, 0.01, 60, "how often a pod looks for work that nothing announced")
-    heartbeat_s: float = _seconds(30.0, 0.05, 300, "how often a pod says that it is alive")
+    poll_s: float = _seconds(
+        1.0, 0.01, 60, ("how often a pod polls for work that no notification announced")
+    )
+    heartbeat_s: float = _seconds(30.0, 0.05, 300, ("how often a pod reports that it is alive"))
     zombie_s: float = _seconds(300.0, 0.5, 86_400, "silence after which a pod's jobs are freed")
-    sweep_s: float = _seconds(60.0, 0.05, 3600, "how often silent pods' jobs are looked for")
-    sweep_max: int = _count(100, 1, 10_000, "jobs that are freed then at most, oldest first")
-    look_s: float = _seconds(0.5, 0.05, 60, "how often pods look for each other's deaths")
+    sweep_s: float = _seconds(60.0, 0.05, 3600, ("how often pods look for jobs of silent pods"))
+    sweep_max: int = _count(
+        100, 1, 10_000, ("maximum number of jobs freed at a time, oldest first")
+    )
+    look_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
     settle_s: float = _seconds(
         5.0,
         0.0,
         300,
-        "time after the database's start, or a trouble of its own, in which a pod judges nobody",
+        (
+            "time after the database's start, or after trouble of its own, in which "
+            "a pod judges no other"
+        ),
     )
     deaths_max: int = _count(
-        3, 1, 1000, "deaths of its own process in a row, without a step, that fail a job"
+        3, 1, 1000, ("consecutive deaths of its own process without a step after which a job fails")
     )
-    isolated_slots: int = _count(
-        64, 0, 1000, "jobs among them that run in processes of their own at once"
-    )
+    isolated_slots: int = _count(64, 0, 1000, "jobs that run in processes of their own at once")
     isolated_mb: int = _count(2048, 64, 1_048_576, "memory of such a process, in MiB")
     isolated_cpu_s: int = _count(
         3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
@@ -206,12 +213,12 @@ class Settings:
 
     @property
     def folder_roots(self) -> tuple[Path, ...]:
-        """Folders in which agents of jobs that are submitted over HTTP may work."""
+        """Folders in which agents of jobs submitted over HTTP may work."""
         return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
 
     @property
     def drain_s(self) -> float:
-        """Seconds from SIGTERM to the abort: what running jobs get."""
+        """Seconds from SIGTERM to the abort, for running jobs."""
         return self.abort_s - self.pre_stop_s
 
     @property
@@ -231,15 +238,15 @@ class Settings:
 
     @property
     def lease_s(self) -> float:
-        """Silence after which nothing that a pod has begun may go on: 270 s of 300 s.
+        """Silence after which none of a pod's work may continue: 270 s of 300 s.
 
-        What takes 90 s at most may begin until the fence is reached; then 30 s are left.
+        Work of at most 90 s may begin until the fence; it ends with 30 s to spare.
         """
         return LEASE * self.zombie_s
 
     @property
     def fresh_s(self) -> float:
-        """Silence after which what takes longer than any lease does not begin: two heartbeats."""
+        """Silence after which work without a time limit does not begin: two heartbeats."""
         return 2 * self.heartbeat_s
 
 
@@ -250,11 +257,11 @@ GONE: Final = {
     "drain_s": ("abort_s", f"to hand back jobs that still run, {_COUNTED_FROM}"),
     "close_s": ("closed_s", f"for the pod to have ended, {_COUNTED_FROM}"),
 }
-"""Settings of former versions, and what stands in their place."""
+"""Settings of former versions, and their replacements."""
 
 
 def files(cwd: Path | None = None) -> tuple[Path, ...]:
-    """Return where settings are read from: the user's file, then the working folder's."""
+    """Return the files that settings are read from: the user's, then the working folder's."""
     user_file = Path(platformdirs.user_config_dir("cortex")) / "config.toml"
     return user_file, (cwd or Path()) / PROJECT_FILE
 
@@ -262,7 +269,7 @@ def files(cwd: Path | None = None) -> tuple[Path, ...]:
 def load(
     flags: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
 ) -> Settings:
-    """Merge the sources; `flags` whose value is None were not given.
+    """Merge the sources; a flag of None was not given.
 
     Raises `UsageError` that names the source, the setting and the value.
     """
@@ -273,7 +280,7 @@ def load(
 def origins(
     flags: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
 ) -> dict[str, str]:
-    """Return which source each setting comes from, for those that have not their default.
+    """Return the source of each setting that differs from its default.
 
     Raises as `load` does.
     """
@@ -284,7 +291,7 @@ def origins(
 def _given(
     flags: Mapping[str, Any], *, environ: Mapping[str, str], cwd: Path | None
 ) -> dict[str, tuple[Any, str]]:
-    """Return the settings that some source gives, each with the source that wins."""
+    """Return the given settings, each with its winning source."""
     merged: dict[str, tuple[Any, str]] = {}
 
     def take(name: str, value: Any, source: str) -> None:
@@ -295,8 +302,8 @@ def _given(
             take(name, value, str(path))
     for name, (instead, meaning) in GONE.items():
         if environ.get(variable := PREFIX + name.upper()):
-            told = f"{variable}: there is no setting {name} any more"
-            raise UsageError(told, hint=f"set {PREFIX}{instead.upper()} {meaning}")
+            text = f"{variable}: there is no setting {name} any more"
+            raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
@@ -308,7 +315,7 @@ def _given(
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:
-    """Return one setting's value with its own type, or raise `UsageError` naming its source."""
+    """Return one setting's value in its own type. Raises `UsageError` that names its source."""
     field = FIELDS[name]
     convert: Any = field.converter
     try:
@@ -337,8 +344,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}") from error
     for key in values:
         if key in GONE:
-            told = f"{path}: there is no setting {key} any more"
-            raise UsageError(told, hint=f"set {' '.join(GONE[key])}")
+            text = f"{path}: there is no setting {key} any more"
+            raise UsageError(text, hint=f"set {' '.join(GONE[key])}")
         if key not in NAMES:
             close = difflib.get_close_matches(key, NAMES, n=1)
             raise UsageError(

@@ -1,1 +1,1 @@
-"""What an agent is made of: its spec, its tools and the loop that runs them."""
+"""The parts of an agent: its spec, its tools and the loop that runs them."""

@@ -12,7 +12,7 @@ from cortex.durable.structuring import UnfitError, show
 JOB_TIMEOUT_MAX_S: Final = int(POLICIES["run_agent"].timeout_s * JOB_HARD)
 WORKER_ATTEMPTS_MAX: Final = 25
 RETRIES_MAX: Final = 100
-# Far above any that is meant; larger ones are typing errors.
+# Far above any sensible value; larger ones are typing errors.
 BUDGET_USD_MAX: Final = 1_000_000
 BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
 
@@ -20,7 +20,7 @@ Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
 
 def within(low: float, high: float) -> Validator:
-    """A value that is set must be one of these."""
+    """Return a validator for a range; None passes."""
 
     def check(_: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
         if value is not None and not low <= value <= high:
@@ -31,7 +31,7 @@ def within(low: float, high: float) -> Validator:
 
 
 def _of(scope: str) -> Validator:
-    """A value that is set must keep to the hard limit of this scope."""
+    """Return a validator for the hard limit of a scope; None passes."""
 
     def check(_: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
         if value is not None and (refusal := TIMEOUTS[scope].refusal(value)):
@@ -64,7 +64,7 @@ class AgentBackoff:
 
 @attrs.frozen(kw_only=True)
 class AgentLimits:
-    """What this agent overrides of its job type's limits; None leaves the job type's own."""
+    """The agent's overrides of its job type's limits; None keeps the job type's own."""
 
     timeout_seconds: int | None = attrs.field(default=None, validator=within(1, JOB_TIMEOUT_MAX_S))
     worker_attempts: int | None = attrs.field(
@@ -73,18 +73,18 @@ class AgentLimits:
     max_retries: int | None = attrs.field(default=None, validator=within(0, RETRIES_MAX))
     backoff: AgentBackoff | None = None
     step_timeout_seconds: float | None = attrs.field(default=None, validator=_of("step"))
-    """One model response and the tool calls that result."""
+    """One model response and the tool calls that it requests."""
     call_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_call"))
-    """One call of the model; so are the next two."""
+    """One model call; so are the next two."""
     idle_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_idle"))
     connect_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_connect"))
     tool_timeouts: dict[str, float] = attrs.field(factory=dict, validator=_tool_timeouts)
-    """Seconds by the tool's name, in place of the tool's own figure."""
+    """Seconds by the tool's name; each replaces the tool's own figure."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentBudget:
-    """What the agent may spend, each time it runs or all its jobs together in a day (UTC)."""
+    """What the agent may spend, per run or for all its jobs in a day (UTC)."""
 
     usd: float | None = attrs.field(default=None, validator=within(0.000001, BUDGET_USD_MAX))
     tokens: int | None = attrs.field(default=None, validator=within(1, BUDGET_TOKENS_MAX))
@@ -97,13 +97,14 @@ class AgentBudget:
 
 @attrs.frozen(kw_only=True)
 class OnStop:
-    """What follows when the model stops without being done: go on, ask people, or fail the job.
+    """The reaction when the model stops before it is done: go on, ask people, or fail the job.
 
-    Going on means asking it to, at most three times in a row. A refusal would only be repeated.
+    To go on, the model is asked to continue, at most three times in a row. A refusal is never
+    continued: it would only be repeated.
     """
 
     max_tokens: Literal["continue", "ask", "fail"] = "continue"
-    """It said `max_tokens` without an end."""
+    """The model stopped with `max_tokens`."""
     refusal: Literal["ask", "fail"] = "fail"
     empty: Literal["continue", "ask", "fail"] = "continue"
-    """It ended its turn and said nothing."""
+    """The model ended its turn with an empty answer."""

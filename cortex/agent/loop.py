@@ -1,8 +1,8 @@
-"""The turn loop of an agent: model response, then its tool calls, until it has nothing to call.
+"""The turn loop of an agent: model response, then its tool calls, until there are none.
 
 A handler like any other, built on `Context`: each finished response is committed before its tools
-run, each tool result as it arrives. A killed job goes on where its record ends: whatever the loop
-decides by, it reads from recorded steps.
+run, each tool result as it arrives. A killed job continues where its record ends: all decisions of
+the loop depend only on recorded steps.
 """
 
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ DONE: Final = frozenset({"end_turn", "stop_sequence"})
 ERROR: Final = "tool_error"
 """Key of the recorded output of a tool that failed."""
 CODE: Final = "code"
-"""Beside it, the code of an error that was the model's own."""
+"""Beside it, the code of an error that the model caused."""
 MISFITS_MAX: Final = 2
-"""So many turns in a row whose tool input does not fit go back to the model; the next one fails."""
+"""After this many turns in a row whose tool input does not fit, the next one fails."""
 CONTINUED_MAX: Final = 3
-"""So many times in a row the model is asked to go on; the next stop fails."""
+"""How many times in a row the model is asked to continue; the next stop fails."""
 
 GO_ON: Final = {
     "max_tokens": "Your answer was cut off: it reached the limit of one response. Go on exactly "
@@ -48,7 +48,7 @@ GO_ON: Final = {
     "empty": "Your answer was empty. Go on; if you are done, say what came of it.",
     "refusal": "A person has looked at this and wants you to go on with the task.",
 }
-TOLD: Final = {
+STOPPED: Final = {
     "max_tokens": "stopped with 'max_tokens'",
     "refusal": "stopped with 'refusal'",
     "empty": "gave an empty answer",
@@ -61,7 +61,7 @@ HINTS: Final = {
 
 @attrs.frozen(kw_only=True)
 class AgentResult:
-    """What `run_agent` returns."""
+    """The result of `run_agent`."""
 
     text: str
     steps: int
@@ -80,10 +80,10 @@ async def run_agent(
 
     Raises:
         UsageError: the pod does not have one of the agent's tools.
-        RejectedError: the agent used up its steps, or the model stopped for a reason of its own.
+        RejectedError: the agent used up its steps, or the model stopped for an unknown reason.
         InvalidOutputError: the model stopped in a way that the agent's `on_stop` fails, or gave
-            tools input that does not fit in three turns in a row, or a required tool returned
-            what does not fit its type.
+            tools unfit input in three turns in a row, or the result of a required tool does not
+            fit its type.
         TimedOutError: a step, which is one response and its tool calls, took too long.
     """
     run = _Run(ctx, spec, prompt=prompt, folder=folder)
@@ -93,18 +93,18 @@ async def run_agent(
         with ctx.clocked(limit_s) as step:
             text = await run.turn(number)
         if step.cancelled_caught:
-            told = f"step {number} of agent {spec.name!r} took longer than {limit_s:g} seconds"
-            raise TimedOutError(told, scope="step", limit_s=limit_s)
+            message = f"step {number} of agent {spec.name!r} took longer than {limit_s:g} seconds"
+            raise TimedOutError(message, scope="step", limit_s=limit_s)
         if text is not None:
             return _result(ctx, text, number)
     raise RejectedError(
         f"agent {spec.name!r} used all its {spec.max_steps} steps without an end",
-        hint="raise max_steps in its specification, or ask for less",
+        hint="raise max_steps in its specification, or give it a smaller task",
     )
 
 
 class _Run:
-    """One conversation, grown turn by turn."""
+    """One conversation that grows turn by turn."""
 
     def __init__(self, ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None) -> None:
         self._ctx = ctx
@@ -112,9 +112,9 @@ class _Run:
         self._folder = folder
         self._offered = ctx.services.tools.offer(spec.tools)
         self._messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
-        # Each request is the one before and what has come since: so is its input, at constant
-        # cost. Of the tools only their names (in the specification): a better docstring is no
-        # other job.
+        # Each request is the previous one and what has come since, and so is its input, at constant
+        # cost. Only the names of the tools are part of it (in the specification): a better
+        # docstring does not make another job.
         self._given = input_of(spec.to_json(), self._messages, what="the agent's prompt")
         self._begun = ""
         """Text of an answer that is being continued."""
@@ -122,7 +122,7 @@ class _Run:
         self._misfits = 0
 
     async def turn(self, number: int) -> str | None:
-        """Take one turn; return the agent's last words if it was the last one."""
+        """Take one turn; return the agent's last text if it was the last one."""
         request = ModelRequest(
             model=self._spec.model,
             messages=tuple(self._messages),
@@ -145,14 +145,14 @@ class _Run:
         return None
 
     def _stop(self, response: ModelResponse) -> str | None:
-        """Why this response is not valid by itself; None if it is."""
+        """Return why the response cannot stand by itself; None if it can."""
         if response.stop_reason in ("max_tokens", "refusal"):
             return response.stop_reason
         is_end = response.stop_reason in DONE and not response.tool_calls
         return "empty" if is_end and not (self._begun + response.text).strip() else None
 
     async def _judge_stop(self, stop: str, response: ModelResponse, number: int) -> None:
-        """Fail by it, or ask a person whether to go on, as the agent's specification says."""
+        """Fail, or ask a person whether to go on, as the agent's specification says."""
         is_worn_out = self._continued >= CONTINUED_MAX and not response.tool_calls
         policy = getattr(self._spec.on_stop, stop)
         if policy == "ask":
@@ -160,26 +160,26 @@ class _Run:
                 f"{number} {stop}",
                 detail={"model": self._spec.model, "answer": self._begun + response.text},
                 effect="the agent goes on",
-                reason=f"the model {TOLD[stop]}",
+                reason=f"the model {STOPPED[stop]}",
             )
         elif policy == "fail" or is_worn_out:
             again = f", after being asked {CONTINUED_MAX} times to go on" if is_worn_out else ""
             raise InvalidOutputError(
-                f"the model {TOLD[stop]} in step {number}{again}",
+                f"the model {STOPPED[stop]} in step {number}{again}",
                 hint=HINTS.get(stop),
                 raw=raw_text(self._begun + response.text),
             )
 
     def _ask_to_go_on(self, stop: str, response: ModelResponse, number: int) -> None:
         self._continued += 1
-        said: list[Mapping[str, Any]] = []
-        if response.text.strip():  # the API takes no answer without words
+        answer: list[Mapping[str, Any]] = []
+        if response.text.strip():  # the API refuses an answer without text
             self._begun += response.text
-            said.append(response.as_message())
-        self._grow([*said, {"role": "user", "content": GO_ON[stop]}], number)
+            answer.append(response.as_message())
+        self._grow([*answer, {"role": "user", "content": GO_ON[stop]}], number)
 
     async def _use_tools(self, response: ModelResponse, number: int) -> None:
-        """Call the tools of one response concurrently; grow by it and their results, in order."""
+        """Call the tools of one response concurrently; append it and their results, in order."""
         self._begun, self._continued = "", 0
         uses = response.tool_calls
         said = response.text
@@ -203,11 +203,11 @@ class _Run:
             timeout=self._spec.limits.tool_timeouts.get(name),
             said=said,
             on_edited=lambda decision: notes.update({use["id"]: _edited(decision)}),
-            on_error=partial(_tell, is_required=self._ctx.services.tools.is_required(name)),
+            on_error=partial(_error_output, is_required=self._ctx.services.tools.is_required(name)),
         )
 
     def _count_misfits(self, pairs: list[tuple[Block, Any]]) -> None:
-        """Fail after too many turns in a row in which the model gave a tool what does not fit."""
+        """Fail after too many turns in a row in which the model gave a tool unfit input."""
         wrong = [(use, output) for use, output in pairs if _is_misfit(output)]
         self._misfits = self._misfits + 1 if wrong else 0
         if self._misfits > MISFITS_MAX:
@@ -226,26 +226,29 @@ class _Run:
         self._given = input_of(self._given.digest.hex(), turn, what=what)
 
 
-def _tell(error: Exception, *, is_required: bool) -> dict[str, str]:
-    """What the model is told, and the record keeps, of a tool that failed.
+def _error_output(error: Exception, *, is_required: bool) -> dict[str, str]:
+    """Return a tool's failure for the model and the record.
 
-    A required tool's failure is raised; input that does not fit is the model's to mend, and so is
-    what people denied.
+    A required tool's failure is raised, except for a denial. The model is expected to correct unfit
+    input.
     """
     if isinstance(error, ToolInputError):
-        return {ERROR: _told(error), CODE: error.code}
+        return {ERROR: _error_text(error), CODE: error.code}
     if is_required and not isinstance(error, DeniedError | ApprovalExpiredError):
         raise error
-    return {ERROR: _told(error)}
+    return {ERROR: _error_text(error)}
 
 
 async def _tell_of_no_tool(name: str, offered: tuple[str, ...]) -> dict[str, str]:
-    """The pod may have the tool; this agent was not given it."""
-    known = f"you have {', '.join(offered)}" if offered else "you have none"
-    return {ERROR: clean_text(f"there is no tool {name!r}; {known}")}
+    """The pod may have the tool, but the agent was not given it.
+
+    The name is part of recorded steps.
+    """
+    available = f"you have {', '.join(offered)}" if offered else "you have none"
+    return {ERROR: clean_text(f"there is no tool {name!r}; {available}")}
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, CortexError):
         text = f"{error.message}. {error.hint}" if error.hint else error.message
     else:
@@ -262,7 +265,7 @@ def _is_misfit(output: Any) -> bool:
 
 
 def _edited(decision: Decision) -> str:
-    """What the model is told of arguments that a person changed."""
+    """Return the note for the model about arguments that a person changed."""
     arguments = canonical(decision.arguments)
     return f"{decision.by} changed the arguments before the call to {arguments}"
 

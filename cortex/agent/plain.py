@@ -1,4 +1,4 @@
-"""Typed values into the types that JSON has: what a tool returns, on its way to the model.
+"""Converts typed values to JSON's types: a tool's result on its way to the model.
 
 By hand, because cattrs trusts the declared type of a field and would let bytes in a `str` through;
 and because models see the fields that a class works out itself, which `durable.codec` leaves out.
@@ -22,16 +22,16 @@ RAW_MAX_BYTES = 65_536
 
 
 def plain(value: object) -> object:
-    """`value` in the types that JSON has; raises `MisfitError` that names what has no such form.
+    """Return `value` in JSON's types; raises `MisfitError` that names what has no such form.
 
     attrs values become dicts, tuples and sets lists, paths and UUIDs text, dates ISO 8601. NUL and
-    lone surrogates, which Postgres cannot hold, become U+FFFD.
+    lone surrogates, which Postgres cannot store, become U+FFFD.
     """
     return _plain(value, ())
 
 
 def raw_text(value: object) -> str:
-    """Whatever came, as text for the record: JSON if it can be, at most 64 KiB of UTF-8."""
+    """Return any value as text for the record: JSON if possible, at most 64 KiB of UTF-8."""
     try:
         text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     except MisfitError:
@@ -43,7 +43,7 @@ def raw_text(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:  # noqa: BLE001 - a tool's own class: it still has a name
+    except Exception as error:  # noqa: BLE001 - a tool's own class still has a name
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 

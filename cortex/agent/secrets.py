@@ -1,11 +1,11 @@
 """An agent's secrets: references in its specification, looked up on the pod when a tool asks.
 
-secrets:
-  DB_PASSWORD: {file: /run/secrets/db}
-  API_KEY: {env: API_KEY, hosts: [api.example.com]}
+    secrets:
+      DB_PASSWORD: {file: /run/secrets/db}
+      API_KEY: {env: API_KEY, hosts: [api.example.com]}
 
-A value never stands in the specification, the record or a log; it is kept nowhere in between, so
-that one that was changed is used by the next call. `hosts` are where `http_request` may send it.
+A value is never part of the specification, the record or a log. It is not cached either, so that
+the next call uses a changed value. `hosts` are where `http_request` may send it.
 """
 
 import os
@@ -24,10 +24,10 @@ from cortex.durable.structuring import MisfitError, Problem, UnfitError, structu
 SECRETS_MAX: Final = 32
 HOSTS_MAX: Final = 16
 VALUE_BYTES_MAX: Final = 65_536
-"""Enough for a chain of certificates; more is the wrong file."""
+"""Enough for a chain of certificates; a larger file is the wrong one."""
 FILE_CHARS_MAX: Final = 4_096
 
-# In capitals only: what people paste by mistake, a value, is seldom written so.
+# In capitals only: a value that was pasted by mistake rarely looks like that.
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _FILE: Final = re.compile(r"/[^\0-\x1f\x7f-\x9f]+")
@@ -45,15 +45,15 @@ Origin = tuple[str, str, int]
 
 @attrs.frozen(kw_only=True)
 class SecretReference:
-    """Where a secret's value is: an environment variable of the pod, or a file on its machine."""
+    """Where a secret's value is stored: a variable of the pod, or a file on its machine."""
 
     env: str | None = None
     file: str | None = None
     hosts: list[str] | None = None
-    """`HOST` or `HOST:PORT`, asked by https only; `http://HOST:PORT` where there is no https."""
+    """`HOST` or `HOST:PORT`, reached by https only; `http://HOST:PORT` where there is no https."""
 
     def __attrs_post_init__(self) -> None:
-        """Refuse without ever saying what was there: it may be the value itself."""
+        """Refuse a bad reference without showing it: it may be the value itself."""
         if (self.env is None) == (self.file is None):
             raise UnfitError("must have either env or file")
         if self.env is not None and not VARIABLE.fullmatch(self.env):
@@ -77,22 +77,22 @@ class SecretReference:
         return frozenset(map(_origin, self.hosts or ()))
 
     def __str__(self) -> str:
-        """Say where the value should be, as an error does."""
+        """Return where the value should be, for error messages."""
         return f"environment variable {self.env}" if self.file is None else f"file {self.file}"
 
 
 @attrs.frozen(kw_only=True, repr=False)
 class Secrets:
-    """What one agent may use. It holds no values, so printing it shows none."""
+    """The secrets that one agent may use. It holds no values, so printing it shows none."""
 
     references: Mapping[str, SecretReference] = attrs.field(factory=dict)
     agent: str | None = None
 
     @classmethod
     def of(cls, spec: Mapping[str, Any] | None) -> Self:
-        """Those of a stored specification; without an agent there are none.
+        """Return the secrets of a stored specification; none without an agent.
 
-        Raises `UsageError` if it comes from a version of Cortex that this one does not know.
+        Raises `UsageError` if it comes from an unknown version of Cortex.
         """
         if spec is None:
             return cls()
@@ -110,7 +110,7 @@ class Secrets:
         return f"Secrets({', '.join(self.references)})"
 
     def value(self, name: str) -> str:
-        """Look a secret up. From here on its value is hidden in records and logs.
+        """Look up a secret. From here on its value is redacted in records and logs.
 
         Blocks for one read of a small file. Raises `RejectedError` that names reference and pod.
         """
@@ -124,21 +124,21 @@ class Secrets:
         return text
 
     def register(self) -> None:
-        """Have all values hidden that can be found: a tool may come upon one without asking."""
+        """Register all available values for redaction: a tool may come upon one without asking."""
         for name in self.references:
             try:
                 self.value(name)
             except RejectedError:
-                continue  # whoever needs it is told
+                continue  # a lookup of it raises the error
 
     def in_header(self, value: str, origin: Origin) -> str:
         """Return a header's value with each `{secret:NAME}` replaced, to be sent to `origin`.
 
-        Raises `ForbiddenError` for a place where the secret may not go, without looking it up.
+        Raises `ForbiddenError` for a forbidden origin, without looking the secret up.
         """
         for name in _PLACE.findall(value):
             self._refuse_elsewhere(name, origin)
-        return _PLACE.sub(lambda found: _for_header(found[1], self.value(found[1])), value)
+        return _PLACE.sub(lambda match: _for_header(match[1], self.value(match[1])), value)
 
     def _reference(self, name: str) -> SecretReference:
         reference = self.references.get(name)
@@ -146,7 +146,7 @@ class Secrets:
             return reference
         if self.agent is None:
             raise RejectedError(
-                f"secret {name!r} is not there: the job has no agent",
+                f"secret {name!r} is unavailable: the job has no agent",
                 hint="secrets are declared in an agent's specification",
             )
         raise RejectedError(
@@ -167,12 +167,12 @@ class Secrets:
 
 
 def holds_secret(value: str) -> bool:
-    """Whether a header's value has a place for a secret."""
+    """Return whether a header's value refers to a secret."""
     return bool(_PLACE.search(value))
 
 
 def check_names(_: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, object]) -> None:
-    """Refuse names that are none, and too many of them; a validator of attrs."""
+    """Refuse invalid names, and too many of them; a validator of attrs."""
     if len(value) > SECRETS_MAX:
         raise UnfitError(f"has {len(value)} secrets, at most {SECRETS_MAX}", path=(attribute.name,))
     if not all(map(NAME.fullmatch, value)):
@@ -187,9 +187,9 @@ _KEYS: Final = frozenset(attrs.fields_dict(SecretReference))
 
 
 def discreet(problem: Problem, field: str) -> Problem:
-    """Tell a problem of the secrets, which stand in `field`, without what was there.
+    """Remove the offending value from a problem of the secrets, which stand in `field`.
 
-    A person who mistook reference and value would find the value in a log.
+    A person who confused reference and value would otherwise find the value in a log.
     """
     if problem.path[:1] != (field,):
         return problem
@@ -207,7 +207,9 @@ def discreet(problem: Problem, field: str) -> Problem:
 def _for_header(name: str, value: str) -> str:
     if not (value.isascii() and value.isprintable()):
         # Refused here, since an error of the HTTP layer would quote it.
-        raise RejectedError(f"secret {name} holds a line break or other characters no header takes")
+        raise RejectedError(
+            f"secret {name} contains a line break or other characters that are invalid in a header"
+        )
     return value
 
 
@@ -220,7 +222,7 @@ def _of_variable(variable: str, place: str) -> str:
 
 def _of_file(reference: SecretReference, place: str) -> str:
     try:
-        # Without O_NONBLOCK a named pipe would hang the open until somebody writes to it.
+        # Without O_NONBLOCK a named pipe would block the open until it has a writer.
         file = os.open(reference.file or "", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             is_file = stat.S_ISREG(os.fstat(file).st_mode)
@@ -245,13 +247,13 @@ def _checked(content: bytes, place: str) -> str:
 
 
 def _origin(written: str) -> Origin:
-    found = _HOST.fullmatch(written)
-    if found is None:
-        raise InvalidValueError("a host of a secret is none")
-    scheme, standard = ("http", 80) if found["insecure"] else ("https", 443)
-    return scheme, found["host"].strip("[]").lower(), int(found["port"] or standard)
+    host = _HOST.fullmatch(written)
+    if host is None:
+        raise InvalidValueError("invalid host of a secret")
+    scheme, standard = ("http", 80) if host["insecure"] else ("https", 443)
+    return scheme, host["host"].strip("[]").lower(), int(host["port"] or standard)
 
 
 def _pod() -> str:
-    """This pod as it is called in the record."""
+    """This pod's name in the record."""
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -65,7 +65,9 @@ def _tool_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, 
             raise UnfitError(f"names {show(each)} twice", path=(attribute.name,))
 
 
-def _known_tools(agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: AgentLimits) -> None:
+def _check_tool_timeouts(
+    agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: AgentLimits
+) -> None:
     for tool in value.tool_timeouts:
         if tool not in agent.tools:
             reason = "is none of the agent's tools"
@@ -97,19 +99,19 @@ class AgentSpec:
     max_steps: int = attrs.field(default=50, validator=within(1, STEPS_MAX))
     max_tokens: int = attrs.field(default=4_096, validator=within(1, TOKENS_MAX))
     description: str = ""
-    limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_known_tools)
+    limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_check_tool_timeouts)
     budget: AgentBudget | None = None
     on_stop: OnStop = attrs.field(default=OnStop())
     commands: CommandTerms = attrs.field(default=CommandTerms())
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)
     approvals: tuple[ApprovalRule, ...] = attrs.field(default=(), validator=_approval_rules)
-    """Which calls people must approve: the first rule that fits decides."""
+    """Which calls people must approve: the first rule that matches decides."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the database stores: all fields in their order, of the limits those that are set.
+        """Return the stored form: all fields in order, of the limits only those that are set.
 
-        Budget, stops, commands, secrets, approvals only where set: jobs that began before there
-        were any compare digests.
+        Budget, stops, commands, secrets and approvals only if set: jobs that began before these
+        existed compare digests.
         """
         stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
         if self.on_stop == OnStop():
@@ -122,7 +124,7 @@ class AgentSpec:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """What `to_json` gave; raises `UsageError` for anything else."""
+        """Restore what `to_json` returned; raises `UsageError` for anything else."""
         try:
             return _structured(dict(stored), cls)
         except MisfitError as misfit:
@@ -130,9 +132,9 @@ class AgentSpec:
 
 
 def parse_agents(text: str, source: str) -> list[AgentSpec]:
-    """The agents of a YAML file, at least one; `source` is what errors call the file.
+    """Return the agents of a YAML file, at least one; `source` is the file's name in errors.
 
-    Raises `UsageError` that names file, line, field and value for the first thing that is wrong.
+    Raises `UsageError` with file, line, field and value for the first problem.
     """
     agents: list[AgentSpec] = []
     for document in parse_documents(text, source):
@@ -154,7 +156,7 @@ def _parse_agent(document: Document) -> AgentSpec:
 
 
 def _structured(value: object, target: type[Spec]) -> Spec:
-    """`structure`, whose problems do not show what somebody wrote in place of a reference."""
+    """Call `structure`, but hide the values of secrets in its problems."""
     try:
         return structure(value, target)
     except MisfitError as misfit:
@@ -165,10 +167,10 @@ def _structured(value: object, target: type[Spec]) -> Spec:
 def _refuse(
     document: Document, problems: tuple[Problem, ...], *, cause: Exception | None = None
 ) -> NoReturn:
-    """Raise the problem that stands highest in the file: the one a reader meets first."""
+    """Raise the problem that stands highest in the file: the first one that a reader meets."""
     line, problem = min(
-        ((document.line(each.path), each) for each in problems), key=lambda found: found[0]
+        ((document.line(each.path), each) for each in problems), key=lambda pair: pair[0]
     )
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    told = f"{problem.field or 'the agent'} {problem.reason}"
-    raise UsageError(f"{document.source}:{line}: {told}{more}") from cause
+    message = f"{problem.field or 'the agent'} {problem.reason}"
+    raise UsageError(f"{document.source}:{line}: {message}{more}") from cause

@@ -1,4 +1,4 @@
-"""Whom a process trusts: the certificates of the machine, read once."""
+"""The certificates that a process trusts: those of the machine, read once."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ import httpx2
 def trusted() -> ssl.SSLContext:
     """Return the context that all clients of this process share: reading it takes 40 ms of CPU.
 
-    Like the client's own it heeds SSL_CERT_FILE and SSL_CERT_DIR.
+    Like the client's own it honours SSL_CERT_FILE and SSL_CERT_DIR.
     """
     return _read(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 

@@ -1,7 +1,7 @@
-"""YAML that a person wrote: plain values, and the line that each of them stands on.
+"""YAML that a person wrote: plain values, and the line of each value.
 
-Stricter than YAML is: a key given twice is an error, not a silent loss of the first, and whatever
-a small file could unfold to (aliases of aliases, nesting) has a bound.
+Stricter than YAML itself: a repeated key is an error, not a silent loss of the first, and the
+expansion of a small file (aliases of aliases, nesting) is bounded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,14 +31,14 @@ class Document:
     lines: Mapping[Path, int]
 
     def line(self, path: Path) -> int:
-        """The line (from 1) of `path`, or of what encloses it if it is not there."""
+        """The line (from 1) of `path`, or of what encloses it if it does not exist."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
 
 
 def parse_documents(text: str, source: str) -> list[Document]:
-    """The documents of `text` that are not empty; raises `UsageError` with file and line."""
+    """Return the non-empty documents of `text`; raises `UsageError` with file and line."""
     size = len(text.encode(errors="surrogatepass"))
     if size > SIZE_MAX_BYTES:
         raise UsageError(f"{source}: {size} bytes, at most {SIZE_MAX_BYTES}")
@@ -54,7 +54,7 @@ def parse_documents(text: str, source: str) -> list[Document]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes no deeper than `DEPTH_MAX`: the composer calls itself for each level."""
+    """Composes nodes no deeper than `DEPTH_MAX`: the composer recurses for each level."""
 
     depth = 0
 
@@ -83,7 +83,7 @@ def _documents(text: str, source: str) -> Iterator[Document]:
 
 
 class _Reading:
-    """Turns the nodes of one document into values and remembers their lines."""
+    """Converts the nodes of one document to values and remembers their lines."""
 
     def __init__(self, loader: _Loader, source: str) -> None:
         self._loader = loader
@@ -91,7 +91,7 @@ class _Reading:
         self.lines: dict[Path, int] = {}
 
     def value(self, node: yaml.Node, path: Path, *, line: int | None = None) -> object:
-        """`line` is the key's: a reader looks there, wherever the value or its anchor stands."""
+        """Convert a node; `line` is the key's, since a reader looks there, not at an anchor."""
         line = node.start_mark.line + 1 if line is None else line
         self.lines[path] = line
         if len(self.lines) > VALUES_MAX:
@@ -107,19 +107,19 @@ class _Reading:
         return self._scalar(node, line)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, object]:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None:
                 raise UsageError(f"{self._source}:{line}: a key that is not text")
-            if key in found:
+            if key in values:
                 first = self.lines[(*path, key)]
                 raise UsageError(
                     f"{self._source}:{line}: {key} is given twice, first on line {first}"
                 )
-            found[key] = self.value(value_node, (*path, key), line=line)
-        return found
+            values[key] = self.value(value_node, (*path, key), line=line)
+        return values
 
     def _scalar(self, node: yaml.Node, line: int) -> object:
         try:

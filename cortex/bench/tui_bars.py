@@ -60,10 +60,10 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _wanted(row: Row) -> Cell:
-    return Cell(f"{'<' if row['is_below'] else '≤'} {_told(row['wanted'], row['unit'])}", "dim")
+    return Cell(f"{'<' if row['is_below'] else '≤'} {_summary(row['wanted'], row['unit'])}", "dim")
 
 
-def _told(value: float, unit: str) -> str:
+def _summary(value: float, unit: str) -> str:
     match unit:
         case "s" if value < 1:
             return f"{1000 * value:.0f} ms"
@@ -81,7 +81,9 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="bar"),
     Column(name="wanted", shown=_wanted, is_right=True),
     Column(
-        name="measured", shown=lambda row: Cell(_told(row["measured"], row["unit"])), is_right=True
+        name="measured",
+        shown=lambda row: Cell(_summary(row["measured"], row["unit"])),
+        is_right=True,
     ),
     Column(
         name="ok",

@@ -1,4 +1,4 @@
-"""Asking before something that cannot be undone, who it is that asks, and why."""
+"""Confirmation before irreversible changes, and the person and reason behind a change."""
 
 import getpass
 import os
@@ -18,13 +18,13 @@ from cortex.store import tokens
 
 ACTOR_MAX: Final = 200
 REASON_MAX: Final = 500
-"""Characters; both stand in every list of what was done."""
+"""Characters; the reason appears in lists."""
 
 COUNT_MAX: Final = 100
-"""More than that is not agreed to by one key."""
+"""A larger number must be typed to confirm it."""
 
 TOKEN_VARIABLE: Final = "CORTEX_TOKEN"  # noqa: S105 -- its name
-MAKE_TOKEN: Final = "make one: cortex tokens create --name NAME --role approver"  # noqa: S105
+MAKE_TOKEN: Final = "create one: cortex tokens create --name NAME --role approver"  # noqa: S105
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -33,16 +33,16 @@ NO_TERMINAL: Final = "needs confirmation, but there is no terminal"
 
 
 class Reason(Text):
-    """Text that may be left out: "" is none."""
+    """Optional text: "" means none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(value, param, ctx) if value else ""
 
 
 def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
-    """Ask y/N on a terminal unless `--yes` was given; ends the command for anything but yes.
+    """Ask y/N on a terminal unless `--yes` was given; exit for any answer but yes.
 
-    Without a terminal nobody can be asked: raises `UsageError`.
+    Raises `UsageError` without a terminal.
     """
     if is_agreed:
         return
@@ -54,9 +54,9 @@ def confirm(question: str, options: Options, *, is_agreed: bool) -> None:
 
 
 def confirm_count(question: str, count: int, options: Options, *, is_agreed: bool) -> None:
-    """Ask before many things are changed: above `COUNT_MAX` the number has to be typed.
+    """Ask before many changes: above `COUNT_MAX` the number must be typed.
 
-    As `confirm` else.
+    Otherwise like `confirm`.
     """
     if is_agreed or count <= COUNT_MAX:
         confirm(question, options, is_agreed=is_agreed)
@@ -74,28 +74,28 @@ def _can_be_asked(options: Options) -> bool:
 
 
 def acting_name(given: str | None) -> str:
-    """Return who acts: the given name, else the operating system's user."""
+    """Return the acting person: the given name, else the operating system's user."""
     if given:
         return given
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
-        raise UsageError("this user has no name", hint="say who acts: --as NAME") from None
+        raise UsageError("this user has no name", hint="name yourself: --as NAME") from None
     if storable(name) != name or len(name) > ACTOR_MAX:
-        told = "this user's name is not text that the record can hold"
-        raise UsageError(told, hint="say who acts: --as NAME")
+        text = "this user's name is not text that can be stored"
+        raise UsageError(text, hint="name yourself: --as NAME")
     return name
 
 
 def acting_credential() -> str:
-    """Return what shows who acts: the operating system's user, whatever name was given."""
+    """Return the acting credential: the operating system's user, regardless of a given name."""
     return of_user(os.getuid(), socket.gethostname())
 
 
 def deciding_person(call: Session, given: str | None) -> tuple[str, str]:
-    """Return the name and the credential of who decides: CORTEX_TOKEN's, else the OS user's.
+    """Return name and credential of the decider: from CORTEX_TOKEN, else the OS user.
 
-    A given name is a label. Raises `UsageError` for a token that may not decide.
+    A given name is only a label. Raises `UsageError` for a token that may not decide.
     """
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
@@ -103,30 +103,35 @@ def deciding_person(call: Session, given: str | None) -> tuple[str, str]:
     digest = digest_of_token(token.strip())
     holder = None if digest is None else call(tokens.used, digest)
     if holder is None or not holder.is_good:
-        raise UsageError(f"{TOKEN_VARIABLE} holds no token that is good", hint=MAKE_TOKEN)
+        raise UsageError(f"{TOKEN_VARIABLE} does not hold a valid token", hint=MAKE_TOKEN)
     if not may(holder.roles, Role.APPROVER):
-        told = f"the token of {holder.name} in {TOKEN_VARIABLE} lacks the role approver"
-        raise UsageError(told, hint=MAKE_TOKEN)
+        text = f"the token of {holder.name} in {TOKEN_VARIABLE} lacks the role approver"
+        raise UsageError(text, hint=MAKE_TOKEN)
     return given or holder.name, of_token(holder.token_id)
 
 
 as_option = click.option(
-    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help="Who acts [the OS user]."
+    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help=("Name to record [the OS user].")
 )
 
 
 unasked_option = click.option(
-    "--yes", is_flag=True, expose_value=False, help="Nothing is asked here: for scripts."
+    "--yes",
+    is_flag=True,
+    expose_value=False,
+    help=("Accepted for scripts: this command asks nothing."),
 )
-"""Of a command that acts at once, so that a script may give it to each that acts."""
+"""For commands that never ask, so that scripts can pass --yes to every command that changes
+something.
+"""
 
 
 def reason_option(
-    told: str, *, is_required: bool = False, chars_max: int = REASON_MAX
+    text: str, *, is_required: bool = False, chars_max: int = REASON_MAX
 ) -> Callable[[Decorated], Decorated]:
-    """Return the option by which a command is told why; `told` is its help."""
+    """Return the `--reason` option with this help."""
     if is_required:
         return click.option(
-            "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=told
+            "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=text
         )
-    return click.option("--reason", type=Reason(chars_max), default="", metavar="TEXT", help=told)
+    return click.option("--reason", type=Reason(chars_max), default="", metavar="TEXT", help=text)

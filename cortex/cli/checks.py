@@ -1,4 +1,4 @@
-"""What `cortex doctor` looks at, in turn; what cannot be looked at is a finding, too."""
+"""The checks of `cortex doctor`, in order; a failed check is a finding as well."""
 
 import shutil
 import time
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 BOUND_S: Final = 5.0
 OVERDUE_S: Final = 10.0
-"""A dead pod's jobs move within two seconds: these do not."""
+"""A dead pod's jobs move within two seconds; these did not."""
 
 
 def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
-    """Look at everything, the nearest first."""
+    """Run all checks, the local ones first."""
     try:
         settings = settings_from(options)
         yield _of_config(origins({"dsn": options.dsn, "data": options.data}))
@@ -44,8 +44,8 @@ def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
 
 
 def _of_config(sources: dict[str, str]) -> Finding:
-    told = [f"{name} from {source}" for name, source in sorted(sources.items())]
-    return ok("config", ", ".join(told) + "; the rest by default" if told else "all by default")
+    parts = [f"{name} from {source}" for name, source in sorted(sources.items())]
+    return ok("config", ", ".join(parts) + "; the rest by default" if parts else "all by default")
 
 
 def _of_database(settings: Settings) -> Iterator[Finding]:
@@ -63,35 +63,35 @@ def _of_disk(folder: Path) -> Iterator[Finding]:
     try:
         disk = shutil.disk_usage(folder)
     except FileNotFoundError:
-        return  # nothing was begun there yet
+        return  # the database has not been created yet
     except OSError as error:
-        fix = "make it one that this user may read, or choose another folder with --data"
-        yield fail("disk", f"cannot look at {folder}: {error.strerror}", fix)
+        fix = "make it readable for this user, or choose another folder with --data"
+        yield fail("disk", f"cannot read {folder}: {error.strerror}", fix)
     else:
         yield doctor.of_disk(free_bytes=disk.free, total_bytes=disk.total, folder=str(folder))
 
 
 def _of_server(address: str) -> Iterator[Finding]:
-    """What is true of any server. Raises what connecting raises."""
+    """Check any server. Raises the error of connecting."""
     profile = Profile(dsn=address, role=None, connections_max=1, bound_s=BOUND_S)
     unix_ms = system_chance().unix_ms
     with open_session(profile) as call:
-        call(store.connected)  # the first look is slow: types are looked up
+        call(store.connected)  # the first query is slow: it looks up types
         began_ms, began_s = unix_ms(), time.monotonic()
-        seen = call(store.connected)
+        observed = call(store.connected)
         took_ms = 1000 * (time.monotonic() - began_s)
-        ahead_s = (began_ms + took_ms / 2) / 1000 - seen.now.timestamp()
-        told = f"Postgres {seen.version} at {redact(address)}, answers in {took_ms:.1f}ms"
-        yield ok("database", told)
-        yield doctor.of_writes(seen.server)
+        ahead_s = (began_ms + took_ms / 2) / 1000 - observed.now.timestamp()
+        text = f"Postgres {observed.version} at {redact(address)}, answers in {took_ms:.1f}ms"
+        yield ok("database", text)
+        yield doctor.of_writes(observed.server)
         yield doctor.of_clock(ahead_s)
-        yield doctor.of_connections(seen.server)
-        yield doctor.of_snapshots(seen.server.snapshots)
-        if seen.is_pooled:
+        yield doctor.of_connections(observed.server)
+        yield doctor.of_snapshots(observed.server.snapshots)
+        if observed.is_pooled:
             yield warn(
                 "pooler",
-                "in between: pods poll, and only silence tells that one has died",
-                "name the server itself where two seconds matter; the rest works as it is",
+                "present: pods poll, and only silence reveals a pod's death",
+                ("connect to the server directly if two seconds matter; all else works as it is"),
             )
         else:
             yield ok("pooler", "none: sessions are our own")
@@ -101,17 +101,17 @@ def _of_server(address: str) -> Iterator[Finding]:
 def _of_hints(call: Session) -> Finding:
     came_ms = call(store.hint_ms)
     if came_ms is None:
-        told = f"none came within {store.HINT_BOUND_S:g}s: pods find work by polling"
-        return warn("notifications", told, "look for what stands between here and the server")
-    return ok("notifications", f"come in {came_ms:.1f}ms")
+        text = f"none arrived within {store.HINT_BOUND_S:g}s: pods find work by polling"
+        return warn("notifications", text, "check proxies between here and the server")
+    return ok("notifications", f"arrive in {came_ms:.1f}ms")
 
 
 def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
-    """What is known of pods and jobs, if there is the schema for it."""
+    """Check pods and jobs, if the schema exists."""
     try:
         run_alone(lambda: migrate.check(address))
         with open_session(Profile(dsn=address, connections_max=1, bound_s=BOUND_S)) as call:
-            yield ok("schema", f"version {len(migrate.migrations())}, as this Cortex has it")
+            yield ok("schema", (f"version {len(migrate.migrations())}, as this Cortex expects"))
             yield from _of_work(call, settings)
     except CortexError as error:
         yield _refused("schema", error)
@@ -126,7 +126,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         yield doctor.of_commands(pods)
     if found := call(store.intruders):
         yield doctor.of_intruders(found)
-    # By the settings of the pods; those of this machine count only while there is no pod.
+    # Uses the pods' settings; those of this machine only if there is no pod.
     zombie_s = max((pod.zombie_s for pod in pods), default=settings.zombie_s)
     yield _tried("recovery", lambda: _of_blocked(call, zombie_s))
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
@@ -153,10 +153,10 @@ def _of_terminal(terminal: Terminal) -> Finding:
     if not terminal.is_tty:
         return ok("terminal", "none: plain text")
     colour = "in colour" if terminal.has_color else "without colours"
-    told = f"{terminal.width} columns, {colour}"
+    text = f"{terminal.width} columns, {colour}"
     if terminal.is_ascii:
-        return warn("terminal", f"{told}, ASCII only", "choose a locale of UTF-8: LANG=C.UTF-8")
-    return ok("terminal", told)
+        return warn("terminal", f"{text}, ASCII only", ("choose a UTF-8 locale: LANG=C.UTF-8"))
+    return ok("terminal", text)
 
 
 def _tried(check: str, look: Callable[[], Finding]) -> Finding:

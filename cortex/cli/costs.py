@@ -1,4 +1,4 @@
-"""`cortex costs`: what calls of models took, for whom, and how much of it was paid again."""
+"""`cortex costs`: cost of model calls by group, and the share that was paid again."""
 
 import re
 from collections.abc import Sequence
@@ -61,10 +61,10 @@ class Span(click.ParamType[float]):
 )
 @click.pass_obj
 def costs(options: Options, *, by: str, since_s: float) -> None:
-    """Show what calls of models took: tokens, money, and what of it was paid again.
+    """Show the cost of model calls: tokens, money, and the part paid again.
 
-    Paid again is what calls took whose response was not kept: failed, cancelled or lost with their
-    pod, or asked for once more. Days are UTC days; a call without a known price counts no money.
+    "Paid again" covers calls whose response was not stored: they failed, were cancelled or
+    repeated, or their pod died. Days are UTC days; calls without a known price count no money.
     """
     output = Output(options)
     with session(options) as call:
@@ -81,20 +81,20 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
         return
     shown = [*rows, total] if output.is_for_people and rows else rows
     output.listing(
-        "costs", _columns(by), shown, empty=f"no model was called in the last {span(since_s)}"
+        "costs", _columns(by), shown, empty=(f"no model was called in the last {span(since_s)}")
     )
     if output.is_for_people:
         _explain(output, rows, total)
 
 
 def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
-    """Tell what a reader of the table could get wrong."""
+    """Report what a reader of the table could misread."""
     if total.unpriced_calls:
-        output.say(f"{total.unpriced_calls} calls without a known price are not in it", "warn")
+        output.say(f"{total.unpriced_calls} calls without a known price are not included", "warn")
     if total.estimated_calls:
         output.say(f"{total.estimated_calls} calls were lost: their prompts are estimated", "dim")
     if len(rows) == GROUPS_MAX:
-        output.say(f"only the first {GROUPS_MAX}; the total is of all", "dim")
+        output.say(f"only the first {GROUPS_MAX}; the total covers all", "dim")
 
 
 def _document(row: CostRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`cortex doctor`: what is wrong here, and what to do about it."""
+"""`cortex doctor`: problems of this installation, and their fixes."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,16 @@ STYLES: Final = {Grade.OK: "done", Grade.WARN: "warn", Grade.FAIL: "fail"}
 @click.command(cls=Command)
 @click.pass_obj
 def doctor(options: Options) -> None:
-    """Look at everything that may be wrong here, and say what to do about it.
+    """Check everything that may be wrong here, and show how to fix it.
 
-    Works without a database, too: that is when it is needed. What it prints holds no secrets, so
-    it may be pasted anywhere. Ends with 8 when something loses, stops or delays jobs.
+    Works without a database as well. The output contains no secrets, so you can share it. Exits
+    with 8 when jobs are lost, stopped or delayed.
     """
     output = Output(options)
     if options.columns is not None:
-        raise UsageError("doctor tells findings, it has no columns", hint="all of it: --json")
+        raise UsageError(
+            "doctor shows findings, it has no columns", hint=("for everything use --json")
+        )
     found = list(findings(options, output.terminal))
     is_healthy = not any(each.grade is Grade.FAIL for each in found)
     output.record(
@@ -60,7 +62,7 @@ def _page(found: Sequence[Finding], terminal: Terminal) -> Iterator[str]:
 
 
 def _wrapped(text: str, terminal: Terminal, indent: int) -> list[str]:
-    """Return lines that fit on a terminal; elsewhere one, so that it can be searched."""
+    """Wrap text to the terminal; elsewhere keep one line, so that it can be searched."""
     shown = safe(text)
     if not terminal.is_tty:
         return [shown] if shown else []
@@ -76,4 +78,4 @@ def _verdict(found: Sequence[Finding]) -> Iterator[tuple[str, str]]:
     else:
         yield "healthy", "done"
     if doubtful:
-        yield f"worth a look: {', '.join(doubtful)}", "warn"
+        yield f"needs attention: {', '.join(doubtful)}", "warn"

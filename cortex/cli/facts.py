@@ -1,4 +1,4 @@
-"""`cortex facts`: what is on record of failures, costs, and of who changed what."""
+"""`cortex facts`: recorded failures, costs and changes."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -23,7 +23,7 @@ _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
 
 
 @click.command(cls=Command)
-@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option("--job", metavar="ID", help="Only facts of this job.")
 @click.option(
     "--type",
     "types",
@@ -32,15 +32,21 @@ _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
     metavar="TYPE",
     help="error, cost or lifecycle.",
 )
-@click.option("--source", metavar="NAME", help="Only of this: llm:NAME, tool:NAME, budget:NAME …")
 @click.option(
-    "--since", "since_s", type=Span(), metavar="SPAN", help="How far back: 12h, 1d … [all of it]."
+    "--source", metavar="NAME", help=("Only this source: llm:NAME, tool:NAME, budget:NAME …")
+)
+@click.option(
+    "--since",
+    "since_s",
+    type=Span(),
+    metavar="SPAN",
+    help=("How far back: 12h, 1d … [everything]."),
 )
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
 @click.option(
-    "--before", type=click.IntRange(min=1), metavar="ID", help="Only older ones: the next page."
+    "--before", type=click.IntRange(min=1), metavar="ID", help=("Only older facts: the next page.")
 )
 @click.pass_obj
 def facts(
@@ -53,7 +59,7 @@ def facts(
     limit: int,
     before: int | None,
 ) -> None:
-    """List facts, the newest first: what failed, what calls cost, who changed what and why."""
+    """List facts, the newest first: failures, costs, and changes with person and reason."""
     output = Output(options)
     output.chosen(COLUMNS)
     with session(options) as call:
@@ -68,14 +74,14 @@ def facts(
         )
     is_filtered = any((job, types, source, since_s, before))
     output.listing(
-        "facts", COLUMNS, rows, empty="no fact matches" if is_filtered else "nothing is on record"
+        "facts", COLUMNS, rows, empty="no fact matches" if is_filtered else ("nothing is recorded")
     )
     if len(rows) == limit and output.terminal.is_tty:
         output.say(f"older ones: --before {rows[-1].id}", "dim")
 
 
-def told(fact: ListedFact) -> str:
-    """Say in one line who did it and why, what failed, or what a call used."""
+def fact_text(fact: ListedFact) -> str:
+    """Describe a fact in one line: the change and its reason, the failure, or the cost."""
     data: dict[str, Any] = fact.data
     match fact.type:
         case "lifecycle":
@@ -89,7 +95,7 @@ def told(fact: ListedFact) -> str:
 
 
 def change_text(data: dict[str, Any]) -> str:
-    """Say who changed something, what it was before and after, and why."""
+    """Describe a change: person, value before and after, reason."""
     words = [f"by {data['by']}"] if data.get("by") else []
     if data.get("before") is not None or data.get("after") is not None:
         before, after = (_value(data.get(name)) for name in ("before", "after"))
@@ -133,10 +139,10 @@ COLUMNS: Final[Sequence[Column[ListedFact]]] = (
     Column(name="job_id", title="job", shown=_job),
     Column(name="step", shown=lambda r: _text(r.step), least=8, is_spare=True),
     Column(
-        name="told",
+        name="remark",
         title="who / why",
-        value=told,
-        shown=lambda r: Cell(safe(told(r))),
+        value=fact_text,
+        shown=lambda r: Cell(safe(fact_text(r))),
         least=16,
         is_for_people=True,
     ),

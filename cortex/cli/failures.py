@@ -1,4 +1,4 @@
-"""What a command ends with: one line and a hint for people, JSON for machines, an exit code."""
+"""How a command ends: one line and a hint for people, JSON for machines, an exit code."""
 
 import errno
 import re
@@ -27,24 +27,24 @@ EXIT_CODES: Final = {
 }
 INTERRUPTED: Final = 130
 WORD_MAX: Final = 200
-"""Characters of a word that is told whole: nobody reads a longer one, which somebody typed."""
+"""Longer words are cut in messages: nobody reads a longer typing error."""
 TEXT_MAX: Final = 2000
 _END_KEPT: Final = 20
 _LINE_BREAK: Final = re.compile(r"[\r\n]+")
 _LONG_WORD: Final = re.compile(rf"\S{{{WORD_MAX + 1},}}")
 _CHOICES: Final = re.compile(r"\. Choose from:\s+(.+)", re.DOTALL)
-"""As click writes them, one on a line."""
+"""As click writes them, one per line."""
 READER_GONE: Final = 141
-"""As a program ends that the closed pipe has killed: nobody is left to be told."""
+"""The exit code of a program killed by SIGPIPE: no reader is left for a message."""
 
 
 def _cut(text: str, length: int) -> str:
-    """Leave out its middle if it is longer."""
+    """Cut the middle out of a longer text."""
     return text if len(text) <= length else f"{text[: length - _END_KEPT]}…{text[-_END_KEPT:]}"
 
 
 def _one_line(text: str) -> str:
-    """One line that a person can read: long words and texts are cut."""
+    """Return one line that a person can read: long words and texts are cut."""
     words = _LONG_WORD.sub(lambda found: _cut(found[0], WORD_MAX), text)
     return _LINE_BREAK.sub(" ", _cut(words, TEXT_MAX))
 
@@ -59,7 +59,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a command reports for an error, in lines that a person can read."""
+    """Return what a command reports for an error."""
     failure = _failure_of(_leading(error))
     hint = None if failure.hint is None else _one_line(failure.hint)
     return failure._replace(message=_one_line(failure.message), hint=hint)
@@ -88,30 +88,30 @@ def _failure_of(error: BaseException) -> Failure:
 
 
 def is_reader_gone(error: BaseException) -> bool:
-    """Tell whether the only trouble is that nobody reads stdout any more."""
+    """Whether the only error is that stdout has no reader any more."""
     return all(isinstance(leaf, BrokenPipeError) for leaf in _leaves(error))
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Write an error to stderr in the shape that the arguments ask for; return the exit code."""
+    """Write an error to stderr in the format that the arguments request; return the exit code."""
     failure = failure_of(error)
     if "--debug" in _before_dashes(arguments) and failure.exit_code != INTERRUPTED:
         traceback.print_exception(error)
     if wants_json(arguments):
-        # Not orjson: an error in one's typing should not wait for an import.
+        # Not orjson: an error message for a typing error should not wait for its import.
         import json
 
         shown = {"code": failure.code, "message": failure.message, "hint": failure.hint}
         print(json.dumps({"error": shown}), file=sys.stderr)
     elif failure.exit_code != INTERRUPTED:
-        _tell("error:", failure.message, arguments)
+        _report("error:", failure.message, arguments)
         if failure.hint:
-            _tell("hint:", failure.hint, arguments)
+            _report("hint:", failure.hint, arguments)
     return failure.exit_code
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Tell whether machines read the errors, however wrong the rest of the arguments is."""
+    """Whether machines read the errors, even if other arguments are wrong."""
     words = _before_dashes(arguments)
     formats = {"json", "jsonl"}
     return (
@@ -128,7 +128,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def _tell(label: str, text: str, arguments: Sequence[str]) -> None:
+def _report(label: str, text: str, arguments: Sequence[str]) -> None:
     from cortex.cli.screen.terminal import stderr_terminal
 
     terminal = stderr_terminal(arguments)
@@ -145,7 +145,7 @@ def _before_dashes(arguments: Sequence[str]) -> list[str]:
 
 
 def _leading(error: BaseException) -> BaseException:
-    """Of an exception group, the error that speaks for it: nested groups are Trio's affair."""
+    """Return the representative error of an exception group, nested or not."""
     leaves = _leaves(error)
     interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
     strangers = [leaf for leaf in leaves if not isinstance(leaf, CortexError)]

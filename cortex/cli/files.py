@@ -1,4 +1,4 @@
-"""Reading what a person names: a file or stdin, never more than makes sense."""
+"""Reads input that a person names: a file or stdin, up to a limit."""
 
 import sys
 from pathlib import Path

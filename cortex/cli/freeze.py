@@ -1,4 +1,4 @@
-"""`cortex freeze`: holds back every new effect of all pods, and lets them begin again."""
+"""`cortex freeze`: holds back every new effect of all pods, and releases them again."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
@@ -22,14 +22,17 @@ from cortex.store.breakers import FreezeState
 
 freeze = Group(
     "freeze",
-    help="Stop all new effects: calls of tools that change something outside.\n\n"
-    "Within a second no pod begins one. Reads and model calls go on; jobs that come to an effect "
-    "wait, none fails, and all go on by themselves when it is over.",
+    help=(
+        "Stop all new effects: calls of tools that change something "
+        "outside.\n\nWithin a second no pod starts one. Reads and model calls "
+        "continue. Jobs that reach an effect wait; none fails, and all continue "
+        "by themselves after the freeze."
+    ),
     sections={
-        "Look": {"status": ("cortex.cli.freeze:status", "Tell whether effects are frozen.")},
-        "Act": {
-            "on": ("cortex.cli.freeze:on", "Let no effect begin."),
-            "off": ("cortex.cli.freeze:off", "Let effects begin again."),
+        "Inspect": {"status": ("cortex.cli.freeze:status", "Show whether effects are frozen.")},
+        "Change": {
+            "on": ("cortex.cli.freeze:on", "Start no more effects."),
+            "off": ("cortex.cli.freeze:off", "Allow effects again."),
         },
     },
 )
@@ -40,29 +43,29 @@ _FIELDS: Final = ("is_frozen", "by", "reason", "frozen_at", "waiting_jobs")
 @click.command(cls=Command)
 @click.pass_obj
 def status(options: Options) -> None:
-    """Tell whether effects are frozen, by whom, why, and how many jobs wait."""
+    """Show whether effects are frozen, by whom, why, and how many jobs wait."""
     output = _output(options)
     with session(options) as call:
         _show(call, output)
 
 
 @click.command(cls=Command)
-@reason_option("Shown to everybody who waits, and kept.", is_required=True)
+@reason_option("Shown to everyone who waits, and stored.", is_required=True)
 @unasked_option
 @as_option
 @idempotent
 @click.pass_obj
 def on(options: Options, *, reason: str, actor: str | None, idempotency_key: str | None) -> None:
-    """Let no effect begin, in all pods, until `cortex freeze off`.
+    """Start no more effects, in all pods, until `cortex freeze off`.
 
-    Calls that have begun come to their end. When effects are frozen already, this reason and this
-    name take the place of those before.
+    Running calls finish. If effects are frozen already, the new reason and name replace the old
+    ones.
     """
     _do(options, store.freeze, reason=reason, actor=actor, key=idempotency_key)
 
 
 @click.command(cls=Command)
-@reason_option("Kept with the change.", is_required=True)
+@reason_option("Stored with the change.", is_required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option
 @idempotent
@@ -70,11 +73,11 @@ def on(options: Options, *, reason: str, actor: str | None, idempotency_key: str
 def off(
     options: Options, *, reason: str, yes: bool, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let effects begin again: all jobs that wait for it go on.
+    """Allow effects again: all jobs that wait for the freeze continue.
 
-    Ends with 5 when effects are not frozen.
+    Exits with 5 if effects are not frozen.
     """
-    confirm("let effects begin again in all pods", options, is_agreed=yes)
+    confirm("allow effects again in all pods", options, is_agreed=yes)
     _do(options, store.unfreeze, reason=reason, actor=actor, key=idempotency_key)
 
 
@@ -106,35 +109,37 @@ def _do(
 
 def _output(options: Options) -> Output:
     if options.columns is not None:
-        raise UsageError("the freeze has no columns", hint="all of it: --json")
+        raise UsageError("the freeze has no columns", hint="for everything use --json")
     return Output(options)
 
 
 def _show(call: Session, output: Output) -> None:
-    seen = call(store.frozen)
+    observed = call(store.frozen)
     output.record(
-        document_of(seen, _FIELDS),
-        name="frozen" if seen.is_frozen else "open",
-        page=lambda: _page(seen, output.terminal),
+        document_of(observed, _FIELDS),
+        name="frozen" if observed.is_frozen else "open",
+        page=lambda: _page(observed, output.terminal),
     )
 
 
-def _page(seen: FreezeState, terminal: Terminal) -> Iterator[str]:
-    count = seen.waiting_jobs
+def _page(observed: FreezeState, terminal: Terminal) -> Iterator[str]:
+    count = observed.waiting_jobs
     more = "+" if count >= store.COUNT_MAX else ""
     jobs = "1 job waits" if count == 1 else f"{count:,}{more} jobs wait"
-    if not seen.is_frozen:
+    if not observed.is_frozen:
         yield f"{terminal.paint('● effects may begin', 'done')}" + (
-            f" · {jobs} to be let go" if count else ""
+            f" · {jobs} to be released" if count else ""
         )
         return
-    since = "" if seen.frozen_at is None else f" {_since(seen, seen.frozen_at, terminal)}"
-    told = f"frozen by {seen.by}{since}: {seen.reason}"
+    since = (
+        "" if observed.frozen_at is None else f" {_since(observed, observed.frozen_at, terminal)}"
+    )
+    text = f"frozen by {observed.by}{since}: {observed.reason}"
     yield f"{terminal.paint('✗ effects are frozen', 'fail')} · {jobs}"
-    yield f"  {safe(told)}"
+    yield f"  {safe(text)}"
 
 
-def _since(seen: FreezeState, frozen_at: datetime, terminal: Terminal) -> str:
+def _since(observed: FreezeState, frozen_at: datetime, terminal: Terminal) -> str:
     if not terminal.is_tty:
         return rfc3339(frozen_at)
-    return f"for {span(since_s(seen, frozen_at))}"
+    return f"for {span(since_s(observed, frozen_at))}"

@@ -1,7 +1,7 @@
-"""`--idempotency-key`: a command that is run again under its key tells what it did the first time.
+"""`--idempotency-key`: a repeated command returns the result of its first run.
 
-Every command that changes something takes it: `@idempotent` adds the option, `mutate` does the
-write under the key, or without one.
+Every command that changes something accepts it: `@idempotent` adds the option, `mutate` writes
+under the key, or without one.
 """
 
 import time
@@ -26,7 +26,7 @@ TRIES_MAX: Final = 3
 
 
 class Key(click.ParamType[str]):
-    """What may be an idempotency key."""
+    """A valid idempotency key."""
 
     name = "key"
 
@@ -41,7 +41,7 @@ idempotent = click.option(
     "--idempotency-key",
     type=Key(),
     metavar="KEY",
-    help="Run again with the same KEY within 24 h, it is done once.",
+    help="Repeating with the same KEY within 24 h changes nothing again.",
 )
 
 
@@ -54,19 +54,19 @@ def mutate(
     operation: str,
     request: Mapping[str, Any],
 ) -> Any:
-    """Do a write and return its response as JSON keeps it, the same with a key and without.
+    """Write and return the response as JSON stores it, the same with and without a key.
 
-    `request`: all that was asked for, nothing that was made here. Under a key `work` runs in one
-    transaction and may be run again; what was done before is told again, and marked as such.
-    Raises what `work` raises; with a key also `KeyReusedError`, and `ConflictError` when the same
-    key has been in use elsewhere for ten seconds.
+    `request` is everything the caller asked for, and nothing generated here. Under a key, `work`
+    runs in one transaction and may run again; a repeated request returns the first response, marked
+    as a replay. Raises the errors of `work`; with a key also `KeyReusedError`, and `ConflictError`
+    when the key has been in use elsewhere for ten seconds.
     """
     if key is None:
         return call(unguarded, work).response
     digest = request_digest(operation, request)
     answer = _asked(call, work, key=key, operation=operation, digest=digest)
     if answer.is_replayed:
-        output.mark_replayed(f"nothing was done: this is what key {key} led to the first time")
+        output.mark_replayed(f"nothing was done: this is the first result of key {key}")
     return answer.response
 
 
@@ -78,7 +78,7 @@ def _asked(
     operation: str,
     digest: bytes,
 ) -> GuardedResponse:
-    """Ask until there is an answer: while the key is in use, and when a reply was lost."""
+    """Retry until there is a response, while the key is in use or if a reply was lost."""
     chance = system_chance()
     give_up_at = time.monotonic() + PENDING_MAX_S
     tries = 0
@@ -93,8 +93,8 @@ def _asked(
             lost_count += 1
             if lost_count == TRIES_MAX:
                 raise OutcomeUnknownError(
-                    f"it is not known whether it was done: {error.message}",
-                    hint="run it again with the same --idempotency-key once the database is back",
+                    f"the outcome is unknown: {error.message}",
+                    hint=("run it again with the same --idempotency-key once the database is back"),
                 ) from error
         tries += 1
         call.pause(BACKOFF.pause_s(tries, rng=chance.rng, least=0.5))

@@ -1,4 +1,4 @@
-"""`cortex`: the groups, and what every command has around it."""
+"""`cortex`: the command groups, and what surrounds every command."""
 
 import io
 import os
@@ -17,11 +17,11 @@ from cortex.domain.errors import UsageError
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
 
-Every job is a record in Postgres; any pod can go on with it from its last step."""
+Every job is a record in Postgres; any pod can continue it from its last step."""
 
 
 class Root(Group):
-    """The program itself; its help ends with the exit codes."""
+    """The root command; its help ends with the exit codes."""
 
     def meant(self, args: list[str]) -> list[str]:
         return expanded(args, self.list_commands(click.Context(self)))
@@ -38,44 +38,44 @@ cli = Root(
     help=HELP,
     sections={
         "Run": {
-            "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
-            "up": ("cortex.cli.run.up:up", "Run a pod: it takes jobs until it is told to stop."),
-            "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
+            "demo": ("cortex.cli.run.demo:demo", ("See it work: agents, a crash and a recovery.")),
+            "up": ("cortex.cli.run.up:up", ("Run a pod, which takes jobs until you stop it.")),
+            "migrate": ("cortex.cli.migrate:migrate", ("Bring the database's schema up to date.")),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
-        "Look and act": {
-            "tui": ("cortex.cli.tui:tui", "Watch and steer on a whole screen."),
+        "Inspect and operate": {
+            "tui": ("cortex.cli.tui:tui", "Watch and control jobs in the terminal UI."),
             "jobs": (
                 "cortex.cli.jobs:jobs",
                 "Submit, list, show, watch, wait for and cancel jobs.",
             ),
             "approvals": (
                 "cortex.cli.approvals:approvals",
-                "Decide what jobs ask people for.",
+                "Decide the approval requests of jobs.",
             ),
-            "why": ("cortex.cli.why:why", "Say why a job is not running."),
+            "why": ("cortex.cli.why:why", "Explain why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
             "doctor": (
                 "cortex.cli.doctor:doctor",
-                "Say what is wrong here, and what to do about it.",
+                "Find problems here, and show how to fix them.",
             ),
-            "costs": ("cortex.cli.costs:costs", "Show what calls of models cost, and for whom."),
+            "costs": ("cortex.cli.costs:costs", "Show the cost of model calls."),
             "facts": (
                 "cortex.cli.facts:facts",
-                "List what failed, what it cost, and who changed what.",
+                "List failures, costs and changes.",
             ),
             "effects": (
                 "cortex.cli.effects:effects",
-                "List effects, and say what became of unknown ones.",
+                "List effects, and resolve unknown outcomes.",
             ),
             "freeze": ("cortex.cli.freeze:freeze", "Stop all new effects at once."),
             "quotas": ("cortex.cli.quotas:quotas", "List, set and remove quotas of effects."),
-            "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
+            "budgets": ("cortex.cli.budgets:budgets", ("List, set, raise and remove budgets.")),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
-            "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
-            "tokens": ("cortex.cli.tokens:tokens", "Let people and programs use the HTTP API."),
+            "dead": ("cortex.cli.dead:dead", ("List, explain, retry and discard failed jobs.")),
+            "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
             "version": ("cortex.cli.version:version", "Show the version."),
         },
     },
@@ -100,7 +100,7 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; the process ends here."""
+    """Run the command line and exit the process."""
     if os.getpid() == 1:
         from cortex.cli.run.first_process import go_on_as_child
 
@@ -116,7 +116,7 @@ def main() -> NoReturn:
 
 
 def _open_what_is_closed() -> None:
-    """Let streams that the caller closed read nothing and take everything: Python has none then."""
+    """Replace closed standard streams: without them Python's would be None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             nothing = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 -- for good
@@ -124,7 +124,7 @@ def _open_what_is_closed() -> None:
 
 
 class _Unfailing(io.FileIO):
-    """Takes everything, whether it can be written or not."""
+    """Accepts every write, and drops what it cannot write."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -134,12 +134,12 @@ class _Unfailing(io.FileIO):
 
 
 def _let_stderr_fail() -> None:
-    """Let what stderr cannot take, as on a full disk, change no exit code.
+    """Keep a stderr that cannot be written (a full disk) from changing the exit code.
 
-    Nobody could be told of it: that is what stderr would be for.
+    There is no other place to report it.
     """
     own = sys.__stderr__
-    if own is not None and sys.stderr is own:  # not one that was opened in place of a closed one
+    if own is not None and sys.stderr is own:  # not a stream opened in place of a closed one
         raw = _Unfailing(own.fileno(), "w", closefd=False)
         sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
             io.BufferedWriter(raw), encoding=own.encoding, errors=own.errors, line_buffering=True
@@ -165,9 +165,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _refuse_unstorable(arguments: Sequence[str]) -> None:
-    """Raise `UsageError` for a word that is no text: bytes that are not UTF-8, or NUL.
+    """Raise `UsageError` for an argument that is not text: not UTF-8, or with NUL.
 
-    Here for all of them: whatever a command takes may end in the record, in a log, on a screen.
+    Checked for all arguments: any of them may end in the record, in a log or on a screen.
     """
     for word in arguments:
         try:
@@ -177,7 +177,7 @@ def _refuse_unstorable(arguments: Sequence[str]) -> None:
         else:
             is_text = "\0" not in word
         if not is_text:
-            raise UsageError(f"{word!a} is not UTF-8 text", hint="this holds for paths, too")
+            raise UsageError(f"{word!a} is not UTF-8 text", hint=("this applies to paths as well"))
 
 
 def _flushed(exit_code: int) -> int:
@@ -189,7 +189,7 @@ def _flushed(exit_code: int) -> int:
 
 
 def _reader_gone() -> int:
-    # Python flushes stdout once more while it ends, and would complain.
+    # Python flushes stdout once more at exit, and would report an error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE
 

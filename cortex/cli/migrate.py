@@ -1,4 +1,4 @@
-"""`cortex migrate`: brings the database's schema up to date, or says whether it is."""
+"""`cortex migrate`: brings the database's schema up to date, or checks it."""
 
 from functools import partial
 
@@ -12,10 +12,10 @@ from cortex.postgres.session import run_alone
 
 
 @click.command(cls=Command)
-@click.option("--check", is_flag=True, help="Change nothing; exit 1 unless it is up to date.")
+@click.option("--check", is_flag=True, help="Change nothing; exit 1 if it is out of date.")
 @click.pass_obj
 def migrate(options: Options, *, check: bool) -> None:
-    """Bring the database's schema up to date; safe to run at any time, from many places."""
+    """Bring the database's schema up to date; safe to run at any time and concurrently."""
     output = Output(options)
     applied: list[schema.Migration] = []
     with database(settings_from(options), must_exist=check) as dsn:

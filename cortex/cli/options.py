@@ -1,4 +1,4 @@
-"""The options that every command takes, before or after its verb."""
+"""The options of every command, accepted before or after its verb."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 class Format(StrEnum):
-    """How data is written to stdout."""
+    """The format of data on stdout."""
 
     TABLE = "table"
     JSON = "json"
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 class Options(NamedTuple):
-    """The common options as given on the command line; None: not given."""
+    """The common options as given; None: not given."""
 
     dsn: str | None = None
     data: Path | None = None
@@ -40,7 +40,7 @@ class Options(NamedTuple):
 
 
 def _note(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a given value for the whole command: what stands further right wins."""
+    """Keep a given value for the whole command; the rightmost one wins."""
     if value is not None and not context.resilient_parsing:
         context.meta.setdefault(META_KEY, {})[parameter.name] = value
 
@@ -62,9 +62,8 @@ def _option(*names: str, **attributes: Any) -> click.Option:
 
 
 def common_options() -> list[click.Option]:
-    """Make the options that every command has."""
     return [
-        _option("--dsn", metavar="URL", help="Address of the database; none: the embedded one."),
+        _option("--dsn", metavar="URL", help="Address of the database [the embedded one]."),
         _option(
             "--data",
             type=click.Path(path_type=Path, file_okay=False),
@@ -79,13 +78,16 @@ def common_options() -> list[click.Option]:
             help="table, json, jsonl, yaml or name.",
         ),
         _option(
-            "--json", is_flag=True, callback=_note_json, help="The same as -o json; errors too."
+            "--json",
+            is_flag=True,
+            callback=_note_json,
+            help=("Same as -o json; applies to errors too."),
         ),
         _option(
             "--columns", metavar="A,B", callback=_note_columns, help="Columns to show, in order."
         ),
         _option(
-            "--no-headers", "headers", flag_value=False, help="Leave out the head of the table."
+            "--no-headers", "headers", flag_value=False, help=("Omit the header of the table.")
         ),
         _option(
             "--color",
@@ -93,13 +95,13 @@ def common_options() -> list[click.Option]:
             metavar="WHEN",
             help="auto, always or never.",
         ),
-        _option("--no-input", is_flag=True, help="Never ask anything."),
+        _option("--no-input", is_flag=True, help="Never prompt."),
         _option("--debug", is_flag=True, help="Show tracebacks."),
     ]
 
 
 def options_of(context: click.Context) -> Options:
-    """Return what was given up to now."""
+    """Return the options given so far."""
     given = dict(context.meta.get(META_KEY, {}))
     if "output" in given:
         given["output"] = Format(given["output"])
@@ -107,7 +109,7 @@ def options_of(context: click.Context) -> Options:
 
 
 class Text(click.ParamType[str]):
-    """Text that the database can hold, of at most so many characters."""
+    """Text that the database can store, with a maximum length."""
 
     name = "text"
 
@@ -115,7 +117,7 @@ class Text(click.ParamType[str]):
         self.length_max = length_max
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what is empty, too long or not text."""
+        """Refuse text that is empty, too long or not UTF-8."""
         text = str(value)
         if not text.strip():
             self.fail("it is empty", param, ctx)
@@ -146,7 +148,7 @@ class Seconds(click.ParamType[float]):
 
 
 class Span(click.ParamType[float]):
-    """A length of time in seconds: 90s, 15m, 2h, 3d."""
+    """A duration in seconds: 90s, 15m, 2h, 3d."""
 
     name = "span"
 
@@ -177,14 +179,14 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then the common ones apart."""
+        """Write the command's own options, then the common ones separately."""
         own = [p for p in self.get_params(ctx) if p not in self.common]
         write_section(formatter, "Options", _records(ctx, own))
         write_section(formatter, "On every command", _records(ctx, self.common))
 
 
 class Unknown(click.UsageError):
-    """No command has this name; `possibilities` are those that may be meant."""
+    """An unknown command; `possibilities` are suggestions."""
 
     def __init__(self, name: str, possibilities: Sequence[str], ctx: click.Context) -> None:
         super().__init__(f"no such command {name!r}", ctx)
@@ -192,7 +194,7 @@ class Unknown(click.UsageError):
 
 
 class Group(click.Group):
-    """A group whose commands are imported when they are called, not before.
+    """A group whose commands are imported only when they are called.
 
     `sections`: title to the commands below it, each with its place (`module:attribute`) and one
     line of help, so that `--help` needs no import either.
@@ -237,18 +239,18 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def meant(self, args: list[str]) -> list[str]:
-        """Return the words of a command in place of an alias."""
+        """Return the command's words for an alias."""
         return [*(verb_of(args[0], self._places) or args[:1]), *args[1:]]
 
     def aliases(self) -> dict[str, str]:
-        """Return the words that mean a command here."""
+        """Return the aliases of this group's commands."""
         return aliases_of(self._places)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return ["COMMAND", "[OPTIONS]"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands first: they are what a reader looks for."""
+        """Write the commands first: readers look for them."""
         for title, rows in self._sections.items():
             write_section(formatter, title, [(name, line) for name, (_, line) in rows.items()])
         write_section(formatter, "Aliases", _joined(self.aliases()))
@@ -257,7 +259,7 @@ class Group(click.Group):
 
 
 def _joined(aliases: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return a line for each command with all its aliases."""
+    """Return one line per command with all its aliases."""
     words: dict[str, list[str]] = {}
     for alias, meant in aliases.items():
         words.setdefault(meant, []).append(alias)

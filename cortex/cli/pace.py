@@ -1,4 +1,4 @@
-"""`--rate`: so many of many in a second, and no more."""
+"""`--rate N`: at most N operations per second."""
 
 import time
 from collections.abc import Callable
@@ -9,13 +9,13 @@ import click
 from cortex.domain.bulk_operation import RATE_MAX, RATE_MIN
 
 BATCH_S: Final = 0.5
-"""A batch has as many as the rate lets through in this time."""
+"""Duration of one batch at the given rate."""
 LATE_MAX_S: Final = 1.0
-"""What it was late is made up for, as far as that."""
+"""At most this much delay is made up for."""
 
 
 class Rate(click.ParamType[float]):
-    """A finite number in a second."""
+    """A finite number per second."""
 
     name = "rate"
 
@@ -24,12 +24,12 @@ class Rate(click.ParamType[float]):
     ) -> float:
         rate = click.FLOAT.convert(value, param, ctx)
         if not RATE_MIN <= rate <= RATE_MAX:  # also true for NaN
-            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} a second", param, ctx)
+            self.fail(f"{value} is not from {RATE_MIN:g} to {RATE_MAX:,.0f} per second", param, ctx)
         return rate
 
 
 class Pace:
-    """Lets batches through at a rate; the first one at once."""
+    """Releases batches at a rate; the first one at once."""
 
     def __init__(self, rate_per_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate_per_s = rate_per_s
@@ -38,11 +38,11 @@ class Pace:
 
     @property
     def batch(self) -> int:
-        """How many go at once."""
+        """Return the number of operations per batch."""
         return max(1, int(self._rate_per_s * BATCH_S))
 
     def wait(self, pause: Callable[[float], None], count: int) -> None:
-        """Return when so many may go, after a `pause` of seconds if need be."""
+        """Wait with `pause` until `count` more may start; return the instant."""
         now = self._clock()
         if self._due_at > now:
             pause(self._due_at - now)

@@ -1,4 +1,4 @@
-"""Looking at the database again and again: an outage is told once, and waited out."""
+"""Polls the database; reports an outage once and waits until it is over."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -15,7 +15,7 @@ OUTAGE_POLL_S: Final = 1.0
 
 
 class Patient:
-    """Looks at what a command follows; those after the first one wait until they are answered."""
+    """Runs polls of a command; all but the first wait while the database is unavailable."""
 
     def __init__(self, call: Session, output: Output) -> None:
         self._call, self._output = call, output
@@ -27,7 +27,7 @@ class Patient:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Look once. Raises what the first look raises."""
+        """Run one poll. Raises the error of the first poll."""
         is_away = False
         while True:
             try:

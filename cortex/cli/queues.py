@@ -1,4 +1,4 @@
-"""`cortex queues`: what waits in each worker queue, and pausing one."""
+"""`cortex queues`: waiting jobs per worker queue, pause and resume."""
 
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,18 +21,21 @@ from cortex.view.cells import Cell
 from cortex.view.pods import parse_queue, pause_text, queue_shown
 
 LATE_S: Final = 60.0
-"""What has been ready for longer than that is worth a look."""
+"""A ready task that waits longer is highlighted."""
 
 queues = Group(
     "queues",
-    help="Look at worker queues, pause and resume them.\n\n"
-    "Jobs of a named queue run one after another; jobs without one are in `default`, and run as "
-    "pods have room. From a paused queue nothing is claimed; what runs goes on.",
+    help=(
+        "List worker queues, pause and resume them.\n\nJobs of a named queue run "
+        "one after another; jobs without one are in `default`, and run as pods "
+        "have room. Jobs in a paused queue are not claimed; running ones "
+        "continue."
+    ),
     sections={
-        "Look": {"ls": ("cortex.cli.queues:ls", "List queues and what waits in them.")},
-        "Act": {
-            "pause": ("cortex.cli.queues:pause", "Let nothing more be claimed from a queue."),
-            "resume": ("cortex.cli.queues:resume", "Let a queue go on."),
+        "Inspect": {"ls": ("cortex.cli.queues:ls", "List queues and their waiting jobs.")},
+        "Change": {
+            "pause": ("cortex.cli.queues:pause", "Claim no more jobs from a queue."),
+            "resume": ("cortex.cli.queues:resume", "Resume a paused queue."),
         },
     },
 )
@@ -45,11 +48,11 @@ queues = Group(
     default=store.QUEUES_MAX,
     show_default=True,
     metavar="N",
-    help="At most so many.",
+    help="Maximum number of rows.",
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int) -> None:
-    """List queues: those that are paused first, then by name those that have tasks."""
+    """List queues: paused ones first, then those with tasks, by name."""
     output = Output(options)
     with session(options) as call:
         rows = call(store.page, limit=limit)
@@ -58,7 +61,7 @@ def ls(options: Options, *, limit: int) -> None:
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@reason_option("Shown to everybody who waits, and kept.", is_required=True)
+@reason_option("Shown to everyone who waits, and stored.", is_required=True)
 @unasked_option
 @as_option
 @idempotent
@@ -66,17 +69,19 @@ def ls(options: Options, *, limit: int) -> None:
 def pause(
     options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let nothing more be claimed from a queue until it is resumed; what runs goes on.
+    """Claim no more jobs from a queue until it is resumed; running jobs continue.
 
-    `default` is the queue of all jobs without one. A queue that is paused stays as it was.
+    `default` is the queue of all jobs without one. Has no effect on a paused queue.
     """
-    told = "was paused already"
-    _act(options, store.pause, queue, reason=reason, actor=actor, key=idempotency_key, told=told)
+    remark = "was paused already"
+    _act(
+        options, store.pause, queue, reason=reason, actor=actor, key=idempotency_key, remark=remark
+    )
 
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@reason_option("Kept in the record.")
+@reason_option("Stored in the record.")
 @unasked_option
 @as_option
 @idempotent
@@ -84,9 +89,11 @@ def pause(
 def resume(
     options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let a queue go on at once. A queue that is not paused stays as it was."""
-    told = "was not paused"
-    _act(options, store.resume, queue, reason=reason, actor=actor, key=idempotency_key, told=told)
+    """Resume a queue at once. Has no effect on a queue that is not paused."""
+    remark = "was not paused"
+    _act(
+        options, store.resume, queue, reason=reason, actor=actor, key=idempotency_key, remark=remark
+    )
 
 
 def _act(
@@ -97,9 +104,9 @@ def _act(
     reason: str,
     actor: str | None,
     key: str | None,
-    told: str,
+    remark: str,
 ) -> None:
-    """Act once, and show how the queue stands now; `told` is what is said if nothing changed."""
+    """Apply the change, and show the queue's new state; `remark` applies if nothing changed."""
     output = Output(options)
     name = parse_queue(queue)
     by = acting_name(actor)
@@ -119,7 +126,7 @@ def _act(
         rows = call(store.page, [name])
     output.listing("queues", COLUMNS, rows, empty="")
     if not done["is_changed"]:
-        output.say(f"nothing was done: queue {safe(queue_shown(name))} {told}", "warn")
+        output.say(f"nothing was done: queue {safe(queue_shown(name))} {remark}", "warn")
     elif act is store.pause and name is not None and not (rows[0].ready or rows[0].running):
         shown = shlex.quote(queue_shown(name))
         output.say(f"no task waits in queue {safe(shown)}; see: cortex queues ls", "warn")
@@ -147,7 +154,7 @@ def _oldest(row: QueueRow) -> Cell:
     return Cell(age(oldest_s), "warn" if oldest_s > LATE_S else "")
 
 
-# The name is whole at any width: it is what one types.
+# The name is never shortened: people type it.
 COLUMNS: Final[Sequence[Column[QueueRow]]] = (
     Column(
         name="queue",

@@ -1,7 +1,7 @@
-"""What people from other tools type: words that do the same, and words that lead to a command.
+"""Words that users of other tools type: aliases of commands, and suggestions.
 
-An alias does what its command does. It is never one of those that act on more than was named. What
-has several meanings here is no alias: the error names the commands that may be meant.
+An alias does what its command does. Commands that change more than they name have none. An
+ambiguous word is not an alias: the error suggests the possible commands.
 """
 
 import difflib
@@ -107,7 +107,7 @@ SUGGESTED_MAX: Final = 3
 
 
 def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
-    """Return what a line of the whole program means; the same line where it is no alias."""
+    """Return the command that a line means; the same line if it is not an alias."""
     first, rest = words[0], list(words[1:])
     if first in nouns:
         return list(words)
@@ -125,7 +125,7 @@ def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
 
 
 def verb_of(word: str, verbs: Collection[str]) -> list[str]:
-    """Return what a word means as the verb of a group, with options; empty: it is no alias."""
+    """Return the verb of a group that a word means, with options; empty if it is not an alias."""
     for meant in VERBS.get(word, ()):
         if word not in verbs and meant.split()[0] in verbs:
             return [] if word == _PS and "submit" not in verbs else meant.split()
@@ -133,15 +133,15 @@ def verb_of(word: str, verbs: Collection[str]) -> list[str]:
 
 
 def aliases_of(verbs: Collection[str]) -> dict[str, str]:
-    """Return the aliases of a group's verbs and what they mean."""
+    """Return the aliases of a group's verbs and their meanings."""
     found = {word: " ".join(verb_of(word, verbs)) for word in VERBS}
     return {word: meant for word, meant in found.items() if meant}
 
 
 def suggestions(word: str, commands: Collection[str], *, group: str = "") -> list[str]:
-    """Return what may be meant by an unknown command: by its meaning, else by its spelling.
+    """Return suggestions for an unknown command: by meaning, else by spelling.
 
-    Of a group first its own; `commands` are those that it has.
+    Commands of the same group come first; `commands` are the existing ones.
     """
     meant = [each for words, found in _MEANINGS.items() if word.lower() in words for each in found]
     if group:

@@ -1,4 +1,4 @@
-"""Which database a command works on: the one that was named, or the embedded one."""
+"""The database that a command uses: the named one, or the embedded one."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from cortex.postgres.embedded.server import acquire, default_data_dir, kept_runn
 from cortex.postgres.session import Session, open_session
 
 PATIENCE_S: Final = 0.4
-"""Longer than that without a word and people wonder."""
+"""Longer waits show a message."""
 
 
 def settings_from(options: Options, **flags: Any) -> Settings:
@@ -40,7 +40,7 @@ def data_dir(settings: Settings) -> Path:
 def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
     """Yield the address of the database: the named one, or the embedded one while it is used.
 
-    The embedded one is made when there is none yet, unless it `must_exist`: then `NotFoundError`.
+    Creates the embedded one if there is none, unless it `must_exist`: then raises `NotFoundError`.
     """
     if settings.dsn is not None:
         yield settings.dsn
@@ -49,7 +49,7 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
     if must_exist and not _is_there(folder / "pgdata"):
         raise NotFoundError(
             f"there is no database yet in {folder}",
-            hint="make one with `cortex demo` or `cortex up`, or name another one with --dsn",
+            hint=("create one with `cortex demo` or `cortex up`, or name another one with --dsn"),
         )
     with _patience("starting the embedded database …"):
         server = acquire(folder)
@@ -62,14 +62,14 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise ForbiddenError(
-            f"cannot look into {path.parent}: {error.strerror}",
-            hint="make it one that this user may read, or choose another folder with --data",
+            f"cannot read {path.parent}: {error.strerror}",
+            hint="make it readable for this user, or choose another folder with --data",
         ) from error
 
 
 @contextmanager
 def session(options: Options) -> Iterator[Session]:
-    """Open the database that a command reads or changes; it must have been made and migrated."""
+    """Open the database for a command; it must exist and be migrated."""
     with database(settings_from(options), must_exist=True) as address:
         with open_session(Profile(dsn=address, connections_max=1)) as opened:
             yield opened
@@ -84,7 +84,7 @@ def _source_of_dsn(options: Options) -> str:
 
 @contextmanager
 def _patience(message: str) -> Iterator[None]:
-    """Say what takes so long, on a terminal only."""
+    """Show a message during a long wait, on a terminal only."""
     timer = threading.Timer(PATIENCE_S, print, [message], {"file": sys.stderr})
     if sys.stderr.isatty():
         timer.start()

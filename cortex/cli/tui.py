@@ -32,24 +32,24 @@ PICTURES: Final = "screenshots"
 
 
 @click.command(cls=Command)
-@click.option("--read-only", is_flag=True, help="Only look: keys that act do nothing.")
+@click.option("--read-only", is_flag=True, help="Disable all keys that change something.")
 @as_option
-@click.option("--ascii", "is_ascii", is_flag=True, help="Only characters of seven bits.")
+@click.option("--ascii", "is_ascii", is_flag=True, help="Use only ASCII characters.")
 @click.option(
     "--theme",
     type=click.Choice(THEMES),
     default="dark",
     show_default=True,
     metavar="NAME",
-    help="dark, light or ansi: the terminal's own colours, and all where it has but 16.",
+    help="dark, light or ansi (the terminal's own colours; the only one with 16 colours).",
 )
 @click.pass_obj
 def tui(
     options: Options, *, read_only: bool, actor: str | None, is_ascii: bool, theme: str
 ) -> None:
-    """Watch and steer on a whole screen: jobs and what they wait for, live.
+    """Watch and control jobs in the terminal UI.
 
-    `?` shows all keys, `q` leaves. keys.toml in the user's configuration folder gives other keys.
+    `?` shows all keys, `q` quits. keys.toml in the user's configuration folder changes keys.
     """
     refuse_what_is_no_terminal("cortex tui", hint="use cortex jobs watch")
     by, credential = acting_name(actor), acting_credential()
@@ -83,7 +83,7 @@ def show(
     theme: str = THEMES[0],
     pod: "PodBeside | None" = None,
 ) -> int:
-    """Run the UI on a database until it is left; return the exit code, see `cortex_tui.run`."""
+    """Run the UI on a database until it is closed; return the exit code, see `cortex_tui.run`."""
     from cortex_tui.run import run
 
     terminal = stdout_terminal(options.color)
@@ -100,18 +100,18 @@ def show(
         pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         reports=platformdirs.user_log_path("cortex", appauthor=False),
         is_debug=options.debug,
-        told=_tell,
+        told=_report,
         pod=pod,
     )
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     with suppress(OSError):  # the terminal is gone
         stderr_terminal().write(line)
 
 
 def refuse_what_is_no_terminal(command: str, *, hint: str) -> None:
-    """Raise `UsageError` where a screen cannot be drawn, or keys cannot be pressed."""
+    """Raise `UsageError` if there is no terminal to draw on or to read keys from."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         what = f"{command} needs a terminal for its input and its output"
     elif (term := os.environ.get("TERM", "")) in {"", "dumb"}:
@@ -122,7 +122,7 @@ def refuse_what_is_no_terminal(command: str, *, hint: str) -> None:
 
 
 def _place(address: str) -> str:
-    """Name a database for the top bar: its own name and host, never who connects."""
+    """Name a database for the top bar: its name and host, never its user."""
     parts = urlsplit(address)
     name = parts.path.removeprefix("/") or "postgres"
     return f"{name}@{parts.hostname}" if parts.hostname else name

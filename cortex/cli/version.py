@@ -1,4 +1,4 @@
-"""`cortex version`: which one this is."""
+"""`cortex version`."""
 
 import click
 

@@ -23,47 +23,49 @@ from cortex.view.why import Cause, Why
 @click.argument("job", metavar="JOB")
 @click.pass_obj
 def why(options: Options, *, job: str) -> None:
-    """Say why a job is not running, when it will be, and what would help."""
+    """Explain why a job is not running, when it will, and what would help."""
     output = Output(options)
     if options.columns is not None:
-        raise UsageError("why tells a sentence, it has no columns", hint="all of it: --json")
+        raise UsageError(
+            "why shows a sentence, it has no columns", hint=("for everything use --json")
+        )
     with session(options) as call:
         facts = call(store.facts_of, call(jobs.find, job))
-    told = rules.why(facts)
+    text = rules.why(facts)
     output.record(
-        _document(told, facts),
-        name=told.cause.value,
-        page=lambda: _page(told, facts, output.terminal),
+        _document(text, facts),
+        name=text.cause.value,
+        page=lambda: _page(text, facts, output.terminal),
     )
 
 
-def _document(told: Why, facts: WhyFacts) -> dict[str, Any]:
+def _document(text: Why, facts: WhyFacts) -> dict[str, Any]:
     return {
         "job": facts.job_id,
-        "cause": told.cause,
-        "sentence": told.sentence,
-        "expected_at": told.expected_at,
-        "since": told.since,
-        "ways_out": told.ways_out,
+        "cause": text.cause,
+        "sentence": text.sentence,
+        "expected_at": text.expected_at,
+        "since": text.since,
+        "ways_out": text.ways_out,
         "facts": facts,
     }
 
 
-def _page(told: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
+def _page(text: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
     name = terminal.paint(f"job {short_id(facts.job_id)}", "bold")
-    sentence = localised(told.sentence) if terminal.is_tty else told.sentence
-    yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(told, facts, terminal)}"
-    for command in told.ways_out:
+    sentence = localised(text.sentence) if terminal.is_tty else text.sentence
+    yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(text, facts, terminal)}"
+    for command in text.ways_out:
         yield terminal.paint(f"  {safe(command)}", "dim")
 
 
-def _times(told: Why, facts: WhyFacts, terminal: Terminal) -> str:
+def _times(text: Why, facts: WhyFacts, terminal: Terminal) -> str:
     parts = []
-    if told.since is not None:
-        parts.append(f"for {span((facts.now - told.since).total_seconds())}")
-    if told.expected_at is not None:
-        left_s = (told.expected_at - facts.now).total_seconds()
-        at = terminal.clock(told.expected_at)
-        word = "expires" if told.cause is Cause.APPROVAL else "expected"
+    if text.since is not None:
+        parts.append(f"for {span((facts.now - text.since).total_seconds())}")
+    if text.expected_at is not None:
+        left_s = (text.expected_at - facts.now).total_seconds()
+        at = terminal.clock(text.expected_at)
+        word = "expires" if text.cause is Cause.APPROVAL else "expected"
         parts.append(f"{word} in {span(left_s)} (at {at})" if left_s > 0 else f"{word} now")
     return "".join(f" · {part}" for part in parts)

@@ -1,4 +1,4 @@
-"""The log of the calls a scripted server took: what tests count and benches measure."""
+"""The log of the calls that a scripted server took: tests count them and benches measure them."""
 
 from collections import deque
 from typing import Any
@@ -8,7 +8,7 @@ from attrs import asdict, define, evolve
 
 from cortex.demo.script import Call
 
-PROMPT_CHARS = 80  # enough to know a conversation by
+PROMPT_CHARS = 80  # enough to recognise a conversation
 LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls survives
 
 
@@ -16,12 +16,12 @@ LOG_CALLS_MAX = 100_000  # older entries fall out; the numbering of calls surviv
 class Entry:
     """One call. Times are seconds since the server started; connections are counted from 1.
 
-    `prompt` is how the conversation's first message begins; `number` counts the calls of this turn,
-    `ordinal` all calls of the server.
+    `prompt` is the beginning of the conversation's first message; `number` counts the calls of this
+    turn, `ordinal` all calls of the server.
 
-    `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (the
-    script broke it), disconnected (the client left first). `status` is the HTTP status that was
-    sent, None for none; `rule` names the rule of the fault file that struck.
+    `outcome`: open (being answered), answered (to its end), refused (an HTTP error), broken (by the
+    script), disconnected (the client left first). `status` is the HTTP status that was sent, None
+    for none; `rule` is the matching rule of the fault file.
     """
 
     conversation: str
@@ -40,33 +40,33 @@ class Entry:
 
 
 class CallLog:
-    """Every call, in order of arrival, and how often each turn was asked for."""
+    """Every call, in order of arrival, and the number of requests for each turn."""
 
     def __init__(self) -> None:
         self._began = trio.current_time()
         self._entries: deque[Entry] = deque(maxlen=LOG_CALLS_MAX)
-        self._asked: dict[tuple[str, int], int] = {}
+        self._request_counts: dict[tuple[str, int], int] = {}
         self._open: dict[int, Entry] = {}
         self._count = 0
         self._connection_count = 0
 
     def connected(self) -> int:
-        """The number of a new connection."""
+        """Return the number of a new connection."""
         self._connection_count += 1
         return self._connection_count
 
     def number(self, call: Call) -> Call:
-        """The call with its numbers, among those of its turn and of the server. Counts it."""
+        """Count a call; return it with its numbers in its turn and on the server."""
         turn = (call.conversation, call.turn)
         self._count += 1
-        self._asked[turn] = self._asked.pop(turn, 0) + 1
-        if len(self._asked) > LOG_CALLS_MAX:
-            self._asked.pop(next(iter(self._asked)))
-        number = self._asked[turn]
+        self._request_counts[turn] = self._request_counts.pop(turn, 0) + 1
+        if len(self._request_counts) > LOG_CALLS_MAX:
+            self._request_counts.pop(next(iter(self._request_counts)))
+        number = self._request_counts[turn]
         return evolve(call, number=number, ordinal=self._count, at_s=self._now_s())
 
     def open(self, call: Call, connection: int) -> Entry:
-        """Note that a call arrived, once it is numbered."""
+        """Record that a call arrived, once it is numbered."""
         entry = Entry(
             conversation=call.conversation,
             prompt=call.user_text(0)[:PROMPT_CHARS],
@@ -82,7 +82,7 @@ class CallLog:
         return entry
 
     def close(self, entry: Entry, outcome: str) -> None:
-        """Note how a call ended."""
+        """Record how a call ended."""
         entry.outcome = outcome
         self._open.pop(entry.ordinal, None)
         entry.ended_s = self._now_s()

@@ -1,4 +1,4 @@
-"""A reply as Server-Sent Events: what is sent, and how long to wait before each piece."""
+"""A reply as Server-Sent Events: the pieces to send, and the delay before each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _STRANGE = b'event: from_the_future\ndata: {"type": "from_the_future", "usage": 
 
 @frozen
 class Piece:
-    """Bytes for the wire, `delay_s` after the piece before."""
+    """Bytes for the wire, `delay_s` after the previous piece."""
 
     delay_s: float
     data: bytes
@@ -43,10 +43,10 @@ def message(call: Call, reply: Reply, message_id: str) -> dict[str, Any]:
 
 
 def pieces(call: Call, reply: Reply, message_id: str) -> Iterator[Piece]:
-    """All that is sent of a reply, up to and including its fault.
+    """Yield all pieces of a reply, up to and including its fault.
 
-    What comes without a delay is joined into one piece. After the last one the server ends the
-    stream, or does what the fault says (stall, cut).
+    Pieces without a delay are joined. After the last one the server ends the stream, or follows the
+    fault (stall, cut).
     """
     pending = event(
         "message_start",

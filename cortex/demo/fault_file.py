@@ -2,7 +2,7 @@
 
     # faults.yaml
     rules:
-      - name: outage                    # the log says which rule struck
+      - name: outage                    # the log shows the matching rule
         model: claude-*                 # when: all that a rule names must hold
         after_s: 5
         for_s: 20
@@ -12,29 +12,29 @@
       - {times: 2, fault: error_event, error_type: overloaded_error}
       - {share: 0.1, stop_reason: max_tokens}
 
-The first rule that a call meets answers it; a call that meets none is answered by the server's
-script. When a rule strikes (what is left out always holds):
+The first rule that matches a call answers it; other calls are answered by the server's
+script. When a rule matches (missing conditions always hold):
 
 * `model`: the model's name, with `*` and `?`.
-* `prompt`: how the conversation's first message begins.
+* `prompt`: the beginning of the conversation's first message.
 * `calls`: numbers of the server's calls, from 1: 3, "1-3", "7-".
-* `after_s`, `for_s`: from so many seconds after the server's start, and for so long; without
-  `after_s` from the first call that all else holds of.
-* `share`: that part of the calls, such as 0.1, spread as by chance but the same in each run.
-* `times`: at most so often.
+* `after_s`, `for_s`: seconds after the server's start, and duration; without
+  `after_s` from the first call that meets all other conditions.
+* `share`: this share of the calls, such as 0.1, spread pseudo-randomly, the same in each run.
+* `times`: the most matches.
 
-What it does:
+The outcome:
 
 * `status`: an HTTP error. `error_type` (else the API's own for that status), `error_code`,
-  `message`, `retry_after` (sent as it is), `retry_after_date_s` (sent as an HTTP date), or `body`
+  `message`, `retry_after` (sent verbatim), `retry_after_date_s` (sent as an HTTP date), or `body`
   in place of the API's usual one.
 * `fault`: breaks the script's answer after `fault_after` of its chunks: stall (pings every
   `ping_s`), silence, cut, early_end, malformed, not_utf8, error_event (of `error_type`); or all of
   it: html, empty, hang, drop; or nothing: strange_events. Stall, silence and hang end with a cut
   after `fault_s`, or never.
-* `text`, `tools`, `stop_reason`, `chunks`, `delay_s`: another answer than the script's, or the same
-  at another pace. `text: ""` is an answer without content; a tool takes `raw_input` to break its
-  JSON. `first_delay_s` makes an answer or an error come late.
+* `text`, `tools`, `stop_reason`, `chunks`, `delay_s`: another answer than the script's, or its
+  answer at another pace. `text: ""` is an answer without content; a tool takes `raw_input` to break
+  its JSON. `first_delay_s` makes an answer or an error come late.
 """
 
 from pathlib import Path
@@ -59,7 +59,7 @@ class FaultFile:
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """The rules of a file; raises `UsageError` in one line."""
+    """Return the rules of a file; raises `UsageError` in one line."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -69,9 +69,9 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
 
 
 def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
-    """The rules that a text holds; `source` is what errors call it.
+    """Return the rules in a text; `source` is its name in errors.
 
-    Raises `UsageError` that names file, line, rule, field and value of the first thing amiss.
+    Raises `UsageError` with file, line, rule, field and value of the first problem.
     """
     documents = parse_documents(text, source)
     if len(documents) != 1:
@@ -79,18 +79,18 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     try:
         return structure(documents[0].value, FaultFile).rules
     except MisfitError as misfit:
-        raise UsageError(_told(documents[0], misfit.problems[0])) from misfit
+        raise UsageError(_line(documents[0], misfit.problems[0])) from misfit
 
 
-def _told(document: Document, problem: Problem) -> str:
-    """The problem in one line; of a rule also its number and its name."""
+def _line(document: Document, problem: Problem) -> str:
+    """Return the problem in one line, with the number and the name of its rule."""
     where = f"{document.source}:{document.line(problem.path)}"
     match problem.path:
         case ("rules", int(index), *rest):
             written = document.value["rules"][index]  # type: ignore[index]
             name = written.get("name") if isinstance(written, dict) else None
             who = f"rule {index + 1} {name!r}" if name else f"rule {index + 1}"
-            told = f"{Problem(tuple(rest), '').field} {problem.reason}"
-            return f"{where}: {who}: {told.strip()}"
+            problem_text = f"{Problem(tuple(rest), '').field} {problem.reason}"
+            return f"{where}: {who}: {problem_text.strip()}"
         case _:
             return f"{where}: {problem.field or 'the file'} {problem.reason}"

@@ -1,6 +1,6 @@
-"""A script that goes wrong by rules, laid over another one; `fault_file` says how they are written.
+"""A script with faults by rules, laid over another script; `fault_file` describes the rules.
 
-A rule has two halves: which calls it strikes, and the one outcome that they get.
+A rule has two halves: the calls that it matches, and the one outcome that they get.
 """
 
 from fnmatch import fnmatchcase
@@ -29,7 +29,7 @@ STATUS_TYPES: Final = {
 }
 """The API's error type for a status; "api_error" for the others."""
 
-# Fields that only have a meaning together with another one.
+# Fields that are only valid together with another one.
 _NEEDS: Final = {
     "error_code": "status",
     "message": "status",
@@ -70,7 +70,7 @@ _COUNT: Final = _within(0, 1e9)
 
 @frozen(kw_only=True)
 class Rule:
-    """One rule of a fault file; the head of `fault_file` says what its fields mean."""
+    """One rule of a fault file; the head of `fault_file` describes its fields."""
 
     name: str = ""
     model: str = "*"
@@ -106,7 +106,7 @@ class Rule:
         if not given & set(_OUTCOMES):
             raise UnfitError(f"has no outcome: give one of {', '.join(_OUTCOMES)}")
         if self.status is not None and (both := sorted(given & set(_OF_ANSWERS))):
-            raise UnfitError("cannot be had together with status", path=(both[0],))
+            raise UnfitError("cannot be combined with status", path=(both[0],))
         for each, needed in _NEEDS.items():
             if each in given and needed not in given:
                 raise UnfitError(f"means nothing without {needed}", path=(each,))
@@ -114,7 +114,7 @@ class Rule:
             raise UnfitError("means nothing without status or error_event", path=("error_type",))
 
     def meets(self, call: Call, *, strikes: int, first_s: float | None, salt: int) -> bool:
-        """Whether the rule strikes a call, after so many strikes, the first one at `first_s`."""
+        """Return whether the rule matches, after `strikes` matches, the first at `first_s`."""
         first, last = _parse_span(self.calls) or (1, None)
         since_s = call.at_s if first_s is None else first_s
         if self.after_s is not None:
@@ -132,7 +132,7 @@ class Rule:
 
 
 class Faults:
-    """A script that lays rules over another one. Counts how often each rule struck."""
+    """A script that lays rules over another one. Counts the matches of each rule."""
 
     def __init__(self, rules: tuple[Rule, ...], base: Script) -> None:
         self._rules = rules
@@ -141,7 +141,7 @@ class Faults:
         self._first_s: list[float | None] = [None] * len(rules)
 
     def __call__(self, call: Call, /) -> Reply | Refusal:
-        """The answer of the first rule that strikes, else that of the script."""
+        """Return the answer of the first rule that matches, else that of the script."""
         for index, rule in enumerate(self._rules):
             strikes, first_s = self._strikes[index], self._first_s[index]
             if rule.meets(call, strikes=strikes, first_s=first_s, salt=index):
@@ -168,8 +168,8 @@ def _outcome(rule: Rule, name: str, call: Call, base: Script) -> Reply | Refusal
     if isinstance(reply, Refusal):
         reply = Reply(content=({"type": "text", "text": "scripted"},))
     if rule.text is not None or rule.tools is not None:
-        said = [{"type": "text", "text": rule.text}] if rule.text else []
-        reply = attrs.evolve(reply, content=(*said, *tool_blocks(rule.tools or (), call)))
+        blocks = [{"type": "text", "text": rule.text}] if rule.text else []
+        reply = attrs.evolve(reply, content=(*blocks, *tool_blocks(rule.tools or (), call)))
     changes: dict[str, Any] = {
         "fault": rule.fault,
         "fault_after": rule.fault_after,
@@ -186,7 +186,7 @@ def _outcome(rule: Rule, name: str, call: Call, base: Script) -> Reply | Refusal
 
 
 def _parse_span(calls: int | str | None) -> tuple[int, int | None] | None:
-    """First and last number of a span of calls; None if it is none."""
+    """Return the first and last number of a span of calls; None if it is invalid."""
     first, dash, last = str(calls).partition("-")
     ends = [each.strip() for each in (first, last)]
     if not ends[0].isdecimal() or not (ends[1].isdecimal() or not ends[1]):
@@ -197,5 +197,5 @@ def _parse_span(calls: int | str | None) -> tuple[int, int | None] | None:
 
 
 def _lot(salt: int, ordinal: int) -> float:
-    """A number from 0 up to 1 for a call: the same in every run, and another for each rule."""
+    """Return a number from 0 up to 1 for a call: the same in every run, different for each rule."""
     return int.from_bytes(sha256(f"{salt}:{ordinal}".encode()).digest()[:6]) / 2**48

@@ -16,7 +16,7 @@ from cortex.durable.registry import job
 
 SCRIPTED: Final = "demo"
 LIVE: Final = "demo_live"
-"""Two job types, each with agents of its own: no pod asks the wrong model."""
+"""Two job types, each with agents of its own, so that no pod calls the wrong model."""
 REPORT: Final = "report.md"
 SCRIPTED_MODEL: Final = "scripted"
 PROMPT: Final = (
@@ -43,13 +43,13 @@ ASKS: Final = ApprovalRule(
 
 
 def agent_name(job_type: str, *, asks: bool) -> str:
-    """Return the name of a job type's agent; the one that `asks` mails its report, if it may."""
+    """Return the name of a job type's agent; with `asks` it mails its report after approval."""
     return f"{job_type}_approve" if asks else job_type
 
 
 def demo_agent(job_type: str, model: str, *, asks: bool = False) -> AgentSpec:
     """Return the agent that inspects a folder, on a model."""
-    told = "Inspects a folder and writes a report about it"
+    description = "Inspects a folder and writes a report about it"
     return AgentSpec(
         name=agent_name(job_type, asks=asks),
         model=model,
@@ -57,19 +57,19 @@ def demo_agent(job_type: str, model: str, *, asks: bool = False) -> AgentSpec:
         tools=(*TOOLS, SEND_MAIL) if asks else TOOLS,
         max_steps=30,
         max_tokens=8_192,
-        description=f"{told}, which it mails." if asks else f"{told}.",
+        description=f"{description}, which it mails." if asks else f"{description}.",
         approvals=(ASKS,) if asks else (),
-        commands=CommandTerms(interrupted="rerun"),  # it is told to run what changes nothing
+        commands=CommandTerms(interrupted="rerun"),  # its prompt asks only for read-only commands
     )
 
 
 async def _inspect(ctx: Context, folder: str, model: str) -> loop.AgentResult:
-    """Run the inspecting agent on a folder; `model` is there to find the same job again."""
+    """Run the inspecting agent on a folder; `model` makes the job's request identifiable."""
     stored = await ctx.agent_spec()
     if stored is None:
         raise UsageError(f"a demo job for {model!r} needs its agent")
     if not await trio.Path(folder).is_dir():
-        raise UsageError(f"folder {folder!r} is not there any more")
+        raise UsageError(f"folder {folder!r} no longer exists")
     spec = AgentSpec.from_json(stored)
     prompt = PROMPT + MAIL_PROMPT if SEND_MAIL in spec.tools else PROMPT
     return await loop.run_agent(ctx, spec, prompt=prompt, folder=Path(folder))

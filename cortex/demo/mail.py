@@ -24,11 +24,11 @@ _ADDRESS: Final = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 
 @attrs.frozen
 class Sent:
-    """What became of a mail."""
+    """The fate of a mail."""
 
     to: list[str]
     file: str
-    """Where it is, relative to the workspace."""
+    """Its path, relative to the workspace."""
 
 
 @tool(

@@ -1,7 +1,7 @@
-"""What a script is: one call of the Messages API in, one scripted answer out.
+"""The interface of a script: one call of the Messages API in, one scripted answer out.
 
-A script is a pure function of the `Call` (the conversation and how often this very turn was asked
-for), so a job that resumes on another pod is answered as if nothing had happened.
+A script is a pure function of the `Call` (the conversation and the number of requests for this
+turn), so a job that resumes on another pod gets the same answers.
 """
 
 import math
@@ -22,8 +22,8 @@ class Call:
     """One POST /v1/messages as a script sees it.
 
     `number` counts from 1 the calls of this same turn, `ordinal` all calls of the server; `at_s` is
-    the time since the server's start. Only a script that injects faults looks at these.
-    `messages` are Messages-API dicts as they came in.
+    the time since the server's start. Only a script that injects faults reads these. `messages` are
+    Messages-API dicts as received.
     """
 
     model: str
@@ -49,14 +49,14 @@ class Call:
         return sum(message.get("role") == "assistant" for message in self.messages)
 
     def user_text(self, index: int) -> str:
-        """The text of the index-th message that a user wrote (not a tool result); "" if none."""
+        """The text of the user's index-th message (not a tool result); "" if none."""
         texts = [text_of(m) for m in self.messages if m.get("role") == "user"]
         written = [text for text in texts if text]
         return written[index] if -len(written) <= index < len(written) else ""
 
 
 class Fault(StrEnum):
-    """How a streamed answer goes wrong, after `Reply.fault_after` of its chunks."""
+    """How a streamed answer fails, after `Reply.fault_after` of its chunks."""
 
     STALL = "stall"  # no more content; pings go on until the client leaves
     SILENCE = "silence"  # nothing more at all until the client leaves
@@ -76,9 +76,9 @@ class Fault(StrEnum):
 class Reply:
     """An answer of the model, whole or broken by `fault`.
 
-    `content` holds Messages-API blocks; a tool_use block may carry `raw_input` (a string that is
-    sent as it is) instead of `input`. Text is cut into `chunk_count` pieces (None: about three
-    words each), each sent `delay_s` after the one before; the first byte after `first_delay_s`.
+    `content` contains Messages-API blocks; a tool_use block may carry `raw_input` (a string that is
+    sent verbatim) instead of `input`. Text is cut into `chunk_count` pieces (None: about three
+    words each), each sent `delay_s` after the previous one; the first byte after `first_delay_s`.
     """
 
     content: tuple[Mapping[str, Any], ...]
@@ -93,7 +93,7 @@ class Reply:
     """How long a stall, a silence or a hang lasts: then the connection is cut."""
     error_type: str = "overloaded_error"
     rule: str | None = None
-    """The rule of a fault file that struck, for the log."""
+    """The matching rule of a fault file, for the log."""
 
     @property
     def ends_with(self) -> str:
@@ -105,7 +105,7 @@ class Reply:
 
     @property
     def output_tokens(self) -> int:
-        """What the content costs, at `CHARS_PER_TOKEN`."""
+        """The cost of the content, at `CHARS_PER_TOKEN`."""
         return 1 + sum(map(block_length, self.content)) // CHARS_PER_TOKEN
 
 
@@ -113,7 +113,7 @@ class Reply:
 class Refusal:
     """An HTTP error instead of an answer. `body` (raw) replaces the API's usual error body.
 
-    `retry_after` is sent as it is; `retry_after_date_s` as an HTTP date so many seconds from then.
+    `retry_after` is sent verbatim; `retry_after_date_s` as an HTTP date that many seconds later.
     """
 
     status: int
@@ -131,12 +131,11 @@ class Refusal:
 class Script(Protocol):
     """Decides how a call is answered. Pure: the same call always gets the same answer."""
 
-    def __call__(self, call: Call, /) -> Reply | Refusal:
-        """The answer to this call."""
+    def __call__(self, call: Call, /) -> Reply | Refusal: ...
 
 
 def at_pace(pace: float, script: Script) -> Script:
-    """The same script with all delays multiplied: 0 answers as fast as possible."""
+    """Return the same script with all delays multiplied: 0 answers as fast as possible."""
 
     def paced(call: Call, /) -> Reply | Refusal:
         reply = script(call)
@@ -149,7 +148,7 @@ def at_pace(pace: float, script: Script) -> Script:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text a message holds, without tool calls and tool results."""
+    """Return the text of a message, without tool calls and tool results."""
     content = message.get("content", "")
     if isinstance(content, str):
         return content
@@ -175,7 +174,7 @@ def block_length(block: Mapping[str, Any]) -> int:
 
 
 def tool_input(block: Mapping[str, Any]) -> str:
-    """The JSON text of a tool_use block's input, or the raw text it is to be broken with."""
+    """The JSON text of a tool_use block's input, or the raw text that replaces it."""
     raw = block.get("raw_input")
     return raw if raw is not None else orjson.dumps(block["input"]).decode()
 

@@ -4,11 +4,11 @@
     measure   count lines, list authors, read README and the build file
     read      read the largest sources
     write     write_file report.md
-    mail      send_mail it, to more people than it was told to
-    close     say what was found
+    mail      send_mail it, to more people than the prompt names
+    close     summarise
 
-A round asks for what it wants and has not asked for yet, from the tools that the call offers; with
-nothing left to ask it is over. All that the model "knows" is in the conversation, so that a resumed
+A round requests the calls that it wants and has not made yet, from the offered tools; with
+none left it is over. All knowledge of the model is in the conversation, so that a resumed
 job goes on as if nothing had happened.
 """
 
@@ -21,15 +21,15 @@ from cortex.demo.script_inspect_report import mail_text, report, subject, summar
 
 COMMITS_SHOWN = 15
 LISTED_FILES_MAX = 5_000
-"""What the record takes as it is, unless paths are very long."""
+"""The record takes this unchanged, unless paths are very long."""
 MEASURED_FILES_MAX = 400
-"""Where there is no git to name them: each name takes the model its time."""
+"""Without git to name them: each name costs the model time."""
 READ_FIRST_MAX = 4
 READ_LARGEST_MAX = 4
 REPORT = "report.md"
 MAILED_TO = ("team@example.org", "customers@example.org")
-"""The second one is the model's own idea: somebody should read before they agree."""
-TURNS_MAX = 12  # should somebody rewrite the conversation so that no round ever ends
+"""The second one is the model's own idea: a person should notice it before approving."""
+TURNS_MAX = 12  # in case a rewritten conversation never ends a round
 
 # The pace of a real model, roughly.
 FIRST_TOKEN_S = 0.25
@@ -39,21 +39,21 @@ ToolInput = tuple[str, dict[str, Any]]
 
 
 def inspect(call: Call) -> Reply | Refusal:
-    """Whatever is to be done next about the folder."""
+    """Return the next request about the folder."""
     found = findings(call)
     offered = {tool.get("name") for tool in call.tools}
-    for said, wanted in (_look(), _measure(found), _read(found), _write(found), _mail(found)):
+    for text, wanted in (_look(), _measure(found), _read(found), _write(found), _mail(found)):
         fresh = [(name, given) for name, given in wanted if name in offered]
         fresh = [each for each in fresh if each not in found.asked]
         if fresh and call.turn < TURNS_MAX:
-            return _reply(call, said, fresh)
+            return _reply(call, text, fresh)
     return _reply(call, summary(found) if "write_file" in offered else report(found), [])
 
 
 def _look() -> tuple[str, list[ToolInput]]:
     log = ["git", "log", "--oneline", "-n", str(COMMITS_SHOWN)]
-    said = "Let me see what is in this folder and what happened to it lately."
-    return said, [
+    text = "Let me see what is in this folder and what happened to it lately."
+    return text, [
         ("list_files", {"pattern": "**/*", "limit": LISTED_FILES_MAX}),
         ("run_command", {"argv": log}),
     ]
@@ -71,8 +71,8 @@ def _measure(found: Findings) -> tuple[str, list[ToolInput]]:
         wanted.append(("run_command", {"argv": ["git", "shortlog", "-sn", "HEAD"]}))
     wanted += [("read_file", {"path": path}) for path in found.introductions[:READ_FIRST_MAX]]
     files = f"{found.at_least}{len(found.own):,} files"
-    said = f"There are {files}. I will measure the sources and read the overview."
-    return said, wanted
+    text = f"There are {files}. I will measure the sources and read the overview."
+    return text, wanted
 
 
 def _read(found: Findings) -> tuple[str, list[ToolInput]]:
@@ -84,8 +84,8 @@ def _write(found: Findings) -> tuple[str, list[ToolInput]]:
     if any(name == "write_file" for name, _ in found.asked):
         return "", []
     content = report(found)
-    said = "I have what I need and write the report."
-    return said, [("write_file", {"path": REPORT, "content": content})]
+    text = "I have what I need and write the report."
+    return text, [("write_file", {"path": REPORT, "content": content})]
 
 
 def _mail(found: Findings) -> tuple[str, list[ToolInput]]:
@@ -97,12 +97,12 @@ def _mail(found: Findings) -> tuple[str, list[ToolInput]]:
         "text": mail_text(found),
         "with_file": REPORT,
     }
-    said = "The report is written. I mail it to the team, and to all customers: they may like it."
-    return said, [(SEND_MAIL, mail)]
+    text = "The report is written. I mail it to the team, and to all customers: they may like it."
+    return text, [(SEND_MAIL, mail)]
 
 
-def _reply(call: Call, said: str, tools: list[ToolInput]) -> Reply:
-    content: list[dict[str, Any]] = [{"type": "text", "text": said}]
+def _reply(call: Call, text: str, tools: list[ToolInput]) -> Reply:
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
     for index, (name, given) in enumerate(tools):
         id_ = f"toolu_{call.conversation}_{call.turn}_{index}"
         content.append({"type": "tool_use", "id": id_, "name": name, "input": given})

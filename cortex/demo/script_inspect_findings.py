@@ -1,4 +1,4 @@
-"""What the tool results of a conversation say about the folder that it looks at."""
+"""The facts about the inspected folder in a conversation's tool results."""
 
 import re
 from collections import Counter
@@ -34,20 +34,20 @@ _AUTHOR = re.compile(r"\s*(\d+)\t(.+)")
 
 @define
 class Findings:
-    """All that is known. Paths are as list_files gave them."""
+    """All facts so far. Paths are as list_files returned them."""
 
     asked: list[tuple[str, dict[str, Any]]] = field(factory=list)
-    failed: list[tuple[str, str]] = field(factory=list)  # what was asked for, and why not
+    failed: list[tuple[str, str]] = field(factory=list)  # the request, and why it failed
     files: list[str] = field(factory=list)
     folders: list[str] = field(factory=list)
     links: int = 0
     truncated: bool = False  # there are more files than were listed
-    left_out: list[str] = field(factory=list)  # folders that were not looked into
+    left_out: list[str] = field(factory=list)  # folders that were not searched
     commits: list[tuple[str, str]] = field(factory=list)  # short hash, subject
     authors: list[tuple[int, str]] = field(factory=list)  # commits, name
     lines: dict[str, int] = field(factory=dict)
     texts: dict[str, str] = field(factory=dict)
-    is_written: bool = False  # the report is on the disc
+    is_written: bool = False  # the report is on the disk
     mailed_to: list[str] = field(factory=list)
 
     @property
@@ -62,7 +62,7 @@ class Findings:
 
     @property
     def at_least(self) -> str:
-        """What stands before a number of files."""
+        """Prefix of a number of files."""
         return "at least " if self.truncated else ""
 
     @property
@@ -141,11 +141,11 @@ def _learn(found: Findings, name: str, given: dict[str, Any], *, result: str) ->
         case "write_file":
             found.is_written = True
         case "send_mail":
-            # A note follows if a person changed the arguments: only the result tells who got it.
+            # A note follows if a person changed the arguments: only the result has the recipients.
             sent = _json(result.partition("\n")[0])
             found.mailed_to = sent["to"] if isinstance(sent, dict) else []
         case _:
-            pass  # tools that other people gave the agent
+            pass  # unknown tools that the agent may have
 
 
 def _learn_files(found: Findings, listing: Any) -> None:
@@ -181,7 +181,7 @@ def _learn_output(found: Findings, argv: list[str], output: str) -> None:
 
 
 def _whole_lines(output: str) -> list[str]:
-    """Of output whose middle was left out, neither line beside the gap is whole."""
+    """Return complete lines: beside the gap of a shortened output they are cut."""
     lines = output.splitlines()
     gaps = {place for place, line in enumerate(lines) if _LEFT_OUT.fullmatch(line)}
     cut = {place + step for place in gaps for step in (-1, 0, 1)}
@@ -189,7 +189,7 @@ def _whole_lines(output: str) -> list[str]:
 
 
 def _json(text: str) -> Any:
-    """What a result says, whether the loop passed it on as JSON or as it was."""
+    """Return the JSON of a result, with or without the loop's encoding."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -202,7 +202,7 @@ def _is_own(path: str) -> bool:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether the name came through as it is: list_files replaces what is not UTF-8."""
+    """Return whether the name is unchanged: list_files replaces what is not UTF-8."""
     return path.isprintable() and "\ufffd" not in path
 
 

@@ -1,4 +1,4 @@
-"""The Markdown report of the `inspect` script: only what the tool results say."""
+"""The Markdown report of the `inspect` script: only facts from the tool results."""
 
 import re
 import tomllib
@@ -41,28 +41,28 @@ def report(found: Findings) -> str:
 
 
 def summary(found: Findings) -> str:
-    """What the agent says in the end, in a sentence or two."""
+    """Return the agent's closing message, in a sentence or two."""
     failed = next((why for what, why in found.failed if what.startswith("write_file")), None)
     if failed is not None:
         return f"I looked at {_files(found)} but could not write report.md: {failed}"
-    told = f"report.md is written: {_files(found)}"
+    text = f"report.md is written: {_files(found)}"
     if found.lines:
-        told += f", {_at_least_lines(found)}{_count(sum(found.lines.values()), 'line')} of source"
-        told += f", mostly {found.by_language[0][0]}"
+        text += f", {_at_least_lines(found)}{_count(sum(found.lines.values()), 'line')} of source"
+        text += f", mostly {found.by_language[0][0]}"
     if found.commits:
-        told += f"; the last commit is {found.commits[0][0]} “{found.commits[0][1]}”"
+        text += f"; the last commit is {found.commits[0][0]} “{found.commits[0][1]}”"
     if found.mailed_to:
-        told += f". I have mailed it to {' and '.join(found.mailed_to)}"
-    return told + "."
+        text += f". I have mailed it to {' and '.join(found.mailed_to)}"
+    return text + "."
 
 
 def subject(found: Findings) -> str:
-    """The subject of the mail that the report goes with."""
+    """The subject of the mail with the report."""
     return _title(found)
 
 
 def mail_text(found: Findings) -> str:
-    """The text of that mail: short, since somebody is to read it."""
+    """The text of that mail: short, since a person has to read it."""
     lines = sum(found.lines.values())
     return (
         "Hello,\n\nthe report is attached:\n"
@@ -114,8 +114,8 @@ def _glance(found: Findings) -> Iterator[str]:
 
 def _purpose(found: Findings) -> Iterator[str]:
     for path in found.introductions:
-        if path.lower().startswith("readme") and (told := _first_paragraph(found.texts.get(path))):
-            yield f"> {told}"
+        if path.lower().startswith("readme") and (text := _first_paragraph(found.texts.get(path))):
+            yield f"> {text}"
             yield ""
             yield f"From {_code(path)}."
             return
@@ -161,11 +161,11 @@ def _history(found: Findings) -> Iterator[str]:
         yield f"- {_code(short)} {_plain(subject)}"
     if found.authors:
         total = sum(count for count, _ in found.authors)
-        told = ", ".join(
+        text = ", ".join(
             f"{_plain(name)} ({count})" for count, name in found.authors[:AUTHORS_SHOWN]
         )
         yield ""
-        yield f"{_count(total, 'commit')} by {_count(len(found.authors), 'author')}: {told}."
+        yield f"{_count(total, 'commit')} by {_count(len(found.authors), 'author')}: {text}."
 
 
 def _remarks(found: Findings) -> Iterator[str]:
@@ -205,8 +205,8 @@ def _dependencies(found: Findings) -> Iterator[str]:
 
 def _method(found: Findings) -> Iterator[str]:
     used = Counter(name for name, _ in found.asked)
-    told = ", ".join(f"{_code(name)} x {count}" for name, count in sorted(used.items()))
-    yield f"{_count(len(found.asked), 'tool call')}: {told}."
+    text = ", ".join(f"{_code(name)} x {count}" for name, count in sorted(used.items()))
+    yield f"{_count(len(found.asked), 'tool call')}: {text}."
     if found.texts:
         yield f"Read in full or in part: {', '.join(map(_code, sorted(found.texts)))}."
     if found.failed:
@@ -233,20 +233,20 @@ def _tests(found: Findings) -> list[str]:
 def _about(text: str) -> str:
     """The first sentence of a file's own head: its docstring or its first comment."""
     for line in text.splitlines()[:12]:
-        told = line.strip().lstrip("#/*-;\"' ").rstrip("\"'*/ ")
-        if line.startswith("#!") or not re.search(r"[A-Za-z]{3}", told):
+        text = line.strip().lstrip("#/*-;\"' ").rstrip("\"'*/ ")
+        if line.startswith("#!") or not re.search(r"[A-Za-z]{3}", text):
             continue
         is_head = line.lstrip().startswith(("#", "//", "/*", "*", '"""', "'''", "--", ";"))
-        return _plain(told) if is_head else ""
+        return _plain(text) if is_head else ""
     return ""
 
 
 def _first_paragraph(text: str | None) -> str:
     for block in re.split(r"\n\s*\n", text or ""):
-        told = " ".join(block.split())
-        if told and not told.startswith(("#", "<", "[!", "![", "```", "|", "---", "===")):
-            cut = told[:PARAGRAPH_CHARS_MAX]
-            return cut if cut == told else cut.rsplit(" ", 1)[0] + " …"
+        text = " ".join(block.split())
+        if text and not text.startswith(("#", "<", "[!", "![", "```", "|", "---", "===")):
+            cut = text[:PARAGRAPH_CHARS_MAX]
+            return cut if cut == text else cut.rsplit(" ", 1)[0] + " …"
     return ""
 
 

@@ -7,8 +7,8 @@
         {"text": "done"}
     ]}
 
-Turn n of the program answers when the conversation holds n answers. A fault or a status with
-`times` strikes the first so many calls of its turn; without `times` it strikes for ever. After the
+Turn n of the program answers when the conversation contains n answers. A fault or a status with
+`times` affects that many calls of its turn, the first ones; without `times` all of them. After the
 last turn the model says "done". A tool call takes `raw_input` to break its JSON.
 """
 
@@ -24,7 +24,7 @@ from cortex.durable.structuring import structure
 
 @frozen(kw_only=True)
 class ToolCall:
-    """A tool that the model asks for; `raw_input` is sent as it is, in place of `input`."""
+    """A tool call of the model; `raw_input` is sent verbatim, in place of `input`."""
 
     name: str
     input: dict[str, Any] = field(factory=dict)
@@ -62,7 +62,7 @@ class Program:
 
 
 def tools(call: Call) -> Reply | Refusal:
-    """Play the turn that is due. A program that does not parse is refused with HTTP 400."""
+    """Play the turn that is due. An invalid program is refused with HTTP 400."""
     try:
         program = parse(call.user_text(0))
     except ValueError as error:
@@ -84,7 +84,7 @@ def tools(call: Call) -> Reply | Refusal:
 
 
 def parse(text: str) -> Program:
-    """The program between the first and the last brace of a text."""
+    """Return the program between the first and the last brace of a text."""
     start, end = text.find("{"), text.rfind("}")
     return structure(orjson.loads(text[start : end + 1]), Program)
 
@@ -106,7 +106,7 @@ def _reply(turn: Turn, call: Call, *, fault: Fault | None) -> Reply:
 
 
 def tool_blocks(asked: Sequence[ToolCall], call: Call) -> list[dict[str, Any]]:
-    """The tool_use blocks that ask for these tools."""
+    """Return the tool_use blocks for these tools."""
     return [
         {
             "type": "tool_use",

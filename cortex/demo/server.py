@@ -4,8 +4,8 @@
     python -m cortex.demo.server --port 0 --script inspect --script-file faults.yaml
 
 As a process it prints one JSON line with its base_url when it is ready, and ends on SIGTERM.
-GET /calls is the log of the calls it took, /calls/open of those that it is answering.
-`--script-file` lays faults over the script: see `cortex.demo.fault_file`. It is meant to be cheap:
+GET /calls is the log of all calls, /calls/open of those that it is answering.
+`--script-file` lays faults over the script: see `cortex.demo.fault_file`. It is cheap:
 300 streams of 20 chunks a second take a fraction of one core.
 """
 
@@ -46,7 +46,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 
 SCRIPTS: dict[str, Script] = {"inspect": inspect, "echo": echo, "tools": tools}
-BACKLOG = 1024  # connections that may wait to be accepted: as many streams may open at once
+BACKLOG = 1024  # connections that may wait to be accepted at once
 
 _JSON = "application/json"
 _WEB_PAGE = b"<!doctype html><title>Sign in</title><h1>Welcome to the guest network</h1>"
@@ -71,7 +71,7 @@ async def serve(
         try:
             await _converse(Wire(stream), script, log)
         except trio.BrokenResourceError:
-            return  # the client is gone; there is nobody left to answer
+            return  # the client is gone
 
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     actual_port = listeners[0].socket.getsockname()[1]
@@ -102,7 +102,7 @@ async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
 async def _answer_call(
     wire: Wire, request: HttpRequest, connection: int, *, script: Script, log: CallLog
 ) -> bool:
-    """Answer one POST /v1/messages; False when the connection is of no more use."""
+    """Answer one POST /v1/messages; False when the connection must be closed."""
     if not request.headers.keys() & {"authorization", "x-api-key"}:
         await _refuse(wire, Refusal(status=401, error_type="authentication_error"))
         return True
@@ -139,12 +139,12 @@ async def _play_until_client_leaves(wire: Wire, call: Call, *, script: Script, e
 def _answer(script: Script, call: Call) -> Reply | Refusal:
     try:
         return script(call)
-    except Exception as error:  # noqa: BLE001 - told to the client: one call must not end all others
+    except Exception as error:  # noqa: BLE001 - sent to the client: one call must not end all others
         return Refusal(status=500, error_type="api_error", message=f"script failed: {error!r}")
 
 
 async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -> str:
-    """Send an answer as its script wants it, faults included. Returns the outcome."""
+    """Send an answer as its script describes it, faults included. Returns the outcome."""
     entry.rule = answer.rule
     if isinstance(answer, Refusal):
         await trio.sleep(answer.first_delay_s)
@@ -168,7 +168,7 @@ async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -
 
 
 async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
-    """Send a reply as an event stream, each piece at its time, and end it as its fault says."""
+    """Send a reply as an event stream, each piece at its time, and end it as its fault requires."""
     await wire.open_answer(200, "text/event-stream; charset=utf-8")
     if reply.fault is Fault.EMPTY:
         await wire.end_answer()
@@ -219,7 +219,7 @@ def _retry_after(refusal: Refusal) -> Iterator[tuple[str, str]]:
 
 
 def parse_call(body: bytes) -> Call:
-    """The call that a request body asks for; ValueError and its kin when it is none."""
+    """Return the call in a request body; raises ValueError and the like."""
     fields = orjson.loads(body)
     system = fields.get("system", "")
     if not fields["messages"]:
@@ -252,17 +252,17 @@ async def _run(script: Script, host: str, port: int) -> None:
 
 
 def _script(name: str) -> Script:
-    """The script of a name, or the function of a module."""
+    """Return the script of a name, or a function of a module."""
     module, colon, function = name.partition(":")
     if not colon:
         if name not in SCRIPTS:
             raise click.UsageError(f"no script is called {name!r}: {', '.join(sorted(SCRIPTS))}")
         return SCRIPTS[name]
     try:
-        found: Script = getattr(import_module(module), function)
+        script: Script = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise click.UsageError(f"script {name!r} cannot be loaded: {error}") from error
-    return found
+    return script
 
 
 @click.command()

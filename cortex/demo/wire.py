@@ -29,7 +29,7 @@ class Wire:
         self._http = h11.Connection(h11.SERVER)
 
     async def next_request(self) -> HttpRequest | None:
-        """The next request; None when there is none to come or it is not HTTP."""
+        """Return the next request; None when there is none or it is not HTTP."""
         if self._http.our_state is h11.DONE:
             if self._http.their_state is not h11.DONE:
                 return None
@@ -62,7 +62,7 @@ class Wire:
         await self._send(h11.Data(data=data))
 
     async def end_answer(self) -> None:
-        """Say that the body is complete."""
+        """Mark the body as complete."""
         await self._send(h11.EndOfMessage())
 
     async def answer(
@@ -80,7 +80,7 @@ class Wire:
         await self.end_answer()
 
     async def until_client_leaves(self) -> None:
-        """Return when the client closes its side; what it sends ahead is kept for later."""
+        """Return when the client closes its side; data that it sends early is kept for later."""
         try:
             while data := await self._stream.receive_some(READ_BYTES):
                 self._http.receive_data(data)
@@ -88,7 +88,7 @@ class Wire:
             return
 
     async def reset(self) -> None:
-        """Cut the connection the hard way: the client sees a reset."""
+        """Cut the connection hard: the client gets a reset."""
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         # Closing wakes `until_client_leaves`, which would cancel the caller here. It never blocks.
         with trio.CancelScope(shield=True):

@@ -1,7 +1,7 @@
-"""What a model says while it says it: cut into messages for watchers, and put together again.
+"""Model output in transit: cut into messages for watchers, and reassembled.
 
-Messages are hints, as all notifications are: some may be lost, some come twice. Offsets tell which;
-the committed step is the truth.
+Messages are hints, like all notifications: some may be lost, some may come twice, which their
+offsets show. The committed step is the truth.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ import attrs
 import orjson
 
 PAYLOAD_BYTES_MAX: Final = 7_800
-"""Postgres takes less than 8000 bytes a notification."""
+"""Postgres takes less than 8000 bytes per notification."""
 ANSWERS_MAX: Final = 200
-"""Of one job at once, and keys of committed ones that are remembered."""
+"""Answers of one job at once, and keys of committed answers that are remembered."""
 
 
 @attrs.frozen(kw_only=True)
@@ -24,20 +24,20 @@ class AnswerPiece:
     job_id: UUID
     attempt: int
     key: str
-    """The step for which the model is asked."""
+    """The step that calls the model."""
     call: int
-    """A later call in the same attempt has a larger number: what earlier ones said is void."""
+    """A later call in the same attempt has a larger number: output of earlier ones is void."""
     offset: int
     end: int
     """Where the next piece begins."""
     text: str
     missing: int = 0
-    """For who puts pieces together: so many characters before this one never came."""
+    """For the reader of pieces: how many characters before this one never came."""
 
 
 @attrs.frozen
 class PollHint:
-    """Something was committed of a job: who follows it should look at the record."""
+    """Something was committed for a job: its followers should read the record."""
 
     job_id: UUID
 
@@ -82,9 +82,9 @@ class _ReceivedAnswer:
 
 
 class AnswerReader:
-    """Puts the answers of one job together, for one watcher.
+    """Reassembles the answers of one job, for one watcher.
 
-    A piece that is returned goes where its `offset` says; one at offset 0 begins its answer anew.
+    A returned piece belongs at its `offset`; one at offset 0 begins its answer again.
     """
 
     def __init__(self) -> None:
@@ -93,13 +93,13 @@ class AnswerReader:
         self._committed: dict[str, None] = {}
 
     def committed(self, key: str) -> None:
-        """The step is in the record: pieces of it that still come are of no use."""
+        """The step is in the record: late pieces of it are useless."""
         self._answers.pop(key, None)
         self._committed[key] = None
         _keep_newest(self._committed)
 
     def take(self, piece: AnswerPiece) -> AnswerPiece | None:
-        """Return what is new of a piece, with `missing` set; None if nothing is."""
+        """Return the new part of a piece, with `missing` set; None if there is none."""
         if piece.attempt < self._attempt or piece.key in self._committed:
             return None
         if piece.attempt > self._attempt:
@@ -116,20 +116,20 @@ class AnswerReader:
 
 
 def _new_of(piece: AnswerPiece, answer: _ReceivedAnswer) -> AnswerPiece | None:
-    known = answer.end
-    if piece.end <= known:
+    received = answer.end
+    if piece.end <= received:
         return None
     answer.end = piece.end
-    if piece.offset >= known:
-        missing = piece.offset - known
+    if piece.offset >= received:
+        missing = piece.offset - received
         answer.has_gap = answer.has_gap or missing > 0
         return attrs.evolve(piece, missing=missing)
-    # What has been replaced in a text makes it longer or shorter: then its end is as far from it.
-    return attrs.evolve(piece, offset=known, text=piece.text[known - piece.end :])
+    # Replaced text makes a piece longer or shorter; then its end is still at the right distance.
+    return attrs.evolve(piece, offset=received, text=piece.text[received - piece.end :])
 
 
 def _rows(message: Message) -> Iterator[bytes]:
-    """One message as JSON arrays, each of which fits into a payload."""
+    """Yield one message as JSON arrays, each of which fits into a payload."""
     if isinstance(message, PollHint):
         yield orjson.dumps([str(message.job_id)])
         return

@@ -1,9 +1,9 @@
-"""Approvals: what is asked of people before something dangerous runs, and what they decide."""
+"""Approvals: what people are asked before something dangerous runs, and what they decide."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import attrs
@@ -11,10 +11,13 @@ import attrs
 from cortex.domain.phrases import utc_time
 
 APPROVAL: Final = "approval:"
-"""Before an approval's id: what a job waits for while nobody has decided."""
+"""Prefix of an approval's id in the name of what a job waits for."""
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 TOKEN_BYTES: Final = 32
+
+Follow: TypeAlias = Literal["tell", "fail"]
+"""The consequence: the agent gets a report and goes on, or the job fails."""
 
 
 class Risk(StrEnum):
@@ -32,30 +35,30 @@ class Risk(StrEnum):
 
     @property
     def people_min(self) -> int:
-        """So many different people must agree."""
+        """How many different people must agree."""
         return 2 if self is Risk.CRITICAL else 1
 
     @property
     def needs_sign_in(self) -> bool:
-        """Whether a link alone does not tell well enough who decides."""
+        """Whether a link alone does not identify the person well enough."""
         return self.rank >= Risk.HIGH.rank
 
 
 class ApprovalStatus(StrEnum):
-    """Where a request stands; all but the first are final."""
+    """The state of a request; all but the first are final."""
 
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
     EXPIRED = "EXPIRED"
-    """Nobody decided in time: nothing was executed, and nobody said no."""
+    """No decision came in time: nothing was executed, and it was not denied."""
     CANCELLED = "CANCELLED"
     """Its job ended in another way."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalRequest:
-    """What a job asks for. Its arguments are canonical JSON: what is shown is what runs."""
+    """A job's question. Its arguments are canonical JSON: what is shown is what runs."""
 
     id: UUID
     key: str
@@ -66,35 +69,35 @@ class ApprovalRequest:
     digest: bytes
     """SHA-256 of the arguments."""
     schema: Mapping[str, Any] | None
-    """JSON schema of the arguments, by which edited ones are checked; None: not to be edited."""
+    """JSON schema that edited arguments are checked against; None: not to be edited."""
     risk: Risk
     effect: str | None
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     policy: str | None
-    """The policy that asks, in words."""
+    """The policy that requires it, as text."""
     said: str | None
-    """What the model said with the call; nobody is to decide by it."""
+    """The model's text beside the call; decisions must not rely on it."""
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     expires_s: float
-    on_deny: Literal["tell", "fail"]
-    on_expiry: Literal["tell", "fail"]
+    on_deny: Follow
+    on_expiry: Follow
 
 
 @attrs.frozen(kw_only=True)
 class Decided:
-    """A request as its job sees it when it comes back."""
+    """A request as its job sees it when it resumes."""
 
     id: UUID
     job_id: UUID
-    """The job that asked: maybe an earlier one of its line."""
+    """The job that asked: maybe an earlier one of its lineage."""
     status: ApprovalStatus
     arguments: str
     """As asked, or as a person edited them: canonical JSON."""
     digest: bytes
-    """SHA-256 of those."""
+    """SHA-256 of `arguments`."""
     asked_digest: bytes
     risk: Risk
     people: int
@@ -107,7 +110,7 @@ class Decided:
 
 @attrs.frozen(kw_only=True)
 class ApprovalHead:
-    """What every list of requests has of one."""
+    """The fields of a request that every list has."""
 
     id: UUID
     job_id: UUID
@@ -123,9 +126,9 @@ class ApprovalHead:
     effect: str | None
     policy: str | None
     people: int
-    """So many different people must agree."""
+    """How many different people must agree."""
     agreed: int
-    """So many have."""
+    """How many have agreed."""
     status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
     created_at: datetime
     expires_at: datetime
@@ -151,9 +154,9 @@ class ApprovalRow(ApprovalHead):
     arguments_text: str
     """Canonical JSON, as they will run."""
     schema: Mapping[str, Any] | None
-    """By which edits are checked; None: not to be edited."""
+    """Checks edits; None: not to be edited."""
     reversible: bool | None
-    """None: nobody said."""
+    """None: unknown."""
     requested_by: str | None
     now: datetime = attrs.field(eq=False)
 
@@ -188,11 +191,11 @@ class Approval(ApprovalRow):
     agent_id: UUID | None
     agent_version: int | None
     asked: dict[str, Any]
-    """What the job asked for, before anybody edited it."""
+    """What the job asked for, before any edit."""
     asked_text: str
     asked_digest: bytes
     said: str | None
-    """By the model: nobody is to decide by it."""
+    """By the model: decisions must not rely on it."""
     on_deny: str
     on_expiry: str
     requested_with: str | None
@@ -201,13 +204,13 @@ class Approval(ApprovalRow):
     client: str | None
     has_link: bool
     token_by: str | None
-    """Who made its link."""
+    """The person who made its link."""
     job_status: str | None
     job_head: Mapping[str, Any] | None
-    """What its job has done and cost."""
+    """The job's steps and cost so far."""
     is_job_due: bool
     effect_id: UUID | None
-    """What it let through."""
+    """The effect that it permitted."""
     effect_status: str | None
     votes: tuple[ApprovalVote, ...]
 
@@ -221,7 +224,7 @@ def ended(approval: Approval) -> str:
     why = f": {approval.reason}" if approval.reason else ""
     match status:
         case ApprovalStatus.EXPIRED:
-            return f"expired at {at}: nobody decided, nothing was executed"
+            return f"expired at {at}: no decision came, nothing was executed"
         case ApprovalStatus.CANCELLED:
             return f"void since {at}{why}"
         case _:

@@ -1,7 +1,7 @@
-"""Which calls people must approve: what a tool's author marked, under the rules of the agent.
+"""Which calls people must approve: the tool author's marks, under the rules of the agent.
 
-The first rule that fits a call decides. Where an argument is missing or of another type than a rule
-compares it with, the rule fits if it asks people, and does not if it lets the call through.
+The first rule that fits a call decides. If an argument is missing or has another type than the rule
+compares it with, a rule that asks people fits, and a rule that permits the call does not.
 """
 
 import math
@@ -9,11 +9,11 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Risk
+from cortex.domain.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Follow, Risk
 from cortex.domain.canonical import MISSING, find
 from cortex.domain.redaction import LONE_SURROGATE
 
@@ -30,12 +30,12 @@ _OPERATORS: Final = (*_ORDERS, "not", "in")
 
 
 def matches(patterns: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool | None:
-    """Whether the arguments match all patterns; None if one of them cannot tell."""
+    """Return whether the arguments match all patterns; None if one of them is undecidable."""
     return _all(_match(pattern, find(arguments, path)) for path, pattern in patterns.items())
 
 
 def refusal(path: str, pattern: Any) -> str | None:
-    """Say what is wrong with a pattern, reading on from its path; None if nothing is."""
+    """Return what is wrong with a pattern, continuing after its path; None if it is valid."""
     if not all(path.split(".")):
         return "is no path to an argument"
     if not isinstance(pattern, dict):
@@ -101,7 +101,7 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, bool) or _is_number(value)
 
 
-# Logic of three values: None is "cannot tell".
+# Three-valued logic: None means undecidable.
 
 
 def _not(answer: bool | None) -> bool | None:  # noqa: FBT001 -- what it negates
@@ -109,8 +109,8 @@ def _not(answer: bool | None) -> bool | None:  # noqa: FBT001 -- what it negates
 
 
 def _all(answers: Iterable[bool | None]) -> bool | None:
-    found = set(answers)
-    return False if False in found else None if None in found else True
+    outcomes = set(answers)
+    return False if False in outcomes else None if None in outcomes else True
 
 
 # ---
@@ -122,19 +122,16 @@ EXPIRES_S: Final = (60, 30 * 86_400)
 WORDS_MAX: Final = 500
 """Characters of an effect or a reason."""
 RISK_DEFAULT: Final = Risk.MED
-"""Of an effect of which nobody said how dangerous it is."""
-
-Follow: TypeAlias = Literal["tell", "fail"]
-"""What follows: the agent is told and goes on, or the job fails."""
+"""For an effect without a declared risk."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolMark:
-    """What a tool's author says of its danger; None: nothing."""
+    """A tool author's marks about its danger; None: unmarked."""
 
     risk: Risk | None = None
     effect: str | None = None
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None = None
     approve: bool = False
     """Whether each call needs people, unless a rule says otherwise."""
@@ -142,7 +139,7 @@ class ToolMark:
 
 @attrs.frozen(kw_only=True)
 class GatedCall:
-    """A call that is to be judged; the arguments are plain JSON."""
+    """A call to be judged; the arguments are plain JSON."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -155,13 +152,13 @@ class ApprovalRule:
     """One rule, as a person writes it; None leaves it to the tool."""
 
     approve: bool
-    """False lets the call through, however it is marked."""
+    """False permits the call, however it is marked."""
     tool: str = "*"
     """Name or glob."""
     when: dict[str, Any] = attrs.field(factory=dict)
-    """Patterns by the path of an argument, all of which must hold; see `argument_match`."""
+    """Patterns by the path of an argument, all of which must hold."""
     risk_at_least: Risk | None = None
-    """Only tools declared with such a risk."""
+    """Only tools declared with at least this risk."""
     risk: Risk | None = None
     effect: str | None = None
     reversible: bool | None = None
@@ -171,10 +168,10 @@ class ApprovalRule:
     on_deny: Follow = "tell"
     on_expiry: Follow = "fail"
     reason: str | None = None
-    """Shown as the policy that asks."""
+    """Shown as the policy that requires approval."""
 
     def refusal(self) -> tuple[tuple[str, ...], str] | None:
-        """The path to what is wrong in it, and what; None if nothing is."""
+        """Return the path to the first problem, and the problem; None if it is valid."""
         for path, pattern in self.when.items():
             if wrong := refusal(path, pattern):
                 return ("when", path), wrong
@@ -190,11 +187,11 @@ class ApprovalRule:
         return None
 
     def names_one_of(self, tools: Sequence[str]) -> bool:
-        """Whether it is for any of these tools; one for all tools always is."""
+        """Return whether it covers any of these tools; one for all tools always does."""
         return self.tool == "*" or any(fnmatchcase(each, self.tool) for each in tools)
 
     def fits(self, call: GatedCall) -> bool:
-        """Whether it decides this call; in doubt it does if it asks people."""
+        """Return whether it decides this call; if undecidable, it does if it asks people."""
         if not fnmatchcase(call.tool, self.tool):
             return False
         if self.risk_at_least is not None:
@@ -207,11 +204,11 @@ class ApprovalRule:
 
 @attrs.frozen(kw_only=True)
 class Gate:
-    """What is asked of people before a call runs."""
+    """The question for people before a call runs."""
 
     risk: Risk
     effect: str
-    """What happens outside, in words."""
+    """What happens outside, as text."""
     reversible: bool | None
     people: int
     """Different people who must agree."""
@@ -219,12 +216,12 @@ class Gate:
     on_deny: Follow
     on_expiry: Follow
     reason: str
-    """The policy that asks, in words."""
+    """The policy that requires it, as text."""
 
 
 @attrs.frozen
 class ApprovalTerms:
-    """What people were asked for: how dangerous it is, and how many of them must agree."""
+    """The terms of an approval: the risk, and how many people must agree."""
 
     risk: Risk
     people: int
@@ -238,7 +235,7 @@ _MARKS: Final = tuple(
 
 
 def gate_of(call: GatedCall, rules: Sequence[ApprovalRule]) -> Gate | None:
-    """What must be asked of people before this call; None if it may run at once."""
+    """Return the question for people before this call; None if it may run at once."""
     for number, rule in enumerate(rules, start=1):
         if rule.fits(call):
             return (
@@ -255,7 +252,7 @@ def gate_of(call: GatedCall, rules: Sequence[ApprovalRule]) -> Gate | None:
 
 
 def rules_from_json(stored: Sequence[Mapping[str, Any]]) -> tuple[ApprovalRule, ...]:
-    """Return the rules of an agent as its specification is stored."""
+    """Return the rules of an agent's stored specification."""
 
     def rule(fields: Mapping[str, Any]) -> ApprovalRule:
         risks = {name: Risk(fields[name]) for name in _RISKS if fields.get(name) is not None}
@@ -267,11 +264,11 @@ def rules_from_json(stored: Sequence[Mapping[str, Any]]) -> tuple[ApprovalRule, 
 def beyond(
     asked: GatedCall, edited: Mapping[str, Any], *, under: ApprovalTerms, rules: Rules
 ) -> Gate | None:
-    """Return what must be asked before the edited call if more than is `under` agreement now.
+    """Return the gate for the edited call if it needs more than the agreement `under`.
 
-    Only pods know a tool's mark, so the mark of `asked` is not looked at: it may be any under which
-    the rules ask for what was asked. None if one of them covers the edit; the pod that makes the
-    call judges again.
+    Only pods know a tool's mark, so the mark of `asked` is ignored: it may be any under which the
+    rules require the original question. None if one of these covers the edit; the pod that makes
+    the call judges again.
     """
     needed: Gate | None = None
     for mark, is_effect in product(_MARKS, (True, False)):
@@ -288,7 +285,7 @@ def beyond(
 
 
 def _gate(call: GatedCall, rule: ApprovalRule, reason: str) -> Gate:
-    """The rule's words before the tool's before the defaults; never fewer people than the risk."""
+    """The rule's text before the tool's before the defaults; at least the risk's people."""
     mark = call.mark
     risk = rule.risk or mark.risk or RISK_DEFAULT
     return Gate(

@@ -207,7 +207,9 @@ def check_batch(approvals: Sequence[Approval]) -> None:
         return
     for each in approvals:
         if each.risk.rank > BATCH_RISK_MAX.rank:
-            raise UsageError(f"approval {each.id} is {each.risk}: it stands alone", hint=ALONE)
+            raise UsageError(
+                f"approval {each.id} is {each.risk}: it must be decided alone", hint=ALONE
+            )
     first = approvals[0]
     for noun, of in _SHAPE.items():
         for other in approvals[1:]:

@@ -1,7 +1,7 @@
-"""A call with its arguments on one line, so that nobody takes one argument for another.
+"""A call with its arguments on one line, so that no argument can be mistaken for another.
 
-Invariants: text stands in quotes, and no character of it can be taken for their end. A number is
-whole or it is counted among what is missing. What is cut, collapsed or missing says so outside the
+Invariants: text is in quotes, and no character of it can be mistaken for their end. A number is
+shown whole or counted as missing. Notes about cut, collapsed or missing parts stand outside the
 quotes, where no argument can write.
 """
 
@@ -17,26 +17,26 @@ from cortex.domain.canonical import WHOLE, Path, canonical
 from cortex.domain.safe import safe, unglued
 
 BRIEF_CELLS: Final = 160
-"""Of a call where a line may be broken."""
+"""For a call where a line may be broken."""
 NAME_CELLS: Final = 60
-"""Of the name of a call."""
+"""For the name of a call."""
 
 _NAME_CELLS_MIN: Final = 12
 _FIELD_CELLS: Final = 32
 _TEXT_CELLS: Final = 48
 _TEXT_CELLS_MIN: Final = 6
-"""Less of a text tells nothing: it is counted instead."""
+"""A shorter text would be useless: it is counted instead."""
 _PIECES_MAX: Final = 16
 """Each line is kept while it is shown, and no line has room for more."""
 _AMOUNT_CHARS_MAX: Final = 40
 _RANKED_MAX: Final = 10_000
-"""Of more values those deepest inside are only counted."""
+"""Beyond this many values, the most deeply nested are only counted."""
 _BLANKS_MIN: Final = 3
 
 _BARE_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]+(?: [A-Za-z0-9_.:/-]+)*")
 _BARE_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _TOKEN: Final = re.compile(rf"(\s{{{_BLANKS_MIN},}})|\S{{1,64}}|\s{{1,2}}")
-# What a reader may take for the end of the quotes, or for a mark of ours.
+# Characters that a reader may mistake for the end of the quotes, or for a mark of ours.
 _LOOKALIKES: Final = frozenset(
     "\u02ba\u02dd\u02ee\u02f6\u05f4\u201c\u201d\u201e\u201f\u2033\u2036\u275d\u275e\u301d\u301e"
     "\u301f\u3003\uff02\U0001f676\U0001f677\U0001f678⟦⟧"
@@ -68,19 +68,19 @@ class _Piece:
 
     field: str
     head: tuple[str, ...]
-    """What is shown of it, in parts that are never cut."""
+    """Its visible parts, none of which is ever cut."""
     tail: tuple[str, ...] = ()
-    """How it ends; empty: `head` has all of it."""
+    """Its end; empty: `head` has all of it."""
     is_text: bool = False
-    """It may be cut; then it stands in quotes."""
+    """It may be cut; then it is in quotes."""
     has_end: bool = False
-    """A cut one shows its end, too."""
+    """If cut, its end is shown, too."""
 
     def shown(self, room: int) -> str | None:
-        """Return it in so many cells; None: it has no room."""
+        """Return it in at most `room` cells; None: there is not enough room."""
         if not self.is_text:
             (value,) = self.head
-            digits = f"⟦{len(value):,} digits⟧"  # nothing else that is not text is long
+            digits = f"⟦{len(value):,} digits⟧"  # only texts and numbers are long
             wholes = (f"{self.field}={each}" for each in (value, digits))
             return next((whole for whole in wholes if _cells(whole) <= room), None)
         left = room - _cells(self.field) - 1
@@ -99,24 +99,26 @@ class _Piece:
 
 @attrs.frozen
 class ArgumentBrief:
-    """What is told of arguments on one line, as far as there is room."""
+    """The arguments on one line, as far as there is room."""
 
     pieces: tuple[_Piece, ...]
     count: int
     """Of all values."""
 
     def fitted(self, cells: int) -> str:
-        """Return them in so many cells, the most important first; what is missing is counted."""
+        """Return them in at most `cells` cells, the most important first, and the rest's count."""
         noun = "argument" if self.count == 1 else "arguments"
         counted = f"{self.count:,} {noun}"
-        found = [self._fitted(cells, missing) for missing in (", +{:,} more", " +{:,}", " …")]
-        text, shown = max(found, key=lambda each: each[1])  # of those that show as many the first
+        candidates = [self._fitted(cells, missing) for missing in (", +{:,} more", " +{:,}", " …")]
+        text, shown = max(
+            candidates, key=lambda each: each[1]
+        )  # the first of those that show equally many
         if shown:
             return text
         return counted if len(counted) <= cells else "…"
 
     def _fitted(self, cells: int, missing: str) -> tuple[str, int]:
-        """Return as many of them as there is room for, and how many they are."""
+        """Return as many of them as there is room for, and their number."""
         text = ""
         shown = 0
         has_texts = True
@@ -130,21 +132,21 @@ class ArgumentBrief:
             if more is not None:
                 text, shown = f"{before}{more}", shown + 1
             elif not piece.is_text:
-                has_texts = False  # they take no room where a number has none
+                has_texts = False  # texts take no room where a number has none
         if shown < self.count:
             text += missing.format(self.count - shown)
         return text, shown
 
 
 def argument_brief(arguments: Any) -> ArgumentBrief:
-    """Return what is told of plain JSON: amounts, then to whom, then the rest, texts last."""
+    """Return the brief of plain JSON: amounts, then recipients, then the rest, texts last."""
     leaves = sorted(_leaves(arguments, ()), key=lambda leaf: len(leaf[0]))
     ranked = sorted(leaves[:_RANKED_MAX], key=lambda leaf: _rank(*leaf))
     return ArgumentBrief(tuple(_piece(*leaf) for leaf in ranked[:_PIECES_MAX]), len(leaves))
 
 
 def call_brief(name: str, arguments: Any, *, cells: int = BRIEF_CELLS) -> str:
-    """Return a call in one line of at most so many cells, or as few as its name needs."""
+    """Return a call on one line of at most `cells` cells, or as few as its name needs."""
     shown = call_name(name, cells=max(_NAME_CELLS_MIN, min(NAME_CELLS, cells // 2)))
     if arguments == {}:
         return f"{shown}()"
@@ -168,7 +170,7 @@ def argument_name(name: str) -> str:
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield each value that holds no other, with its place."""
+    """Yield each leaf value with its path."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _leaves(item, (*path, name))
@@ -180,14 +182,14 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _rank(path: Path, value: Any) -> tuple[int, int, float]:
-    """Return where it stands: amounts, numbers of the call itself, to whom, the rest, texts."""
+    """Return its rank: amounts, numbers of the call itself, recipients, the rest, texts."""
     words = {word.lower() for word in _WORDS.findall(_last_name(path))}
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_amount = is_number or _is_amount_text(value)
     is_named = not words.isdisjoint(_AMOUNT_NAMES)
     depth = len(path)
     if is_named and is_number:
-        return 0, depth, -abs(value)  # of many the largest: that is the one to look for
+        return 0, depth, -abs(value)  # of many the largest, which matters most
     if is_named and (is_amount or _is_short_text(value)):
         return 0, depth, 0.0
     if is_amount and depth == 1:
@@ -234,7 +236,7 @@ def _piece(path: Path, value: Any) -> _Piece:
 
 
 def _field(path: Path) -> str:
-    """Return a place as people read it, short; a name that is more than a name stands in quotes."""
+    """Return a path as people read it, short; an ambiguous name is in quotes."""
     steps = [_step(step, is_first=at == 0) for at, step in enumerate(path)]
     text = "".join(steps)
     if len(text) > 2 * _FIELD_CELLS:
@@ -258,15 +260,15 @@ def _quoted(text: str, cells: int) -> str:
 
 
 def _atoms(text: str) -> Iterator[str]:
-    r"""Yield what is shown of a text inside quotes, in parts that are never cut.
+    r"""Yield a text for display inside quotes, in parts that are never cut.
 
-    A run of blanks is one part that says how many they are.
+    A run of blanks is one part with their number.
     """
-    for found in _TOKEN.finditer(text):
-        if found[1]:
-            yield f"⟦{len(found[1]):,} blanks⟧"
+    for match in _TOKEN.finditer(text):
+        if match[1]:
+            yield f"⟦{len(match[1]):,} blanks⟧"
             continue
-        for char in unglued(found[0]):
+        for char in unglued(match[0]):
             shown = json.dumps(char, ensure_ascii=False)[1:-1]
             yield f"\\{char}" if char in _LOOKALIKES else safe(shown)
 
@@ -283,7 +285,7 @@ def _first(atoms: Iterable[str], cells: int, *, is_reversed: bool = False) -> st
 
 
 def _cells(text: str) -> int:
-    """Return the most cells that a terminal may take for it."""
+    """Return the most cells that a terminal may use for it."""
     return (
         len(text)
         if text.isascii()

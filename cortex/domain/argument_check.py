@@ -1,8 +1,8 @@
-"""Whether arguments that a person edited still fit the schema that was stored with the request.
+"""Checks that edited arguments still fit the schema that was stored with the request.
 
-The tool itself may be in another process. What a tool's own check accepts is accepted here and the
-other way round, except for what a schema does not say: the validators of a tool's own classes. A
-schema with a word that is not known here lets nothing through.
+The tool itself may be in another process. This accepts exactly what the tool's own check accepts,
+except for what a schema cannot express: the validators of a tool's own classes. A schema with an
+unknown keyword accepts nothing.
 """
 
 import json
@@ -24,14 +24,14 @@ SHOWN_CHARS_MAX: Final = 80
 
 @attrs.frozen
 class Misfit:
-    """One thing that does not fit; `reason` reads on from the field: "must be text, got 3"."""
+    """One misfit; `reason` continues after the field: "must be text, got 3"."""
 
     field: str
     reason: str
 
 
 def misfits(schema: Mapping[str, Any], value: Any) -> list[Misfit]:
-    """Everything in a JSON value that does not fit a schema of `cortex.durable.json_schema`."""
+    """Return all misfits of a JSON value with a schema of `cortex.durable.json_schema`."""
     return [Misfit(field_of(path), reason) for path, reason in _misfits(schema, value, ())]
 
 
@@ -70,12 +70,12 @@ def _of_kind(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
 
 
 def _any_of(members: list[Mapping[str, Any]], value: Any, path: Path) -> Found:
-    """With one real member, its own misfits are the ones told."""
-    found = [list(_misfits(member, value, path)) for member in members]
-    if all(found):
+    """With one real member, its own misfits are reported."""
+    per_member = [list(_misfits(member, value, path)) for member in members]
+    if all(per_member):
         real = [
             each
-            for each, member in zip(found, members, strict=True)
+            for each, member in zip(per_member, members, strict=True)
             if member.get("type") != "null"
         ]
         yield from real[0] if len(real) == 1 else [(path, f"fits none of its types{_got(value)}")]
@@ -102,8 +102,8 @@ def _of_object(schema: Mapping[str, Any], value: Mapping[str, Any], path: Path) 
         if name in properties:
             yield from _misfits(properties[name], item, (*path, name))
         elif others is False:
-            known = ", ".join(map(safe, properties)) or "none"
-            yield (*path, name), f"is unknown; known: {known}"
+            properties_text = ", ".join(map(safe, properties)) or "none"
+            yield (*path, name), f"is unknown; known: {properties_text}"
         else:
             yield from _misfits({} if others is True else others, item, (*path, name))
 
@@ -163,7 +163,7 @@ _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "array": ("a list", lambda value: isinstance(value, list)),
     "object": ("a mapping", lambda value: isinstance(value, dict)),
 }
-"""By JSON Schema's word: what a reader is told, and the check."""
+"""By JSON Schema's type name: the description for people, and the check."""
 _FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
     "uuid": ("a UUID", UUID),
     "date": ("a date such as 2026-01-31", date.fromisoformat),
@@ -178,16 +178,16 @@ WHAT: Final = "edited arguments"
 def not_editable() -> RejectedError:
     """Return the error for an edit of a request that has no schema."""
     return RejectedError(
-        "its arguments cannot be edited: nothing says how they must look",
+        "its arguments cannot be edited: they have no schema",
         hint="approve or deny them as they are",
     )
 
 
 def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
-    """Return edited arguments as canonical JSON; the types of values stay as they are written.
+    """Return edited arguments as canonical JSON; the types of values stay as written.
 
-    `schema` is the one that was stored with the request. Raises `RejectedError` where there is
-    none, `InvalidValueError` that names every argument that does not fit.
+    `schema` is the one that was stored with the request. Raises `RejectedError` without a schema,
+    `InvalidValueError` that names every argument that does not fit.
     """
     if schema is None:
         raise not_editable()
@@ -199,9 +199,9 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
         raise InvalidValueError(f"{WHAT} must be an object by their names")
     wrong = misfits(schema, value)
     if wrong:
-        told = "; ".join(f"{each.field} {each.reason}" for each in wrong)
-        raise InvalidValueError(f"{WHAT} do not fit: {told}")
+        problems = "; ".join(f"{each.field} {each.reason}" for each in wrong)
+        raise InvalidValueError(f"{WHAT} do not fit: {problems}")
     edited = canonical(value, what=WHAT)
     if secret := secret_in(edited):
-        raise InvalidValueError(f"{WHAT} hold secret {secret}, which must not be recorded")
+        raise InvalidValueError(f"{WHAT} contain secret {secret}, which must not be recorded")
     return edited

@@ -1,4 +1,4 @@
-"""What somebody changed in the arguments of a call, harmless to show."""
+"""The changes of a person to the arguments of a call, harmless to show."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,7 +11,7 @@ from cortex.domain.safe import safe
 
 @attrs.frozen(kw_only=True)
 class ArgumentChange:
-    """One place that differs. Both sides are JSON in which nothing is hidden; None: not there."""
+    """One difference. Both sides are JSON in which nothing is hidden; None: absent."""
 
     field: str
     old: str | None
@@ -19,7 +19,7 @@ class ArgumentChange:
 
 
 def changes(old: Any, new: Any) -> list[ArgumentChange]:
-    """Every place where two JSON values differ, types counted: 1, 1.0 and true are not the same.
+    """Return every difference of two JSON values, types included: 1, 1.0 and true differ.
 
     Raises `InvalidValueError` for what is no JSON.
     """

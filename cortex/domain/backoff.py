@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 _TIMES_MAX: Final = 300
-"""Keeps floats in range: by then growth has long reached any limit that it has."""
+"""Keeps floats in range: by then growth has long reached any limit."""
 
 
 def grown(first: float, factor: float, times: float) -> float:
@@ -56,5 +56,5 @@ class GrowingLimit:
         self.value = self._first
 
     def grow_to(self, value: float) -> None:
-        """Raise the limit; it never shrinks but by a restart."""
+        """Raise the limit; only a restart lowers it."""
         self.value = math.inf if value >= self._unlimited_from else max(self.value, value)

@@ -1,7 +1,7 @@
-"""Circuit breakers as values: one for each thing that jobs call, and the legal ways of its states.
+"""Circuit breakers as values: one for each called system, and the legal transitions of its states.
 
-Pure functions from a breaker and what happened to the next breaker. One that changes nothing
-returns the very breaker that it got: so callers know what need not be written down.
+Pure functions from a breaker and an event to the next breaker. An event without a change returns
+the same object, so callers know that nothing has to be written.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from cortex.domain.errors import UsageError
 from cortex.domain.failure import Failure
 
 RETRY_AFTER_MAX_S: Final = 3600.0
-"""A server that asks for more is asked again after an hour."""
+"""After a request for a longer pause, a server is called again after an hour."""
 RETRY_AFTER_STEP_S: Final = 1.0
-"""Answers of one moment ask for about the same: what differs by less is the same."""
+"""Simultaneous answers ask for about the same pause: smaller differences are ignored."""
 HOLD_MIN_S: Final = 1.0
 HOLD_MAX_S: Final = 30 * 86_400.0
 """A person who holds a breaker open for longer holds it without an end."""
 QUIET_S: Final = 3600.0
-"""A breaker that may be probed and that nobody calls for so long is forgotten."""
+"""A breaker that may be probed but is not called for this long is forgotten."""
 NAME_MAX: Final = 300
 ERROR_MAX: Final = 500
 """Characters of an error that are kept."""
@@ -44,7 +44,7 @@ TRANSITIONS: Final[dict[BreakerState, frozenset[BreakerState]]] = {
     BreakerState.OPEN: frozenset({BreakerState.HALF_OPEN, BreakerState.CLOSED}),
     BreakerState.HALF_OPEN: frozenset({BreakerState.OPEN, BreakerState.CLOSED}),
 }
-"""The legal transitions; from OPEN straight to CLOSED only a person goes."""
+"""The legal transitions; only a person goes from OPEN straight to CLOSED."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,10 +59,10 @@ class BreakerPolicy:
     closes_after: int
     """Probes in a row that succeeded."""
     escalates_after: int | None = None
-    """Failures in a row after which a person is asked, once an outage."""
+    """Failures in a row after which a person is notified, once per outage."""
     is_ramped: bool = True
-    """Calls that begin at once are let go in growing rounds. Not for tools: theirs may well take
-    minutes until they first answer, and they fail on their own machine."""
+    """Calls that begin together are admitted in growing rounds. Not for tools: their first answer
+    may well take minutes, and their failures are local."""
 
 
 _MODEL: Final = BreakerPolicy(opens_after=3, open_s=30.0, closes_after=1, escalates_after=5)
@@ -74,11 +74,11 @@ POLICIES: Final[dict[str, BreakerPolicy]] = {
     "http": _HOST,
     "notify": _HOST,
 }
-"""By the kind of what is called, with which a breaker's name begins: `llm:NAME`."""
+"""By the kind of the called system, the prefix of a breaker's name: `llm:NAME`."""
 
 
 def policy_of(name: str) -> BreakerPolicy:
-    """Return the policy of a breaker. Raises `UsageError` for a name that no breaker can have."""
+    """Return the policy of a breaker. Raises `UsageError` for an invalid name."""
     if name == FREEZE:
         raise UsageError(
             f"{FREEZE} is the freeze of effects and no circuit breaker",
@@ -88,7 +88,7 @@ def policy_of(name: str) -> BreakerPolicy:
     if kind not in POLICIES or not colon or not rest or len(name) > NAME_MAX:
         raise UsageError(
             f"{name[:NAME_MAX]!r} is not the name of a circuit breaker",
-            hint="they are called " + ", ".join(f"{known}:NAME" for known in POLICIES),
+            hint="their names are " + ", ".join(f"{kind}:NAME" for kind in POLICIES),
         )
     return POLICIES[kind]
 
@@ -104,7 +104,7 @@ class Breaker:
     successes: int = 0
     """Of probes, in a row."""
     requests: int = 0
-    """Calls since it last closed, as far as they were told: healthy pods tell nothing."""
+    """Reported calls since it last closed: healthy pods report none."""
     opened_at: datetime | None = None
     """Beginning of the outage; None while CLOSED."""
     open_until: datetime | None = None
@@ -112,26 +112,26 @@ class Breaker:
     probe: int = 0
     """Number of the last probe, never used again: its fence."""
     probe_by: UUID | None = None
-    """The pod whose probe is on its way."""
+    """The pod whose probe is in flight."""
     probe_until: datetime | None = None
     """When that probe counts as lost, unless its pod renews it."""
     forced_by: str | None = None
-    """Who holds it open."""
+    """The person who holds it open."""
     forced_reason: str | None = None
     forced_at: datetime | None = None
     last_error: str | None = None
     escalated_at: datetime | None = None
-    """When a person was asked, in this outage."""
+    """When a person was notified, in this outage."""
     version: int = 0
-    """Larger with each write, and never used again; 0: never seen."""
+    """Raised by each write, and never reused; 0: not stored."""
 
     @property
     def is_healthy(self) -> bool:
-        """Calls pass, and none that failed is counted."""
+        """Calls pass, and no failure is counted."""
         return self.state is BreakerState.CLOSED and self.failures == 0
 
     def may_be_probed(self, now: datetime) -> bool:
-        """Whoever comes next may take the probe."""
+        """The next call may take the probe."""
         match self.state:
             case BreakerState.OPEN:
                 return self.open_until is not None and self.open_until <= now
@@ -141,7 +141,7 @@ class Breaker:
                 return False
 
     def is_probe(self, probe: int | None) -> bool:
-        """This is the number of the probe that decides."""
+        """Return whether this is the number of the current probe."""
         return (
             self.state is BreakerState.HALF_OPEN
             and self.probe_by is not None
@@ -157,28 +157,28 @@ def failed(
     requests: int = 1,
     probe: int | None = None,
 ) -> Breaker:
-    """A call failed; `requests` calls have ended since the same pod last told of any.
+    """A call failed; `requests` calls have ended since the same pod's last report.
 
-    Failures that would repeat themselves say nothing about what was called: they only give a
+    Failures that would repeat themselves say nothing about the called system: they only give a
     probe back. A server that asks for a pause gets it at once.
     """
     if not failure.cls.is_transient:
         return given_back(breaker, probe=probe)
     policy = policy_of(breaker.name)
-    asked_s = _asked_s(failure)
+    requested_s = _requested_s(failure)
     if breaker.state is BreakerState.OPEN:
-        return _failed_while_open(breaker, failure, now, asked_s=asked_s)
+        return _failed_while_open(breaker, failure, now, requested_s=requested_s)
     counted = _counted(breaker, failure, requests=requests)
     is_too_much = counted.failures >= policy.opens_after and counted.requests >= policy.volume_min
     is_closed = breaker.state is BreakerState.CLOSED
-    if asked_s is not None or breaker.is_probe(probe) or (is_closed and is_too_much):
-        until = now + timedelta(seconds=policy.open_s if asked_s is None else asked_s)
+    if requested_s is not None or breaker.is_probe(probe) or (is_closed and is_too_much):
+        until = now + timedelta(seconds=policy.open_s if requested_s is None else requested_s)
         counted = _opened(counted, now, until=until)
     return _escalated(counted, now)
 
 
 def succeeded(breaker: Breaker, *, requests: int = 1, probe: int | None = None) -> Breaker:
-    """A call succeeded: the row of failures ends, or the probe is answered."""
+    """A call succeeded: the run of failures ends, or the probe is answered."""
     if breaker.is_probe(probe):
         answered = attrs.evolve(given_back(breaker, probe=probe), successes=breaker.successes + 1)
         is_enough = answered.successes >= policy_of(breaker.name).closes_after
@@ -189,10 +189,10 @@ def succeeded(breaker: Breaker, *, requests: int = 1, probe: int | None = None) 
 
 
 def moved_on(breaker: Breaker, now: datetime) -> Breaker:
-    """Return the breaker as time alone has left it.
+    """Apply the transitions that are due by time alone.
 
-    An OPEN breaker becomes HALF_OPEN when its pause is over, which also ends a hold with an end.
-    A HALF_OPEN breaker that nobody has probed for `QUIET_S` closes.
+    An OPEN breaker becomes HALF_OPEN when its pause is over, which also ends a limited override. A
+    HALF_OPEN breaker that was not probed for `QUIET_S` closes.
     """
     if breaker.open_until is None or breaker.open_until > now:
         return breaker
@@ -204,9 +204,9 @@ def moved_on(breaker: Breaker, now: datetime) -> Breaker:
 
 
 def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) -> Breaker:
-    """A pod takes the probe, if there is one to take; it has `lease_s` seconds unless it renews.
+    """A pod takes the probe, if it is available, for `lease_s` seconds unless it renews it.
 
-    That is the end of a hold that has one.
+    This also ends a limited override.
     """
     if not breaker.may_be_probed(now):
         return breaker
@@ -219,14 +219,14 @@ def probe_taken(breaker: Breaker, now: datetime, *, by: UUID, lease_s: float) ->
 
 
 def renewed(breaker: Breaker, now: datetime, *, probe: int, lease_s: float) -> Breaker:
-    """The probe is still on its way."""
+    """The probe is still in flight."""
     if not breaker.is_probe(probe):
         return breaker
     return attrs.evolve(breaker, probe_until=now + timedelta(seconds=lease_s))
 
 
 def given_back(breaker: Breaker, *, probe: int | None) -> Breaker:
-    """The probe ended without saying anything: the next one may be taken at once."""
+    """The probe ended without a result: the next one may be taken at once."""
     if not breaker.is_probe(probe):
         return breaker
     return attrs.evolve(breaker, probe_by=None, probe_until=None)
@@ -235,14 +235,14 @@ def given_back(breaker: Breaker, *, probe: int | None) -> Breaker:
 def forced_open(
     breaker: Breaker, now: datetime, *, by: str, reason: str, for_s: float | None = None
 ) -> Breaker:
-    """A person holds it open for so long, as a pause that nothing ends before; None: for good."""
+    """A person holds it open, as a pause that nothing ends earlier; None: without an end."""
     until = None if for_s is None else now + timedelta(seconds=for_s)
     held = _opened(breaker, now, until=until)
     return attrs.evolve(held, forced_by=by, forced_reason=reason, forced_at=now)
 
 
 def closed(breaker: Breaker) -> Breaker:
-    """Everything is well again: nothing of the outage is counted on, only its last error kept."""
+    """Everything is healthy again: all counts restart, only the last error is kept."""
     return Breaker(
         name=breaker.name,
         probe=breaker.probe,
@@ -252,15 +252,15 @@ def closed(breaker: Breaker) -> Breaker:
 
 
 def changes(before: Breaker, after: Breaker, *, is_by_person: bool = False) -> list[str]:
-    """Return what is to be recorded of a change, in the words of facts."""
+    """Return the names of the facts to record for a change."""
     if is_by_person:
         return ["breaker_forced_open" if after.forced_by else "breaker_forced_closed"]
-    told = []
+    names = []
     if after.state is not before.state:
-        told.append(_ENTERED[after.state])
+        names.append(_ENTERED[after.state])
     if after.escalated_at is not None and before.escalated_at is None:
-        told.append("breaker_escalated")
-    return told
+        names.append("breaker_escalated")
+    return names
 
 
 OPENED: Final = "breaker_opened"
@@ -272,13 +272,13 @@ _ENTERED: Final = {
 
 
 def _failed_while_open(
-    breaker: Breaker, failure: Failure, now: datetime, *, asked_s: float | None
+    breaker: Breaker, failure: Failure, now: datetime, *, requested_s: float | None
 ) -> Breaker:
-    """A call that began before: it counts towards asking a person, and may lengthen the pause."""
+    """A late result of an earlier call: it counts towards escalation, may lengthen the pause."""
     if breaker.forced_by is not None or breaker.open_until is None:
-        return breaker  # what calls say does not matter while a person holds it
-    if asked_s is not None:
-        until = now + timedelta(seconds=asked_s)
+        return breaker  # results of calls do not matter while a person holds it open
+    if requested_s is not None:
+        until = now + timedelta(seconds=requested_s)
         if until > breaker.open_until + timedelta(seconds=RETRY_AFTER_STEP_S):
             breaker = attrs.evolve(breaker, open_until=until)
     if breaker.failures < (policy_of(breaker.name).escalates_after or 0):
@@ -325,11 +325,11 @@ def _escalated(breaker: Breaker, now: datetime) -> Breaker:
     return attrs.evolve(breaker, escalated_at=now)
 
 
-def _asked_s(failure: Failure) -> float | None:
-    asked_s = failure.retry_after_s
-    if asked_s is None or not asked_s > 0:  # NaN asks for nothing
+def _requested_s(failure: Failure) -> float | None:
+    requested_s = failure.retry_after_s
+    if requested_s is None or not requested_s > 0:  # NaN is no request
         return None
-    return min(asked_s, RETRY_AFTER_MAX_S)
+    return min(requested_s, RETRY_AFTER_MAX_S)
 
 
 BAR_S: Final = 300.0
@@ -362,21 +362,21 @@ class CountedError:
 
 @attrs.frozen(kw_only=True)
 class Past:
-    """What happened to a breaker in the last hour."""
+    """The last hour of a breaker."""
 
     turns: tuple[Turn, ...] = ()
     """The oldest first."""
     known_since: datetime | None = None
-    """Turns before that instant are not known; None: all are."""
+    """Turns before that instant are unknown; None: all are known."""
     errors: tuple[CountedError, ...] = ()
     """The newest first."""
 
 
 def strip(state: str, past: Past, now: datetime) -> str:
-    """Return a bar for each `BAR_S` seconds, the newest last: the worst state that it saw.
+    """Return a bar for each `BAR_S` seconds, the newest last: the worst state in it.
 
-    `state`: as it is now. Bars begin at round times, so that they stand still. One that is not
-    wholly known is `·`.
+    `state`: the present one. Bars begin at round times, so that they stand still. A partly unknown
+    one is `·`.
     """
     passed_s = now.timestamp() % BAR_S
     last = now - timedelta(seconds=passed_s)
@@ -386,32 +386,32 @@ def strip(state: str, past: Past, now: datetime) -> str:
     states = [turns[0].before if turns else state, *(turn.after for turn in turns)]
     instants = [None, *(turn.at for turn in turns), None]
     spans = list(zip(pairwise(instants), states, strict=True))
-    known = past.known_since
+    known_from = past.known_since
     bars = []
     for begin, end in zip(begins, ends, strict=True):
-        seen = [
+        states = [
             each
             for (since, until), each in spans
             if (until is None or until > begin) and (end is None or since is None or since < end)
         ]
         if end is None:
-            seen.append(state)  # it may have been read after the turns
-        bars.append(UNKNOWN if known is not None and begin < known else _worst(seen))
+            states.append(state)  # it may have been read after the turns
+        bars.append(UNKNOWN if known_from is not None and begin < known_from else _worst(states))
     return "".join(bars)
 
 
 def openings(past: Past) -> int:
-    """Return how many outages began, as far as is known: a probe that failed is none."""
+    """Return how many outages began, as far as known: a failed probe begins none."""
     turned = ((turn.before, turn.after) for turn in past.turns)
     return sum(turn == (BreakerState.CLOSED, BreakerState.OPEN) for turn in turned)
 
 
 def is_calm(state: str, past: Past) -> bool:
-    """It was closed all the hour, as far as is known."""
+    """It was closed all the hour, as far as known."""
     return state == BreakerState.CLOSED and not past.turns
 
 
-def _worst(seen: Sequence[str]) -> str:
-    """Return the bar of the worst state; of one that newer pods may know, that of unknown."""
-    known = [state for state in _HEIGHTS if state in seen]
-    return max((_HEIGHTS[state] for state in known), default=UNKNOWN)
+def _worst(states: Sequence[str]) -> str:
+    """Return the bar of the worst state; of states from newer pods, the bar of unknown."""
+    ranked = [state for state in _HEIGHTS if state in states]
+    return max((_HEIGHTS[state] for state in ranked), default=UNKNOWN)

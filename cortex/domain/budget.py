@@ -1,4 +1,4 @@
-"""Budgets as values: what they limit, how they are called, and what a call may take at most."""
+"""Budgets as values: their limits, their names, and the most that a call may use."""
 
 import re
 from decimal import Decimal
@@ -15,13 +15,13 @@ from cortex.domain.prices import PriceTable
 
 LIMIT_MAX: Final = Decimal(10) ** 11
 WAITING_PREFIX: Final = "budget:"
-"""Of what a job waits for, when it is a budget."""
+"""Prefix of the name of a budget that a job waits for."""
 
 SMALL_USD: Final = Decimal("0.01")
-"""Below it an amount is told by its first digits: $0.00031, and not $0.0003."""
+"""Below it an amount is shown by its first digits: $0.00031, and not $0.0003."""
 
 LIKELY_BYTES_PER_TOKEN: Final = 4.0
-"""English prose and JSON; what a lost call is booked with."""
+"""English prose and JSON; used to book a lost call."""
 LEAST_BYTES_PER_TOKEN: Final = 2.0
 """Code and scripts other than Latin stay above it, only noise does not; for the room reserved."""
 
@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 
 class Period(StrEnum):
-    """What shares the limit: one line of jobs, or all calls of one UTC day."""
+    """What shares the limit: one lineage of jobs, or all calls of one UTC day."""
 
     RUN = "run"
     DAY = "day"
@@ -50,29 +50,29 @@ class Period(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Budget:
-    """Which calls a limit holds for; there is one limit for each."""
+    """The calls that a limit applies to; there is one limit for each."""
 
     scope: Scope
     subject: str
-    """Name of the agent or of the tenant; of a job the id of the first one of its line."""
+    """Name of the agent or of the tenant; for a job, the id of the first one of its lineage."""
     unit: Unit
     period: Period
 
     @property
     def name(self) -> str:
-        """What people call it: `agent:researcher:usd:day`."""
+        """The name for people: `agent:researcher:usd:day`."""
         return f"{self.scope}:{self.subject}:{self.unit}:{self.period}"
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """The budget of that name. Raises `UsageError`; a subject may itself have colons."""
-        found = _NAME.fullmatch(name)
-        if found is None:
+        """Return the budget of that name. Raises `UsageError`; a subject may itself have colons."""
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise UsageError(
                 f"{name!r} is not the name of a budget",
                 hint="for example agent:researcher:usd:day; list them: cortex budgets ls",
             )
-        scope, subject, unit, period = found.groups()
+        scope, subject, unit, period = match.groups()
         if scope == Scope.JOB and not _JOB_ID.fullmatch(subject):
             raise UsageError(
                 f"{name!r} is not the name of a budget", hint="a job's has its whole id in it"
@@ -88,30 +88,30 @@ _JOB_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @attrs.frozen(kw_only=True)
 class Estimate:
-    """What a call may take, before it is made."""
+    """The most that a call may use, before it is made."""
 
     tokens: int
-    """At most: that much room is reserved."""
+    """At most: this much room is reserved."""
     cost_usd: Decimal | None
-    """At most; None when the model's price is not known."""
+    """At most; None if the model's price is unknown."""
     input_tokens: int
-    """Likely tokens of the prompt: what is booked when the call is lost."""
+    """Likely tokens of the prompt: booked when the call is lost."""
     input_usd: Decimal | None
 
 
 def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
-    """Return what a call takes at most, and what its prompt is likely to take.
+    """Return the most that a call uses, and what its prompt is likely to use.
 
-    The room is the worst case, a prompt that is written to the cache whole and an answer as long
-    as it may be: then calls that run at once can never take more than their room together, and a
-    budget is overspent by no more than the one call that was let through with less room left.
-    Raises `InvalidValueError` for a request that is not JSON, such as half of a surrogate pair.
+    The room is the worst case: a prompt that is written to the cache whole, and the longest
+    permitted answer. So concurrent calls can never use more than their room together, and a budget
+    is overspent by no more than the one call that was admitted with less room left. Raises
+    `InvalidValueError` for a request that is not JSON, such as half of a surrogate pair.
     """
     try:
         prompt_bytes = len(orjson.dumps(request.to_json()))
     except TypeError as error:
-        told = f"the request to model {request.model!a} cannot be sent: {error}"
-        raise InvalidValueError(told) from error
+        message = f"the request to model {request.model!a} cannot be sent: {error}"
+        raise InvalidValueError(message) from error
     most = ceil(prompt_bytes / LEAST_BYTES_PER_TOKEN)
     likely = ceil(prompt_bytes / LIKELY_BYTES_PER_TOKEN)
     dearest = [

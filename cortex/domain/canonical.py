@@ -1,7 +1,7 @@
-"""Canonical JSON: one text for one value, so that its digest says whether it is the same.
+"""Canonical JSON: one text for one value, so that equal digests mean equal values.
 
-Keys are sorted, nothing is left blank, text is UTF-8. Numbers stay as they are: 1 and 1.0 differ,
-and a whole number may be of any length. What no record can hold is refused and never repaired:
+Keys are sorted, there are no blanks, text is UTF-8. Numbers stay as they are: 1 and 1.0 differ, and
+a whole number may have any length. Values that cannot be stored are refused and never repaired:
 people approve exactly what runs.
 """
 
@@ -16,21 +16,21 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.redaction import LONE_SURROGATE
 from cortex.domain.safe import safe
 
-# --- Places in a JSON value: as people write them to find one, and as they read them.
+# --- Paths in a JSON value: as people write them, and as they read them.
 
 
 Path: TypeAlias = tuple[str | int, ...]
 
 MISSING: Final = object()
-"""What is found where there is nothing."""
+"""The result for a path without a value."""
 WHOLE: Final = "(all)"
-"""How the empty path is read: the value itself."""
+"""The text of the empty path: the value itself."""
 
 _INDEX_DIGITS_MAX: Final = 9
 
 
 def find(value: Any, dotted: str) -> Any:
-    """Return what stands at a dotted path (`order.lines.0.price`), or `MISSING`."""
+    """Return the value at a dotted path (`order.lines.0.price`), or `MISSING`."""
     for step in dotted.split("."):
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -42,7 +42,7 @@ def find(value: Any, dotted: str) -> Any:
 
 
 def field_of(path: Path) -> str:
-    """A path as people read it, with nothing hidden in it: `order.lines[0].price`."""
+    """Return a path as people read it, with nothing hidden in it: `order.lines[0].price`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -69,7 +69,7 @@ DIGITS_MAX: Final = 1_000
 def canonical(value: Any, *, what: str = "arguments") -> str:
     """Return a value of JSON's own types as canonical text.
 
-    Raises `InvalidValueError` that names the place, for other types, NaN and infinities, NUL, lone
+    Raises `InvalidValueError` with the path, for other types, NaN and infinities, NUL, lone
     surrogates, keys that are not text, numbers too long and nesting too deep.
     """
     _check(value, what, ())
@@ -84,18 +84,18 @@ def digest(text: str) -> bytes:
 
 
 def parse(text: str, *, what: str = "arguments") -> Any:
-    """Read JSON strictly, with its numbers as they are: `parse(canonical(value)) == value`.
+    """Read JSON strictly, keeping its numbers: `parse(canonical(value)) == value`.
 
-    Raises `InvalidValueError` where `canonical` would, and for a key that is given twice.
+    Raises `InvalidValueError` where `canonical` would, and for a repeated key.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidValueError(f"{what} has the key {twice!r} twice")
-        return found
+        return members
 
     def whole(digits: str) -> int:
         return int(digits) if len(digits) <= DIGITS_MAX else _refuse(what, _TOO_LONG)
@@ -164,11 +164,12 @@ def _refuse(place: str, reason: str) -> NoReturn:
     raise InvalidValueError(f"{place} {reason}")
 
 
-# --- JSON that is nested so deeply that who walks through it, by recursion, would fall over.
+# --- JSON that is nested too deeply for recursive code.
 
 
 NESTING_MAX: Final = 254
-"""What orjson writes, so nothing that Cortex wrote is deeper; Postgres takes several thousand."""
+"""The most that orjson writes, so JSON from Cortex is never deeper; Postgres takes several
+thousand."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 

@@ -1,7 +1,7 @@
-"""Judges errors: the one place that decides whether what failed may be tried again.
+"""Classifies errors: the one place that decides whether a failure may be tried again.
 
-`failure_of` is a pure function of the error; its knowledge is in the tables of `failure_codes`. It
-knows errors of libraries that this package may not import by what they carry (`status_code`,
+`failure_of` is a pure function of the error; its knowledge is in the tables of `failure`. It
+recognises errors of libraries that this package may not import by their attributes (`status_code`,
 `sqlstate`, `errno`) and by the names of their classes.
 """
 
@@ -33,45 +33,45 @@ from cortex.domain.failure import (
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import retry_after_of
 
-# --- Looking into errors that somebody else made: members of groups, causes, attributes.
+# --- Examining foreign errors: members of groups, causes, attributes.
 
 
 MEMBERS_MAX: Final = 1_000
-"""So many members of an exception group are looked at, whatever their depth."""
+"""How many members of an exception group are examined, whatever their depth."""
 CAUSES_MAX: Final = 50
-"""So many errors are looked at on the way down to what began it all."""
+"""How many errors of a chain of causes are examined."""
 
 
 def leaves(error: BaseException) -> list[BaseException]:
-    """Return the errors inside a group in their order; of one that is no group, itself."""
+    """Return the errors inside a group in their order; for any other error, itself."""
     waiting: list[BaseException] = [error]
-    found: list[BaseException] = []
-    while waiting and len(found) < MEMBERS_MAX:
+    members: list[BaseException] = []
+    while waiting and len(members) < MEMBERS_MAX:
         each = waiting.pop()
         if isinstance(each, BaseExceptionGroup):
             waiting += reversed(each.exceptions)
         else:
-            found.append(each)
-    return found
+            members.append(each)
+    return members
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, then what it was raised from, members of groups included."""
+    """Yield the error, then its causes, members of groups included."""
     return islice(_chain(error), CAUSES_MAX)
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return what an error was raised from; some libraries cut the chain, but keep it in args."""
+    """Return the cause of an error; some libraries cut the chain, but keep it in args."""
     if error.__cause__ is not None:
         return error.__cause__
     return next((each for each in error.args[:1] if isinstance(each, BaseException)), None)
 
 
 def attribute(owner: Any, name: str) -> Any:
-    """Return an attribute, None if it cannot be had: a property of a strange error may raise."""
+    """Return an attribute, or None if reading it fails: a property of a strange error may raise."""
     try:
         return getattr(owner, name, None)
-    except Exception:  # noqa: BLE001 -- whatever it is, it is no fact about the error
+    except Exception:  # noqa: BLE001 -- any error means that there is no such fact
         return None
 
 
@@ -99,7 +99,7 @@ ASYNCIO_UNDER_TRIO: Final = (
     *("no running event loop", "no current event loop"),
     "You're within a Trio environment",
 )
-"""How the errors begin that asyncio, and trio_asyncio for it, raise in a trio task."""
+"""How errors begin that asyncio, or trio_asyncio for it, raises in a trio task."""
 
 
 def classify(error: BaseException) -> FailureClass:
@@ -108,17 +108,17 @@ def classify(error: BaseException) -> FailureClass:
 
 
 def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
-    """Judge an error. Raises nothing, however badly the error is made.
+    """Classify an error. Raises nothing, however badly the error is made.
 
-    Of an exception group the worst member decides. A cause is looked at only where the error says
-    nothing by itself. `now` (with a time zone) is for a Retry-After date in a response that does
-    not say when it was sent. Control flow (`Suspended`, `LeaseLost`) is not to be judged.
+    The worst member of an exception group decides. A cause is examined only if the error itself
+    says nothing. `now` (with a time zone) is for a Retry-After date in a response without a Date.
+    Do not pass control flow (`Suspended`, `LeaseLost`).
     """
     return max((_judged(leaf, now, set()) for leaf in leaves(error)), key=_badness)
 
 
 def failure_of_call(facts: CallFailure, message: str) -> Failure:
-    """Judge the facts of a failed model call; `message` is one line for people."""
+    """Classify a failed model call; `message` is one line for people."""
     code = _code_of_call(facts)
     meaning = CODES[code]
     return Failure(
@@ -152,7 +152,7 @@ def describe(error: BaseException) -> str:
         if isinstance(error, CortexError):
             return clean_text(error.message)
         text = " ".join(str(error).split())
-    except (Exception, SystemExit):  # noqa: BLE001 -- without its text it still has a name
+    except (Exception, SystemExit):  # noqa: BLE001 -- an error without text still has a name
         text = ""
     return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -160,9 +160,12 @@ def describe(error: BaseException) -> str:
 # --- one error
 
 
-def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failure:
-    """Judge an error that is no group. `seen` bounds the way down its causes, even in a circle."""
-    seen.add(id(error))
+def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Failure:
+    """Classify an error that is no group.
+
+    `visited` bounds the walk down its causes, even in a circle.
+    """
+    visited.add(id(error))
     carried = attribute(error, "failure")
     if isinstance(carried, Failure):
         return carried
@@ -175,7 +178,7 @@ def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failu
     if code is None and _is_asyncio_under_trio(error):
         code = "asyncio_called"
     if code is None and kind in WRAPPERS:
-        within = _of_cause(error, now, seen)
+        within = _of_cause(error, now, visited)
         if within is not None and within.code != UNKNOWN:
             return within
     code = code or KINDS.get(kind, UNKNOWN)
@@ -191,9 +194,9 @@ def _judged(error: BaseException, now: datetime | None, seen: set[int]) -> Failu
 
 
 def _of_ours(error: CortexError) -> Failure:
-    """Judge an error of our own by its family; it keeps its code."""
+    """Classify an error of our own by its family; it keeps its code."""
     meaning = next(meaning for family, meaning in FAMILIES if isinstance(error, family))
-    # Each of these belongs to one family; a class of somebody's own may lack even its own.
+    # Each of these belongs to one family; a user's own subclass may lack even attributes.
     scope = attribute(error, "scope") if isinstance(error, TimedOutError) else None
     return Failure(
         cls=FailureClass.TRANSIENT_INFRA if scope == "connect" else meaning.cls,
@@ -208,7 +211,7 @@ def _of_ours(error: CortexError) -> Failure:
 
 
 def _seconds(value: object) -> float | None:
-    """Return what somebody's error says of a time; None for what is none."""
+    """Return a time of a foreign error; None for an invalid one."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -220,16 +223,16 @@ def _raw(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else repr(value)
 
 
-def _of_cause(error: BaseException, now: datetime | None, seen: set[int]) -> Failure | None:
-    """Judge what an error was raised from; None if that is nothing, or was judged before."""
+def _of_cause(error: BaseException, now: datetime | None, visited: set[int]) -> Failure | None:
+    """Classify the cause of an error; None if there is none, or it was classified before."""
     cause = cause_of(error)
-    fresh = [leaf for leaf in leaves(cause) if id(leaf) not in seen] if cause is not None else []
-    judged = [_judged(leaf, now, seen) for leaf in fresh if len(seen) < CAUSES_MAX]
+    fresh = [leaf for leaf in leaves(cause) if id(leaf) not in visited] if cause is not None else []
+    judged = [_judged(leaf, now, visited) for leaf in fresh if len(visited) < CAUSES_MAX]
     return max(judged, key=_badness, default=None)
 
 
 def _badness(failure: Failure) -> tuple[int, bool, bool, float]:
-    """Of a group the greatest decides, the first among equals; a cancelled member says least."""
+    """The sort key in a group: the greatest decides, the first among equals."""
     return (
         SEVERITY.index(failure.cls),
         failure.code != CANCELLED,
@@ -251,14 +254,14 @@ def _code_of_api(status: int, type_: object, detail: object) -> str:
     """A spent limit comes as a 429, and an error inside a stream under the status 200."""
     if isinstance(detail, str) and detail in API_DETAILS:
         return API_DETAILS[detail]
-    known = API_TYPES.get(type_) if isinstance(type_, str) else None
-    if known == "billing":
-        return known
-    return code_of_status(status) or known or "api_error"
+    listed = API_TYPES.get(type_) if isinstance(type_, str) else None
+    if listed == "billing":
+        return listed
+    return code_of_status(status) or listed or "api_error"
 
 
 def _code_of_response(error: BaseException) -> str | None:
-    """The code of an error that carries an HTTP response, None for others."""
+    """Return the code of an error that carries an HTTP response, None for others."""
     status = attribute(error, "status_code")
     if status is None:
         status = attribute(attribute(error, "response"), "status_code")
@@ -286,21 +289,21 @@ def _code_of_system(error: BaseException, kind: str) -> str | None:
 
 
 def _is_asyncio_under_trio(error: BaseException) -> bool:
-    """Whether it is what asyncio and trio raise when asyncio is called in a trio task."""
+    """Return whether asyncio or trio raised it because asyncio was called in a trio task."""
     text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
     match error:
         case RuntimeError():
             return text.startswith(ASYNCIO_UNDER_TRIO)
         case TypeError():
             return text.startswith("trio.run received unrecognized yield message")
-        case AttributeError():  # of the loop that asyncio's own code found to be None
+        case AttributeError():  # asyncio's own code found that its loop is None
             return _raised_in(error).startswith("asyncio.")
         case _:
             return False
 
 
 def _raised_in(error: BaseException) -> str:
-    """The name of the module whose code raised it."""
+    """Return the name of the module whose code raised it."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -308,7 +311,7 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> str:
-    """The row that an error has in the tables: that of its class or of the nearest one above."""
+    """Return the row of an error in the tables: that of its class or of the nearest one above."""
     for each in type(error).__mro__:
         name = f"{str(each.__module__).partition('.')[0]}.{each.__name__}"
         if name in KINDS or name in WRAPPERS:

@@ -1,6 +1,6 @@
-"""The one home of wall clock, identifiers and randomness, so that a simulation can replace it.
+"""The only source of wall clock, identifiers and randomness, so that a simulation can replace it.
 
-Whatever decides a lease or a due time uses the database's clock, never this one.
+Decisions about leases and due times use the database's clock, never this one.
 """
 
 import random
@@ -10,7 +10,7 @@ from uuid import UUID
 
 import attrs
 
-# --- Identifiers: time-ordered UUIDs from an injected clock and an injected source of chance.
+# --- Identifiers: time-ordered UUIDs from an injected clock and injected randomness.
 
 
 def uuid7(unix_ms: int, rng: random.Random) -> UUID:
@@ -33,16 +33,15 @@ def uuid7(unix_ms: int, rng: random.Random) -> UUID:
 
 @attrs.frozen
 class Chance:
-    """Where a process takes its random numbers and identifiers from."""
+    """The source of a process's random numbers and identifiers."""
 
     rng: random.Random
     unix_ms: Callable[[], int]
 
     def new_id(self) -> UUID:
-        """Make a time-ordered identifier."""
         return uuid7(self.unix_ms(), self.rng)
 
 
 def system_chance() -> Chance:
-    """Return the real thing: the operating system's randomness and the wall clock."""
+    """Return the real source: the operating system's randomness and the wall clock."""
     return Chance(random.SystemRandom(), lambda: time.time_ns() // 1_000_000)

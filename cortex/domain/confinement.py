@@ -5,18 +5,18 @@ from typing import Final
 
 
 class Confinement(StrEnum):
-    """What keeps a program in its place, best first; stored with each pod."""
+    """The means that confines a program, best first; stored with each pod."""
 
     BUBBLEWRAP = "bubblewrap"
-    """Namespaces of its own: it sees its folders and the system's programs, and nothing else."""
+    """Namespaces of its own: the program sees only its folders and the system's programs."""
     LANDLOCK = "landlock"
-    """The kernel refuses other files; seccomp refuses the network."""
+    """The kernel denies other files; seccomp denies the network."""
     USER = "user"
-    """A user id of its own, for pods of root."""
+    """A user id of its own, for root pods."""
     NONE = "none"
-    """Nothing works here: no program is started."""
+    """Nothing works on this machine: no program is started."""
     UNSAFE = "unsafe"
-    """The operator let programs run as the pod's user, free to do what the pod can do."""
+    """The operator lets programs run as the pod's user, with all rights of the pod."""
 
 
 MEANS: Final = (Confinement.BUBBLEWRAP, Confinement.LANDLOCK, Confinement.USER)

@@ -16,15 +16,16 @@ class LeaseLost(BaseException):
 
 
 class Suspended(BaseException):
-    """The job must wait for something outside it, without a pod and without a retry being counted.
+    """The job must wait for something outside it, without a pod and without counting a retry.
 
     `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
-    `delay_s` it waits so many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
-    `failure` is that of the job's own call, if one brought it here, and `opened_s` for how long the
-    breaker has let nobody through by then: a job whose own calls fail again and again, although
-    others got through in between, is not waiting for an outage.
-    What people are asked with it: `requests` for approval, those `awaited` from before, effects
-    of `unknown` outcome.
+    `delay_s` it waits that many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
+    `failure` is that of the job's own call, if that caused it, and `opened_s` how long the breaker
+    has been open by then: a job whose own calls fail repeatedly, although others succeed in
+    between, is not waiting for an outage.
+
+    The questions for people: `requests` for approval, those `awaited` from before, effects of
+    `unknown` outcome.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class Suspended(BaseException):
         self.unknown = unknown
 
 
-# --- Several wishes to wait as one.
+# --- Merging several wishes to wait.
 
 
 def together(wishes: Sequence[Suspended]) -> Suspended:
-    """Return the wish that waits longest, with all that any of them asks of people.
+    """Return the wish that waits longest, with the questions of all.
 
-    What concurrent calls need decided is asked at once, not one after the other.
+    So concurrent calls ask for their decisions at once, not one after the other.
     """
     wish = max(wishes, key=_patience)
     if len(wishes) > 1:
@@ -67,5 +68,5 @@ def together(wishes: Sequence[Suspended]) -> Suspended:
 
 
 def _patience(wish: Suspended) -> float:
-    """Order wishes to wait: a person's decision takes longest."""
+    """The order of wishes to wait: a person's decision takes longest."""
     return float("inf") if wish.delay_s is None else wish.delay_s

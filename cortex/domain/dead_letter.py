@@ -1,4 +1,4 @@
-"""Dead letters: what the triage decides of a failed job, and what a retry of it would come to."""
+"""Dead letters: the triage's decision about a failed job, and the prospect of its retry."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ import attrs
 from cortex.domain.failure import FailureClass
 
 NEWEST: Final = 0
-"""In place of an agent's version: the newest one."""
+"""Means the newest version of an agent."""
 
 
 class DeadLetterState(StrEnum):
-    """What became of a failed job."""
+    """The fate of a failed job."""
 
     OPEN = "OPEN"
     ESCALATED = "ESCALATED"
@@ -33,11 +33,11 @@ class DeadLetterState(StrEnum):
 
 UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
 
-_CREDENTIALS: Final = "the credentials are mended"
+_CREDENTIALS: Final = "the credentials are fixed"
 _THING: Final = "what it asks for exists"
 
 REMEDIES: Final = {
-    "usage": "its configuration is mended",
+    "usage": "its configuration is fixed",
     "authentication": _CREDENTIALS,
     "permission": _CREDENTIALS,
     "forbidden": _CREDENTIALS,
@@ -52,12 +52,12 @@ REMEDIES: Final = {
 """What an operator has to do before a retry can succeed, by the code of the error."""
 
 _UNREADABLE: Final = "payload"
-"""How the message of an invalid value begins when the payload does not fit its handler."""
+"""Prefix of an invalid value's message if the payload does not fit its handler."""
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterHead:
-    """What a letter has, and a group of them by its newest one."""
+    """Fields of a dead letter, and of a group by its newest one."""
 
     job_id: UUID
     fingerprint: str
@@ -71,22 +71,22 @@ class DeadLetterHead:
     """State of that breaker; None: it never opened."""
     agent: str | None
     step: str | None
-    """The last one that was committed."""
+    """The last committed step."""
     asks_again_after: int | None
-    """So many steps stand before the model response that failed it; None: that was not why."""
+    """Steps before the model response that failed the job; None: another cause."""
     now: datetime = attrs.field(eq=False)
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterGroup(DeadLetterHead):
-    """Letters with the same error."""
+    """Dead letters with the same error."""
 
     count: int
     escalated_count: int
     first_at: datetime
     last_at: datetime
     is_all: bool
-    """There are no others; else these are of those that were looked at."""
+    """There are no others; else these are from the examined ones."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,7 +103,7 @@ class DeadLetter(DeadLetterHead):
     reason: str | None
     retried_as: UUID | None
     is_automatic: bool
-    """It was retried by itself."""
+    """It was retried automatically."""
 
 
 @attrs.frozen(kw_only=True)
@@ -133,7 +133,7 @@ class DeadLetterDetail(DeadLetter):
 
 @attrs.frozen(kw_only=True)
 class FailureCause:
-    """Why a job failed, and how that stands now."""
+    """Why a job failed, and the present state of the cause."""
 
     code: str | None
     message: str
@@ -143,13 +143,13 @@ class FailureCause:
     breaker: str | None = None
     """State of that breaker; None: it never opened."""
     is_escalated: bool = False
-    """The failure asked for a person at once."""
+    """The failure notified a person at once."""
     asks_again_after: int | None = None
-    """So many steps stand before the model response that failed it; None: that was not why."""
+    """Steps before the model response that failed the job; None: another cause."""
 
     @classmethod
     def of(cls, row: "DeadLetterHead") -> "FailureCause":
-        """Return the cause of a letter, or of a group of them."""
+        """Return the cause of a dead letter, or of a group of them."""
         return cls(
             code=row.error_code,
             message=row.error_message,
@@ -171,31 +171,31 @@ class FailureCause:
 
     @property
     def is_cut_off(self) -> bool:
-        """Its source's breaker lets no call through."""
+        """Its source's breaker admits no call."""
         return self.source is not None and self.breaker not in (None, "CLOSED")
 
 
 @attrs.frozen
 class TriageVerdict:
-    """What the triage makes of a letter; OPEN leaves it to a person."""
+    """The triage's decision about a dead letter; OPEN leaves it to a person."""
 
     state: DeadLetterState
     reason: str | None = None
 
 
 def judge(cause: FailureCause) -> TriageVerdict:
-    """Decide what becomes of a letter whose cause does not pass by itself."""
+    """Decide about a dead letter whose cause is not transient."""
     if cause.is_unreadable:
         return TriageVerdict(DeadLetterState.ARCHIVED, f"no handler can read it: {cause.message}")
     is_permanent = cause.error_class == FailureClass.PERMANENT
     if cause.is_escalated or (is_permanent and cause.code in REMEDIES):
-        remedy = REMEDIES.get(cause.code or "", "a person has mended it")
+        remedy = REMEDIES.get(cause.code or "", "a person has fixed it")
         return TriageVerdict(DeadLetterState.ESCALATED, f"it fails until {remedy}")
     return TriageVerdict(DeadLetterState.OPEN)
 
 
 def prospect(cause: FailureCause, *, step: str | None) -> str:
-    """Say in one line what a retry would do; `step`: the last one in the record."""
+    """Describe in one line what a retry would do; `step`: the last one in the record."""
     if cause.is_unreadable:
         return "fails again: no handler can read its payload"
     if cause.code == "diverged":
@@ -216,7 +216,7 @@ def _start(cause: FailureCause, step: str | None) -> str:
 
 
 def _remedy(cause: FailureCause) -> str | None:
-    """What must happen before a retry can succeed; None: nothing that is known."""
+    """Return what must happen before a retry can succeed; None: nothing known."""
     if cause.code in REMEDIES and not cause.is_transient:
         return REMEDIES[cause.code]
     is_same = cause.error_class == FailureClass.PERMANENT and cause.asks_again_after is None
@@ -224,45 +224,45 @@ def _remedy(cause: FailureCause) -> str | None:
 
 
 MANY: Final = 100
-"""More than that and the number has to be typed."""
+"""Above this, the number has to be typed."""
 DIVERGED: Final = "diverged"
 UNREADABLE: Final = "undecodable"
 
 
 @attrs.frozen(kw_only=True)
 class DryRun:
-    """The letters that will be acted on, and how many will not, and why."""
+    """The dead letters that will be changed, and how many will not, and why."""
 
     job_ids: tuple[UUID, ...]
     left_out: Mapping[str, int]
     has_more: bool = False
-    """More letters fit than one act takes; these are the oldest."""
+    """More dead letters match than one operation takes; these are the oldest."""
 
     @property
     def looked_count(self) -> int:
-        """How many were looked at."""
+        """How many were examined."""
         return len(self.job_ids) + sum(self.left_out.values())
 
     @property
     def wanted(self) -> str:
-        """What has to be typed to agree."""
+        """The text that has to be typed to agree."""
         return str(len(self.job_ids)) if len(self.job_ids) > MANY else "y"
 
     def words(self, verb: str, *, how: str) -> str:
-        """Say it in one line; `how` stands after the number."""
+        """Describe it in one line; `how` follows the number."""
         more = " of more, the oldest first," if self.has_more else ""
         return f"{verb} {len(self.job_ids):,}{more}{how}{self.left_out_words}"
 
     @property
     def left_out_words(self) -> str:
-        """Say how many will not be acted on, and why: `, 3 not (undecodable)`."""
+        """Describe how many will not be changed, and why: `, 3 not (undecodable)`."""
         return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
 
 
 def why_no_retry(row: DeadLetterHead, *, from_start: bool = False) -> str:
     """Return in a word why another try could only fail; "": it may succeed.
 
-    `from_start`: it would be given no steps.
+    `from_start`: the new job would get no steps.
     """
     cause = FailureCause.of(row)
     if cause.is_unreadable:
@@ -271,7 +271,7 @@ def why_no_retry(row: DeadLetterHead, *, from_start: bool = False) -> str:
 
 
 def retries_of(rows: Sequence[DeadLetter], *, has_more: bool, from_start: bool = False) -> DryRun:
-    """Return which of these letters a retry may help."""
+    """Return which of these dead letters a retry may help."""
     whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
     return DryRun(
         job_ids=tuple(job_id for job_id, why in whys if not why),

@@ -1,4 +1,4 @@
-"""The phases in which a pod leaves, and what it tells of the one that it is in."""
+"""The phases of a pod's shutdown, and its report of the present one."""
 
 from enum import StrEnum
 from typing import Final, Self
@@ -9,27 +9,26 @@ from cortex.domain.errors import Trouble
 
 
 class DrainPhase(StrEnum):
-    """Where a leaving pod stands, in this order."""
+    """The phases of a shutdown, in this order."""
 
     INTAKE = "intake"
     """The API takes no more work, nothing more is claimed."""
     JOBS = "jobs"
     """Jobs go on to their next checkpoint."""
     HAND_BACK = "hand_back"
-    """Those that still ran are cancelled and go on elsewhere."""
+    """Jobs that still ran are cancelled and go on elsewhere."""
     FLUSH = "flush"
-    """What was to be committed is being committed."""
+    """Remaining operations are being committed."""
     SIGN_OFF = "sign_off"
     """The heartbeat ends, then the connections."""
 
 
 INTAKE_S: Final = 1.0
 SHARES: Final = {DrainPhase.HAND_BACK: 0.85, DrainPhase.FLUSH: 0.95, DrainPhase.SIGN_OFF: 1.0}
-"""Of the time from the abort until everything is closed: by then each of these must be over.
+"""Shares of the time from the abort until everything is closed: the deadline of each phase.
 
-Most is for jobs that hear of their cancellation late: a child process gets two seconds, a tool that
-ignores it eight. What one does not use is left to the next.
-"""
+Most is for jobs that notice their cancellation late: a child process gets two seconds, a tool that
+ignores it eight. Unused time is left to the next phase."""
 
 
 @attrs.frozen
@@ -37,12 +36,12 @@ class DrainRequest:
     """A person asked the pod to take no more jobs; its process stays."""
 
     jobs_left: int
-    """Those that have not come to a checkpoint yet; 0: it has drained."""
+    """Jobs that have not reached a checkpoint yet; 0: it has drained."""
 
 
 @attrs.frozen(kw_only=True)
 class DrainStatus:
-    """A leaving pod at one instant."""
+    """The shutdown of a pod at one instant."""
 
     phase: DrainPhase
     jobs_left: int
@@ -54,10 +53,10 @@ class DrainStatus:
 
 @attrs.frozen(kw_only=True)
 class MovedGroup:
-    """Jobs that a pod handed back, and of which the same became."""
+    """Jobs that a pod handed back and that share the same fate."""
 
     what: str
-    """runs · waits · ended · lost: nothing will ever run them."""
+    """runs · waits · ended · lost: no pod will ever run them."""
     pod: str | None
     """Name of the pod where they run."""
     count: int
@@ -65,23 +64,24 @@ class MovedGroup:
 
 @attrs.frozen(kw_only=True)
 class Moved:
-    """What became of the jobs that a pod has handed back since it leaves or is drained."""
+    """The fate of the jobs that a pod has handed back since its shutdown or drain began."""
 
     groups: tuple[MovedGroup, ...]
     is_whole: bool
-    """None is left out because there were too many."""
+    """No job is left out for lack of room."""
 
 
-# --- What shows the others that a pod lives.
+# --- How other pods know that a pod lives.
 
 
 class Liveness(StrEnum):
-    """By what its death is noticed."""
+    """How the death of a pod is noticed."""
 
     LOCK = "lock"
-    """Its session lock, free within a second of its death; and its heartbeat, when it hangs."""
+    """By its session lock, free within a second of its death; and by its heartbeat, when it
+    hangs."""
     HEARTBEAT = "heartbeat"
-    """Its heartbeat alone: behind a pooler no lock can be held."""
+    """By its heartbeat alone: behind a pooler no lock can be held."""
 
     @classmethod
     def of(cls, *, is_pooled: bool) -> Self:
@@ -91,7 +91,7 @@ class Liveness(StrEnum):
 
 @attrs.frozen
 class TroubleReport:
-    """What a pod suffers from, and for how long by now."""
+    """A pod's database trouble, and its duration so far."""
 
     trouble: Trouble
     for_s: float

@@ -1,7 +1,7 @@
-"""Effects: calls with an outside result, and what is known of one whose outcome was not recorded.
+"""Effects: calls with an outside result, and the possible fates of unrecorded ones.
 
-An effect's intent is in the record before the call begins, its outcome after it ended. Between the
-two a pod may die: then the other side is asked what became of the call.
+An effect's intent is recorded before the call begins, its outcome after it ended. If a pod dies in
+between, the other side is asked about the call.
 """
 
 from collections.abc import Mapping
@@ -16,29 +16,29 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 
 FREEZE: Final = "effects:all"
-"""The breaker that a person opens to stop new effects in all pods; what frozen jobs wait for."""
+"""The breaker that a person opens to stop new effects in all pods; frozen jobs wait for it."""
 UNKNOWN_EFFECT: Final = "effect:"
-"""Before an invocation's id: what a job waits for while nobody knows whether it was applied."""
+"""Prefix of an invocation's id: jobs wait for it while its outcome is unknown."""
 QUOTA: Final = "quota:"
-"""Before a quota's name: what a job waits for while that is used up."""
+"""Prefix of a quota's name: jobs wait for it while it is used up."""
 
 
 class EffectStatus(StrEnum):
-    """Where an effect stands; all but the first two are final."""
+    """The state of an effect; all but the first two are final."""
 
     PENDING = "PENDING"
-    """The call may be under way, or was cut off."""
+    """The call may be in flight, or was cut off."""
     UNKNOWN = "UNKNOWN"
-    """Nobody can tell whether it was applied: a person decides."""
+    """It is unknown whether it was applied: a person decides."""
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     """It was certainly not applied, and will not be tried again."""
     ABANDONED = "ABANDONED"
-    """A person gave it up without knowing."""
+    """A person gave it up without knowing its outcome."""
 
 
 class Resolution(StrEnum):
-    """What a person says of an effect that nobody knows the outcome of."""
+    """A person's decision about an effect of unknown outcome."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not-applied"
@@ -50,7 +50,7 @@ class Invocation:
     """One intended call, the same on every repetition of it.
 
     `id` is the idempotency key for the other side; `attempt` of the job grows with each owner, so
-    that a side that keeps the highest it saw can refuse a pod that was paused.
+    that an other side that keeps the highest one can refuse a pod that was paused.
     """
 
     id: UUID
@@ -62,34 +62,34 @@ class Invocation:
 
 @attrs.frozen
 class Applied:
-    """It happened; `result` is what the call would have returned, as plain JSON."""
+    """It was applied; `result` is the call's result, as plain JSON."""
 
     result: Any = None
 
 
 @attrs.frozen
 class NotApplied:
-    """It certainly did not happen, and no call that is still on its way can make it happen."""
+    """It was certainly not applied, and no call still in flight can apply it."""
 
 
 @attrs.frozen
 class Unknown:
-    """The other side cannot tell."""
+    """The other side cannot answer."""
 
     why: str
 
 
 Verdict: TypeAlias = Applied | NotApplied | Unknown
-"""What `reconcile` says of an invocation."""
+"""A verdict of `reconcile` about an invocation."""
 
 
 # --- Whether a failed call certainly changed nothing outside.
 
 
 NOT_SENT: Final = frozenset({"connection_refused", "host_lookup_failed", "not_sent"})
-"""Transient, but nobody was there to be told."""
+"""Transient, but the other side was never reached."""
 MISFIT: Final = "tool_input"
-"""Input that does not fit: no code of the tool has run."""
+"""Unfit input: no code of the tool has run."""
 
 UNCERTAIN: Final = frozenset(
     {
@@ -97,7 +97,7 @@ UNCERTAIN: Final = frozenset(
         "too_early",
         "unexpected_status",  # a redirect may follow a change
         "unknown_stop_reason",
-        # The machine's own, and the database's: they may come after a request was sent.
+        # Errors of the machine and the database: they may come after a request was sent.
         "database_forbidden",
         "database_refused",
         "file_not_found",
@@ -108,15 +108,15 @@ UNCERTAIN: Final = frozenset(
 
 
 class NotSentError(UnavailableError):
-    """Nobody outside was reached, so nothing can have happened there; try again later."""
+    """The other side was not reached, so nothing can have happened there; try again later."""
 
     code = "not_sent"
 
 
 class UnsettledError(UnavailableError):
-    """It may have happened or not: the answer does not tell.
+    """It may or may not have been applied: the answer leaves it open.
 
-    `failure`, where given, decides the class of the failure in place of this family.
+    `failure`, if given, decides the class of the failure instead of this family.
     """
 
     code = "unsettled"
@@ -129,16 +129,16 @@ class UnsettledError(UnavailableError):
 
 
 def changed_nothing(error: BaseException) -> bool:
-    """Whether a call that raised this was certainly not applied.
+    """Return whether a call that raised this was certainly not applied.
 
-    Of a group each member must say so. To be asked of what the tool itself raised, not of what
-    followed: that its result is too large, for one.
+    Every member of a group must agree. Pass the tool's own error, not a later one, such as for a
+    result that is too large.
     """
     return all(is_certain(failure_of(leaf)) for leaf in leaves(error))
 
 
 def is_certain(failure: Failure) -> bool:
-    """Whether the call that failed so was certainly not applied; in doubt it is not certain."""
+    """Return whether the failed call was certainly not applied; False in doubt."""
     match failure.cls:
         case FailureClass.PERMANENT:
             return failure.code not in UNCERTAIN

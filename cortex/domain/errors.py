@@ -1,10 +1,10 @@
 """Errors that reach people: each names the thing, its value and the way out.
 
-Four families, told apart by what the caller should do next:
+Four families, by what the caller should do next:
 
-* `UsageError`: the call is off; change it.
+* `UsageError`: the call is wrong; change it.
 * `UnavailableError`: nothing is wrong with the call; try again later.
-* `RejectedError`: it can never succeed as it stands; do not retry.
+* `RejectedError`: it can never succeed unchanged; do not retry.
 * `DivergedError`: job code no longer matches its own record; a rejection of its own.
 
 `LeaseLost` and `Suspended` are control flow, not failures: they derive from `BaseException`, so
@@ -19,7 +19,7 @@ class Trouble(StrEnum):
     """Why Postgres does not serve a call."""
 
     UNREACHABLE = "unreachable"
-    """Connections are refused or cut: the server restarts, or has gone."""
+    """Connections are refused or cut: the server restarts, or is gone."""
     SILENT = "silent"
     """Connections are open, but no answer comes in time."""
     READ_ONLY = "read_only"
@@ -39,11 +39,10 @@ _SHORTAGES: Final = frozenset({Trouble.DISK_FULL, Trouble.OUT_OF_MEMORY, Trouble
 
 
 class CortexError(Exception):
-    """Something a person has to read.
+    """An error that a person has to read.
 
-    `message` is one line without a trailing full stop, `hint` says the way out.
-    `code` is stable: scripts and the documentation may rely on it.
-    `exit_code` is what the command line ends with.
+    `message` is one line without a trailing full stop, `hint` says the way out. `code` is stable:
+    scripts and the documentation may rely on it. `exit_code` is that of the command line.
     """
 
     code: ClassVar[str] = "error"
@@ -71,7 +70,7 @@ class KeyReusedError(UsageError):
 
 
 class NotFoundError(CortexError):
-    """What the caller named does not exist."""
+    """The named thing does not exist."""
 
     code = "not_found"
     exit_code = 3
@@ -85,21 +84,21 @@ class ForbiddenError(CortexError):
 
 
 class ConflictError(CortexError):
-    """Somebody else was first, or the state does not allow it any more."""
+    """Another caller was first, or the state no longer permits it."""
 
     code = "conflict"
     exit_code = 5
 
 
 class ExpiredError(ConflictError):
-    """It could be done until an instant that has passed, and was not done until then."""
+    """The deadline for this has passed."""
 
     code = "expired"
     exit_code = 7
 
 
 class TimedOutError(CortexError):
-    """The wait ended before what was waited for.
+    """The wait ended before the awaited event.
 
     `scope` names the limit that fired (job, step, call, connect, idle), `limit_s` its seconds.
     """
@@ -123,8 +122,8 @@ class TimedOutError(CortexError):
 class UnavailableError(CortexError):
     """A dependency does not answer; the same call may succeed later.
 
-    `trouble` says what is wrong with the database, if it is that. `is_locked`: the database is
-    well, but somebody holds what the call wanted, for longer than it waits; nothing was written.
+    `trouble` is the database's trouble, if that is the cause. `is_locked`: the database is healthy,
+    but another session holds a needed lock for longer than the call waits; nothing was written.
     """
 
     code = "unavailable"
@@ -143,20 +142,20 @@ class UnavailableError(CortexError):
 
 
 class TransientError(CortexError):
-    """It failed for a reason that passes: the job is tried again by its application retries."""
+    """A transient failure: the job is tried again by its application retries."""
 
     code = "transient"
 
     def __init__(
         self, message: str, *, hint: str | None = None, retry_after_s: float | None = None
     ) -> None:
-        """`retry_after_s`: not before so many seconds, as far as the job's policy lets it."""
+        """`retry_after_s`: the earliest retry, as far as the job's policy permits."""
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The connection broke after COMMIT may have been sent: the write must be asked for again."""
+    """The connection broke after COMMIT may have been sent: check whether the write happened."""
 
     code = "outcome_unknown"
 
@@ -168,37 +167,37 @@ class SchemaError(CortexError):
 
 
 class RejectedError(CortexError):
-    """It can never succeed as it stands; retrying would repeat the failure."""
+    """It can never succeed unchanged; retrying would repeat the failure."""
 
     code = "rejected"
 
 
 class InvalidValueError(RejectedError):
-    """A value that Postgres or JSON cannot hold: wrong type, too large, too deep, NaN, NUL."""
+    """A value that Postgres or JSON cannot represent: wrong type, too large, too deep, NaN, NUL."""
 
     code = "invalid_value"
     exit_code = 2
 
 
 class InvalidOutputError(CortexError):
-    """A model or a tool answered with what its declared type does not allow; the raw is kept."""
+    """A model or a tool returned what its declared type does not allow; the raw text is kept."""
 
     code = "invalid_output"
 
     def __init__(self, message: str, *, raw: str, hint: str | None = None) -> None:
-        """`raw`: what came, as text."""
+        """`raw`: the result, as text."""
         super().__init__(message, hint=hint)
         self.raw = raw
 
 
 class DivergedError(RejectedError):
-    """Job code asked for a step that differs from the one it recorded under the same key."""
+    """Job code requested a step that differs from the one recorded under the same key."""
 
     code = "diverged"
 
 
 class DeniedError(RejectedError):
-    """A person said no to it: it was not executed. `by` and `reason` say who and why."""
+    """A person denied it: it was not executed. `by` and `reason` say who and why."""
 
     code = "denied"
 
@@ -216,6 +215,6 @@ class DeniedError(RejectedError):
 
 
 class ApprovalExpiredError(RejectedError):
-    """Nobody decided in time: it was not executed, and nobody said no."""
+    """No decision came in time: it was not executed, and not denied."""
 
     code = "approval_expired"

@@ -1,4 +1,4 @@
-"""What went wrong, as one value: its class decides what happens next."""
+"""A failure as one value: its class decides what happens next."""
 
 import errno
 from enum import StrEnum
@@ -23,7 +23,7 @@ from cortex.domain.redaction import clean_text
 
 
 class FailureClass(StrEnum):
-    """How the outcome of a call or of a job's code is judged."""
+    """The classification of a call's or a job's outcome."""
 
     VALID = "VALID"
     TRANSIENT_INFRA = "TRANSIENT_INFRA"
@@ -39,12 +39,12 @@ class FailureClass(StrEnum):
 
 
 RAW_CHARS_MAX: Final = 65_536
-"""What is kept of an invalid output."""
+"""The most that is kept of an invalid output."""
 
 
 @frozen(kw_only=True)
 class Failure:
-    """One failure in the words of the record."""
+    """One failure as recorded."""
 
     cls: FailureClass
     code: str
@@ -52,25 +52,25 @@ class Failure:
     message: str
     """One line for people."""
     retry_after_s: float | None = None
-    """What the server asked for, if it did."""
+    """The pause that the server asked for, if any."""
     source: str | None = None
-    """Name of what failed, as its breaker is named: llm:NAME, tool:NAME, http:HOST."""
+    """Name of what failed, like its breaker: llm:NAME, tool:NAME, http:HOST."""
     scope: str | None = None
     """Which limit fired, for a time-out: job, step, call, connect or idle."""
     limit_s: float | None = None
     is_escalated: bool = False
-    """A person must be told at once: bad credentials, a suspended account."""
+    """A person must be notified at once: bad credentials, a suspended account."""
     raw: str | None = None
-    """What came instead of a valid output, for INVALID_OUTPUT."""
+    """The text in place of a valid output, for INVALID_OUTPUT."""
 
     @property
     def is_rate_limit(self) -> bool:
-        """The server said that it was asked too often."""
+        """The server reported too many requests."""
         return self.code == "rate_limit"
 
     def to_json(self) -> dict[str, Any]:
-        """What the record keeps of it besides its code and source; the unknown is left out."""
-        known = {
+        """Return the recorded fields besides code and source; unknown ones are left out."""
+        fields = {
             "class": self.cls.value,
             "message": self.message,
             "scope": self.scope,
@@ -79,18 +79,18 @@ class Failure:
             "escalated": self.is_escalated or None,
             "raw": None if self.raw is None else clean_text(str(self.raw), limit=RAW_CHARS_MAX),
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @frozen(kw_only=True)
 class CallFailure:
-    """The facts of a failed model call, not yet judged.
+    """The facts of a failed model call, not yet classified.
 
-    `type` is the API's own `error.type` where it gave one, else one of our codes (connect_timeout,
+    `type` is the API's own `error.type` if there is one, else one of our codes (connect_timeout,
     ended_early …), else http_<status>. `detail` is the API's own code for the cause, which few
     errors have. `status` is that of the HTTP response (200 when the error came inside the stream),
-    None without one. `retry_after` is the header as sent, `retry_after_s` what it means. `limit_s`
-    is the limit that fired. `usage` is what had been billed when it broke off.
+    None without one. `retry_after` is the header as sent, `retry_after_s` its meaning. `limit_s` is
+    the limit that fired. `usage` is what had been billed when it broke off.
     """
 
     model: str
@@ -106,14 +106,13 @@ class CallFailure:
 
     @property
     def source(self) -> str:
-        """The name of its circuit breaker."""
         return f"llm:{self.model}"
 
-    def line(self, told: str) -> str:
-        """One line that names the model, the host, what went wrong and the request."""
+    def line(self, message: str) -> str:
+        """Return one line with the model, the host, the problem and the request."""
         status = "" if self.status in (None, 200) else f"{self.status} "
         request = f" (request {self.request_id})" if self.request_id else ""
-        return f"model {self.model!r} at {self.host}: {status}{self.type}: {told}{request}"
+        return f"model {self.model!r} at {self.host}: {status}{self.type}: {message}{request}"
 
 
 _INFRA: Final = FailureClass.TRANSIENT_INFRA
@@ -127,62 +126,64 @@ CANCELLED: Final = "cancelled"
 FINAL: Final = "final"
 
 SEVERITY: Final = (FailureClass.VALID, _INFRA, _APP, _INVALID, _BUDGET, _PERMANENT)
-"""Of the members of an exception group the worst decides: the one that stands last here."""
+"""The member of an exception group that stands last here decides."""
 
 
 @frozen
 class Meaning:
-    """What a code stands for. `scope` names the limit that fired, for time-outs."""
+    """The meaning of a code. `scope` names the limit that fired, for time-outs."""
 
     cls: FailureClass
-    told: str
+    message: str
     scope: str | None = None
     is_escalated: bool = False
 
 
 CODES: Final[dict[str, Meaning]] = {
     # HTTP statuses, and the errors of a model's API
-    "rate_limit": Meaning(_APP, "asked too often (429)"),
+    "rate_limit": Meaning(_APP, "too many requests (429)"),
     "overloaded": Meaning(_APP, "the model's servers are overloaded (529)"),
-    "service_unavailable": Meaning(_APP, "the service is closed for the moment (503)"),
+    "service_unavailable": Meaning(_APP, "the service is temporarily unavailable (503)"),
     "request_timeout": Meaning(_APP, "the server waited too long for the request (408)"),
     "api_error": Meaning(_INFRA, "the server failed (500)"),
-    "bad_gateway": Meaning(_INFRA, "a proxy got no good answer (502)"),
+    "bad_gateway": Meaning(_INFRA, "a proxy got an invalid answer (502)"),
     "gateway_timeout": Meaning(_INFRA, "a proxy got no answer in time (504)"),
     "server_error": Meaning(_INFRA, "any other status from 500 to 599"),
     "billing": Meaning(
-        _BUDGET, "the account has no credit left, or spent its limit (402)", is_escalated=True
+        _BUDGET,
+        "the account has no credit left, or reached its spending limit (402)",
+        is_escalated=True,
     ),
     "authentication": Meaning(_PERMANENT, "no valid credentials (401)", is_escalated=True),
     "permission": Meaning(_PERMANENT, "credentials without this right (403)", is_escalated=True),
     "account_suspended": Meaning(_PERMANENT, "the account is on hold", is_escalated=True),
-    "invalid_request": Meaning(_PERMANENT, "the request makes no sense (400, 422)"),
-    "not_found": Meaning(_PERMANENT, "there is no such thing (404)"),
-    "conflict": Meaning(_PERMANENT, "the state of things does not allow it (409)"),
+    "invalid_request": Meaning(_PERMANENT, "the request is invalid (400, 422)"),
+    "not_found": Meaning(_PERMANENT, "the resource does not exist (404)"),
+    "conflict": Meaning(_PERMANENT, "the present state does not permit it (409)"),
     "request_too_large": Meaning(_PERMANENT, "the request is too long (413)"),
     "too_early": Meaning(_PERMANENT, "the server does not take it before the handshake ends (425)"),
     "refused": Meaning(_PERMANENT, "any other status from 400 to 499"),
     "unexpected_status": Meaning(_PERMANENT, "a status from 100 to 199 or from 300 to 399"),
     # a model's answer
-    "ended_early": Meaning(_INFRA, "the answer ended before its end"),
-    "malformed_answer": Meaning(_INFRA, "the answer is not what the protocol says"),
-    "not_a_stream": Meaning(_INFRA, "something else answered: a web page, a proxy"),
-    "unknown_stop_reason": Meaning(_PERMANENT, "this version does not know why the model stopped"),
+    "ended_early": Meaning(_INFRA, "the answer ended early"),
+    "malformed_answer": Meaning(_INFRA, "the answer violates the protocol"),
+    "not_a_stream": Meaning(_INFRA, "another server answered: a web page, a proxy"),
+    "unknown_stop_reason": Meaning(_PERMANENT, "unknown stop reason of the model"),
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),
     "total_timeout": Meaning(_APP, "no complete answer in time", scope="call"),
-    "idle_timeout": Meaning(_APP, "an answer that went silent", scope="idle"),
+    "idle_timeout": Meaning(_APP, "no further content in time", scope="idle"),
     "read_timeout": Meaning(_APP, "nothing to read in time", scope="idle"),
-    "write_timeout": Meaning(_APP, "the request was not taken in time", scope="call"),
+    "write_timeout": Meaning(_APP, "the request could not be sent in time", scope="call"),
     "timed_out": Meaning(_APP, "any other time-out"),
     # network and operating system
-    "connection_refused": Meaning(_INFRA, "nobody listens there"),
+    "connection_refused": Meaning(_INFRA, "no server listens there"),
     "connection_reset": Meaning(_INFRA, "the other side cut the connection"),
-    "connection_aborted": Meaning(_INFRA, "this side's system cut the connection"),
-    "broken_pipe": Meaning(_INFRA, "the other side reads no more"),
+    "connection_aborted": Meaning(_INFRA, "the local system cut the connection"),
+    "broken_pipe": Meaning(_INFRA, "the other side closed its end"),
     "connection_timed_out": Meaning(_INFRA, "the other side's system does not answer"),
-    "network_unreachable": Meaning(_INFRA, "no way to that network"),
-    "host_unreachable": Meaning(_INFRA, "no way to that host"),
+    "network_unreachable": Meaning(_INFRA, "no route to that network"),
+    "host_unreachable": Meaning(_INFRA, "no route to that host"),
     "connection_failed": Meaning(_INFRA, "no connection for another reason"),
     "connection_lost": Meaning(_INFRA, "the connection broke in use"),
     "tls_failed": Meaning(_INFRA, "no agreement on encryption, or a bad certificate"),
@@ -207,18 +208,18 @@ CODES: Final[dict[str, Meaning]] = {
     CANCELLED: Meaning(_INFRA, "cancelled from outside; the limit that did it says more"),
     UNKNOWN: Meaning(_INFRA, "anything else that a job's code raises"),
 }
-"""What each code means. Errors of our own keep their own codes, judged by `FAMILIES`."""
+"""The meaning of each code. Errors of our own keep their own codes, classified by `FAMILIES`."""
 
 FAMILIES: Final[tuple[tuple[type[CortexError], Meaning], ...]] = (
     (UnavailableError, Meaning(_INFRA, "a dependency does not answer")),
-    (TransientError, Meaning(_APP, "it failed for a reason that passes")),
+    (TransientError, Meaning(_APP, "a transient failure")),
     (TimedOutError, Meaning(_APP, "a limit fired; TRANSIENT_INFRA when its scope is connect")),
-    (InvalidOutputError, Meaning(_INVALID, "not of the declared type")),
+    (InvalidOutputError, Meaning(_INVALID, "the output does not fit the declared type")),
     (ForbiddenError, Meaning(_PERMANENT, "not allowed", is_escalated=True)),
     (RejectedError, Meaning(_PERMANENT, "it can never succeed")),
     (UsageError, Meaning(_PERMANENT, "the call is wrong")),
     (NotFoundError, Meaning(_PERMANENT, "it does not exist")),
-    (ConflictError, Meaning(_PERMANENT, "somebody else was first")),
+    (ConflictError, Meaning(_PERMANENT, "another caller was first")),
     (CortexError, Meaning(_INFRA, "any other")),
 )
 """Our own errors: the first family that fits."""
@@ -262,7 +263,7 @@ API_TYPES: Final[dict[str, str]] = {
     "timeout_error": "gateway_timeout",
     "overloaded_error": "overloaded",
 }
-"""The Messages API's error types: what decides when the error comes inside a stream."""
+"""The Messages API's error types: they decide when the error comes inside a stream."""
 
 API_DETAILS: Final[dict[str, str]] = {
     "contract_spend_limit_reached": "billing",
@@ -271,7 +272,8 @@ API_DETAILS: Final[dict[str, str]] = {
     "linked_organization_spend_limit_reached": "billing",
     "organization_on_hold": "account_suspended",
 }
-"""Causes that the Messages API names and that say more than its status: a spent limit is a 429."""
+"""Causes named by the Messages API that are more specific than its status: a spent limit is a
+429."""
 
 ERRNOS: Final[dict[int, str]] = {
     errno.ECONNREFUSED: "connection_refused",
@@ -316,7 +318,7 @@ SQLSTATES: Final[dict[str, str]] = {
     "54": "database_refused",
     "P0": "database_refused",
 }
-"""A whole SQLSTATE, or the class that its first two characters name."""
+"""A whole SQLSTATE, or the class named by its first two characters."""
 
 _HTTP: Final[dict[str, str]] = {
     "ConnectTimeout": "connect_timeout",
@@ -377,4 +379,4 @@ WRAPPERS: Final = frozenset(
         *(f"{client}.ConnectError" for client in HTTP_CLIENTS),
     }
 )
-"""Classes that say little by themselves: where their cause says something, it decides."""
+"""Unspecific classes: if their cause is more specific, it decides."""

@@ -1,7 +1,7 @@
-"""Idempotency keys: what one may look like, when two requests are the same, what is told again.
+"""Idempotency keys: their form, the equality of requests, and the stored responses.
 
-A caller chooses a key for a write. Asked for again under it, the write is not done again: the
-caller is told what it led to. Another request under the same key is a mistake of the caller's.
+A caller chooses a key for a write. If the same request comes again under it, the write is not
+repeated: the caller gets the stored response. Another request under the same key is an error.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ from cortex.domain.errors import (
 )
 
 KEY_TTL_S: Final = 86_400.0
-"""A day: longer than any caller goes on retrying, short enough to keep the table small."""
+"""A day: longer than any caller keeps retrying, short enough to keep the table small."""
 KEY_LENGTH_MAX: Final = 255
 RESPONSE_BYTES_MAX: Final = 1_048_576
 
 PERMANENT: Final = (UsageError, NotFoundError, ForbiddenError, ConflictError, RejectedError)
-"""Families that the same request would meet again: kept under the key. Others free the key."""
+"""Errors that the same request would meet again: kept under the key. Others free the key."""
 
 _KEY: Final = re.compile(r"[!-~]+")
 
 
 class KeyPendingError(ConflictError):
-    """The same key is being used just now: what it leads to is not known yet."""
+    """A request with the same key is still running: its result is not known yet."""
 
 
 def checked_key(key: str) -> str:
@@ -61,7 +61,7 @@ def checked_key(key: str) -> str:
 
 
 def request_digest(operation: str, request: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 by which two requests are the same: the order of keys does not matter."""
+    """Return the SHA-256 that identifies equal requests: the order of keys does not matter."""
     return hashlib.sha256(canonical([operation, request], what="request").encode()).digest()
 
 
@@ -79,7 +79,7 @@ def response_json(response: object) -> str:
 def canonical(value: object, *, what: str) -> str:
     """Return a value as ASCII JSON with sorted keys; records become objects, ids and money text.
 
-    Raises `InvalidValueError` for what JSON cannot hold.
+    Raises `InvalidValueError` for what JSON cannot represent.
     """
     try:
         return json.dumps(
@@ -108,7 +108,7 @@ def _plain(value: object) -> object:
 
 
 def error_document(error: CortexError) -> dict[str, str | None]:
-    """Return what is kept of an error; what no text of the database can hold becomes visible."""
+    """Return the stored form of an error; characters that cannot be stored become visible."""
     return {
         "code": error.code,
         "message": _storable(error.message),
@@ -117,12 +117,12 @@ def error_document(error: CortexError) -> dict[str, str | None]:
 
 
 def error_from(document: Mapping[str, Any]) -> CortexError:
-    """Return the error of a document: of the class that has its code, else a `RejectedError`.
+    """Restore a stored error: of the class that has its code, else a `RejectedError`.
 
-    A code is unknown only if another version of the program kept it.
+    A code is unknown only if another version of the program stored it.
     """
-    known = _PERMANENT_BY_CODE.get(document["code"], RejectedError)
-    return known(document["message"], hint=document["hint"])
+    error_type = _PERMANENT_BY_CODE.get(document["code"], RejectedError)
+    return error_type(document["message"], hint=document["hint"])
 
 
 def _storable(text: str) -> str:

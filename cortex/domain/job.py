@@ -44,7 +44,7 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """What a step was: the job's own function or effect, a response, a tool call, a decision."""
+    """The kind of a step: the job's own function or effect, a response, a tool call, a decision."""
 
     STEP = "step"
     MODEL = "model"
@@ -55,7 +55,7 @@ class StepKind(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Submission:
-    """A job as it is handed in; None takes the default of its type."""
+    """A job as submitted; None takes the default of its type."""
 
     id: UUID
     type: str
@@ -72,7 +72,7 @@ class Submission:
     job_key: str | None = None
 
 
-@attrs.frozen(cache_hash=True)  # a key all the way of an attempt
+@attrs.frozen(cache_hash=True)  # used as a key throughout an attempt
 class Lease:
     """The right to write to a job: valid while the job still has this attempt."""
 
@@ -82,7 +82,7 @@ class Lease:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """What a pod needs to run one attempt of a job."""
+    """Everything that a pod needs to run one attempt of a job."""
 
     lease: Lease
     type: str
@@ -98,7 +98,7 @@ class Claim:
     has_steps: bool
     """An earlier attempt committed steps: they must be loaded before the handler runs."""
     has_open: bool = False
-    """It has had effects or approvals: what is open of them must be loaded, too."""
+    """It has had effects or approvals: the open ones must be loaded, too."""
     cancel_requested: bool
     left_s: float
     """Seconds until the job's own time-out."""
@@ -111,9 +111,9 @@ class Claim:
     config_id: int | None = None
     """The policies and prices that it began with."""
     lineage_id: UUID | None = None
-    """The first of the jobs that this one goes on from; None if it is the first."""
+    """The first job of the lineage that this one continues; None if it is the first."""
     waits_count: int = 0
-    """How often in a row it was suspended without a step in between."""
+    """How many times in a row it was suspended without a step in between."""
     own_failure_s: float | None = None
     """Seconds since it last had to wait because its own call failed, without a step since then."""
     due_for_s: float = 0.0
@@ -137,9 +137,9 @@ class Step:
     cost_usd: Decimal | None
     kind: StepKind = StepKind.STEP
     amid: str | None = None
-    """In what trouble of the handler's it was asked for: see `durable.replay.Amid`."""
+    """The circumstances in which it was requested: see `durable.replay.Amid`."""
     parent_key: str | None = None
-    """Key of the step whose function asked for it; None: the handler did."""
+    """Key of the step whose function requested it; None: the handler did."""
 
 
 @attrs.frozen
@@ -153,7 +153,7 @@ class OpenEffect:
 
 @attrs.frozen
 class EffectOutcome:
-    """What became of the effect that a step is."""
+    """The outcome of an effect step."""
 
     id: UUID
     why_not: str | None = None
@@ -175,9 +175,9 @@ class StepDone:
     """JSON text."""
     cost_usd: Decimal | None = None
     number: Callable[[], tuple[int, str]]
-    """Gives the seq and the head of the job if this is the next of its steps to be committed."""
+    """Returns the seq and the head of the job if this is its next step to be committed."""
     committed: Callable[[], None] = lambda: None
-    """Called once it is: only then is its seq taken, so that a refused step leaves no gap."""
+    """Called after the commit: only then is its seq taken, so that a refused step leaves no gap."""
     effect: EffectOutcome | None = None
     given: str | None = None
     """Its input, for people: redacted and cut."""
@@ -187,7 +187,7 @@ class StepDone:
 
 @attrs.frozen
 class NumberedStep:
-    """A step with its place: sending it again cannot commit it twice."""
+    """A step with its number: sending it again cannot commit it twice."""
 
     step: StepDone
     seq: int
@@ -196,11 +196,11 @@ class NumberedStep:
 
 @attrs.frozen(kw_only=True)
 class EffectIntent:
-    """Ask for leave to call something outside; its answer is an `IntentReply`."""
+    """Request permission for an outside call; the answer is an `IntentReply`."""
 
     lease: Lease
     id: UUID
-    """Of the invocation, if it is a new one."""
+    """The invocation's, if it is a new one."""
     key: str
     tool: str
     arguments: str
@@ -208,7 +208,7 @@ class EffectIntent:
     digest: bytes
     """SHA-256 of the arguments."""
     is_sure: bool
-    """No earlier call can have been applied, or it may be called again all the same."""
+    """No earlier call can have been applied, or it may be repeated anyway."""
     can_reconcile: bool
     approval_id: UUID | None
 
@@ -218,33 +218,33 @@ class IntentReply:
     """The answer to an intent; see `cortex.intend` for the verdicts."""
 
     id: UUID
-    """Of the invocation: that of the first intent."""
+    """The invocation's: that of the first intent."""
     verdict: str
     attempt: int
-    """That had it before."""
+    """The attempt that had it before."""
     result: str | None
-    """JSON text, of one that is done."""
+    """JSON text, for one that is done."""
     why: str | None
     quota: str | None
-    """The one that stops it."""
+    """The quota that stops it."""
     used: Decimal | None
     limit: Decimal | None
     amount: Decimal | None
     wait_s: float | None
-    """Seconds until that quota begins anew."""
+    """Seconds until that quota resets."""
 
 
 @attrs.frozen(kw_only=True)
 class EffectReport:
-    """Record what became of an effect whose step is not done: an error follows."""
+    """Record the outcome of an effect without a step: an error follows."""
 
     lease: Lease
     id: UUID
     is_applied: bool
-    """Or certainly not."""
+    """False: it was certainly not applied."""
     why: str
     result: str | None = None
-    """JSON text: what it returned, of one that was applied."""
+    """JSON text: the result of one that was applied."""
 
 
 @attrs.frozen(kw_only=True)
@@ -260,7 +260,7 @@ class Finish:
     """Name of the failure's class, with an error only."""
     error_source: str | None = None
     fact: str | None = None
-    """JSON text: what the record keeps of the error besides."""
+    """JSON text: further fields of the error for the record."""
 
 
 @attrs.frozen(kw_only=True)
@@ -282,7 +282,7 @@ class Release:
 
 @attrs.frozen
 class UnknownEffect:
-    """An effect of which nobody can tell whether it was applied."""
+    """An effect of unknown outcome."""
 
     id: UUID
     why: str
@@ -305,9 +305,9 @@ class Suspend:
     requests: tuple[ApprovalRequest, ...] = ()
     """Decisions that it asks for."""
     awaited: tuple[UUID, ...] = ()
-    """Decisions that were asked for before: when one has come by now, it goes on at once."""
+    """Decisions requested before: if one has come by now, it goes on at once."""
     unknown: tuple[UnknownEffect, ...] = ()
-    """Effects that a person must tell the outcome of."""
+    """Effects whose outcome a person must report."""
     error: str | None = None
     code: str | None = None
     error_class: str | None = None
@@ -316,4 +316,4 @@ class Suspend:
 
 
 Operation = StepDone | EffectIntent | EffectReport | Finish | Release | Suspend
-"""What a running job may ask of the committer."""
+"""The operations of a running job for the committer."""

@@ -1,6 +1,6 @@
-"""What people who wait for a job are told: how it ended, and what happens to it, event by event.
+"""Results and events for people who wait for a job or follow it.
 
-Every event has a position, the last one of which lets a watcher go on from where it was.
+Every event has a position; with the last one a watcher can resume.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class JobState:
     status: JobStatus
     finished_at: datetime
     result: str | None = None
-    """JSON text, of a COMPLETED one."""
+    """JSON text, for a COMPLETED one."""
     error_code: str | None = None
     error_class: str | None = None
     error_message: str | None = None
@@ -48,7 +48,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Read what `str` gave. Raises `UsageError` for anything else."""
+        """Read a position from its text. Raises `UsageError`."""
         parts = text.split(".")
         limits = (_BIGINT_MAX, _INT_MAX, _INT_MAX, _INT_MAX)
         if len(parts) == len(limits) and all(_is_number(part) for part in parts):
@@ -62,10 +62,10 @@ START: Final = Position()
 
 
 class EventKind(StrEnum):
-    """What an event tells."""
+    """The kind of an event."""
 
     MOVED = "moved"
-    """The job went to another state."""
+    """The job changed its state."""
     CLAIMED = "claimed"
     """A pod took the job over under a new attempt; its state did not change."""
     STEP = "step"
@@ -76,14 +76,14 @@ class EventKind(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class JobEvent:
-    """One thing that happened to a job, as it stands in the record."""
+    """One recorded event of a job."""
 
     kind: EventKind
     at: datetime
     position: Position
-    """After it: who has seen this event goes on from here."""
+    """After the event: a follower resumes here."""
     data: Mapping[str, Any]
-    """The row, JSON values only. Its text is a model's or a job's: not safe for a terminal."""
+    """The row, JSON values only. Its text comes from a model or a job: not safe for a terminal."""
 
     @property
     def is_ending(self) -> bool:
@@ -93,39 +93,39 @@ class JobEvent:
 
 @attrs.frozen(kw_only=True)
 class Happened:
-    """What the record says of one job after a position: rows in their order, JSON values only."""
+    """The recorded history of one job after a position: rows in order, JSON values only."""
 
     history: Sequence[Mapping[str, Any]] = ()
     attempts: Sequence[Mapping[str, Any]] = ()
     steps: Sequence[Mapping[str, Any]] = ()
     claim: Mapping[str, Any] | None = None
-    """`at`, `attempt` and `pod` of the newest one, if the position does not have it."""
+    """`at`, `attempt` and `pod` of the newest claim, if the position does not include it."""
     is_ended: bool = False
     is_complete: bool = True
-    """No more is waiting to be read."""
+    """No more rows are waiting to be read."""
 
     @property
     def is_over(self) -> bool:
-        """The job has ended, and this is the last of its story."""
+        """The job has ended, and these are its last events."""
         return self.is_ended and self.is_complete
 
 
 def events_after(position: Position, happened: Happened) -> list[JobEvent]:
-    """Put what happened into one order, each kind in its own; the job's end comes last of all."""
+    """Merge the history into one order, keeping each kind's; the job's end comes last."""
     heads = [list(reversed(each)) for each in _lanes(position, happened)]
     events: list[JobEvent] = []
     while any(heads):
         lane = min((each for each in heads if each), key=lambda each: _order(each[-1]))
-        told = lane.pop()
-        position = _moved_on(position, told)
-        events.append(attrs.evolve(told, position=position))
+        event = lane.pop()
+        position = _moved_on(position, event)
+        events.append(attrs.evolve(event, position=position))
     return events
 
 
 def _lanes(after: Position, happened: Happened) -> list[list[JobEvent]]:
     history = [_event(EventKind.MOVED, row, row["at"], after) for row in happened.history]
     if not happened.is_complete and history and history[-1].is_ending:
-        history.pop()  # the end of the story comes when the rest of it has been told
+        history.pop()  # the end comes after all other events
     steps = [_event(EventKind.STEP, row, row["finished_at"], after) for row in happened.steps]
     ended = [
         _event(EventKind.ATTEMPT_ENDED, row, row["ended_at"], after) for row in happened.attempts
@@ -153,7 +153,7 @@ _RANKS: Final = {
 
 
 def _order(event: JobEvent) -> tuple[bool, datetime, int]:
-    """By time; at the same instant an end comes before what follows from it."""
+    """By time; at the same instant an end comes before its consequences."""
     return event.is_ending, event.at, _RANKS[event.kind]
 
 

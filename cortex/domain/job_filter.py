@@ -1,8 +1,8 @@
-"""Which jobs: the filter that people type, the same on the command line and in the API.
+"""The filter for jobs that people type, the same on the command line and in the API.
 
     status:retry agent:invoice-* age>10m code:rate_limit,overloaded created<2026-01-31 id:9f3a1c
 
-Terms stand side by side and all must hold. Values of one key, with commas or given again, are
+Terms stand side by side and all must hold. Values of one key, with commas or repeated, are
 alternatives. `*` stands for any text; quotes keep blanks and commas together: `queue:"big jobs"`.
 """
 
@@ -40,14 +40,13 @@ STATE_WORDS: Final = {
     JobStatus.FAILED: "fail",
     JobStatus.CANCELLED: "canc",
 }
-"""The short words for states, everywhere that people type them; `appr` is every wait for a person.
+"""The short names of states for typing; `appr` is every wait for a person.
 
-What people read of a job that waits for a person is the word for what it waits for: `Wait`.
-"""
+For a job that waits for a person, people read the word for what it waits for: `Wait`."""
 
 
 class Wait(StrEnum):
-    """What a job waits for that only a person can change: the word that stands for its state."""
+    """What a job waits for that only a person can change: shown instead of its state."""
 
     ASKS = "asks"
     """A request for approval."""
@@ -56,11 +55,11 @@ class Wait(StrEnum):
     BUDGET = "budget"
     """A budget or a quota that is spent."""
     PERSON = "person"
-    """Anything else that a person has to mend: an account without credit."""
+    """Anything else that a person has to fix: an account without credit."""
 
 
 def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
-    """Return what a job waits for, from its state and `waiting_on`; None: for no person."""
+    """Return which person's action a job waits for, from its state and `waiting_on`; None: none."""
     on = waiting_on or ""
     if status not in (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY):
         return None
@@ -75,15 +74,15 @@ def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
 
 @attrs.frozen
 class StateTerm:
-    """One value of `status:`: a state, of which only the jobs that wait for something, if given."""
+    """One value of `status:`: a state, optionally only of jobs that wait for something."""
 
     status: JobStatus
     waiting_on: str = ""
-    """How `waiting_on` begins; "": it does not matter."""
+    """Prefix of `waiting_on`; "": any."""
 
     @property
     def pattern(self) -> str:
-        """What `STATUS|waiting_on` has to be LIKE."""
+        """The LIKE pattern for `STATUS|waiting_on`."""
         return f"{self.status.value}|{self.waiting_on}%"
 
 
@@ -123,7 +122,7 @@ class JobFilter:
     id_suffixes: tuple[str, ...] = ()
     """Hexadecimal digits, 4 to 32."""
     older_than_s: float | None = None
-    """Submitted more than so many seconds ago."""
+    """Submitted more than this many seconds ago."""
     newer_than_s: float | None = None
     created_after: datetime | None = None
     """Aware, and excluded; the next one, too."""
@@ -142,43 +141,43 @@ class JobFilter:
         return [each.pattern for each in self.states]
 
     def with_states(self, *statuses: JobStatus) -> "JobFilter":
-        """Return it for these states instead of its own."""
+        """Return the filter with these states instead of its own."""
         return attrs.evolve(self, states=tuple(StateTerm(status) for status in statuses))
 
 
 def parse_filter(text: str) -> JobFilter:
-    """Read a filter; "" lets every job through. Raises `UsageError` that names the term."""
+    """Read a filter; "" matches every job. Raises `UsageError` that names the term."""
     _refuse_unusable(text)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, sign, values in _terms(text):
         field, read = _reader(key, sign)
         for value in values:
-            read(found, field, value)
-    for field, value in found.items():
+            read(fields, field, value)
+    for field, value in fields.items():
         if isinstance(value, tuple) and len(value) > VALUES_MAX:
             raise UsageError(f"{len(value)} {field} are more than {VALUES_MAX}")
-    return JobFilter(**found)
+    return JobFilter(**fields)
 
 
 def term(key: str, value: str) -> str:
-    """Return the term that a value of text fits: `pod:eu-2`, `queue:"big jobs"`.
+    """Return a term that matches a text: `pod:eu-2`, `queue:"big jobs"`.
 
-    For a double quote, which cannot stand in quotes, any text fits.
+    A double quote, which cannot be quoted, becomes a wildcard.
     """
     quoted = value.replace('"', "*")
     return f"{key}:{value}" if re.fullmatch(r"[\w.:/@-]+", value) else f'{key}:"{quoted}"'
 
 
 def with_only(text: str, key: str, value: str) -> str:
-    """Return a filter that was parsed before, with this term instead of those of its key."""
-    others = [found[0].strip() for found in _TERM.finditer(text) if found["key"].lower() != key]
+    """Return a valid filter with this term instead of those of its key."""
+    others = [match[0].strip() for match in _TERM.finditer(text) if match["key"].lower() != key]
     return " ".join([*others, term(key, value)])
 
 
 def parse_state(word: str) -> tuple[StateTerm, ...]:
-    """Return what a word stands for: `run`, `RUNNING`, `effect`. Raises `UsageError`."""
-    found = _STATES.get(word.strip().lower())
-    if found is None:
+    """Return the meaning of a word: `run`, `RUNNING`, `effect`. Raises `UsageError`."""
+    terms = _STATES.get(word.strip().lower())
+    if terms is None:
         close = difflib.get_close_matches(word.lower(), _STATES, n=1)
         raise UsageError(
             f"unknown state {word!r}",
@@ -186,7 +185,7 @@ def parse_state(word: str) -> tuple[StateTerm, ...]:
             if close
             else f"states: {', '.join((*STATE_WORDS.values(), *Wait))}",
         )
-    return found
+    return terms
 
 
 # --- terms
@@ -242,45 +241,45 @@ def _values(term: re.Match[str]) -> list[str]:
 _Read = Callable[[dict[str, Any], str, str], None]
 
 
-def _add_text(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = (*found.get(field, ()), value)
+def _add_text(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = (*fields.get(field, ()), value)
 
 
-def _add_state(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = tuple(dict.fromkeys((*found.get(field, ()), *parse_state(value))))
+def _add_state(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = tuple(dict.fromkeys((*fields.get(field, ()), *parse_state(value))))
 
 
-def _add_suffix(found: dict[str, Any], field: str, value: str) -> None:
+def _add_suffix(fields: dict[str, Any], field: str, value: str) -> None:
     digits = value.lstrip("…~*").lower().replace("-", "")
     if not re.fullmatch(f"[0-9a-f]{{{ID_DIGITS_MIN},32}}", digits, re.ASCII):
         raise UsageError(
             f"{value[:80]!r} is not the id of a job, or the end of one",
             hint=f"give at least its last {ID_DIGITS_MIN} digits",
         )
-    found[field] = (*found.get(field, ()), digits)
+    fields[field] = (*fields.get(field, ()), digits)
 
 
-def _larger_span(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = max(parse_span(value), found.get(field, 0.0))
+def _larger_span(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = max(parse_span(value), fields.get(field, 0.0))
 
 
-def _smaller_span(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = min(parse_span(value), found.get(field, float("inf")))
+def _smaller_span(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = min(parse_span(value), fields.get(field, float("inf")))
 
 
-def _later(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = max(_instant(value), found.get(field, _instant(value)))
+def _later(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = max(_instant(value), fields.get(field, _instant(value)))
 
 
-def _earlier(found: dict[str, Any], field: str, value: str) -> None:
-    found[field] = min(_instant(value), found.get(field, _instant(value)))
+def _earlier(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = min(_instant(value), fields.get(field, _instant(value)))
 
 
 def _instant(text: str) -> datetime:
     """Read a date or an instant; without a zone it is UTC."""
     try:
-        found = datetime.fromisoformat(text)
-        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        instant = datetime.fromisoformat(text)
+        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
         return aware.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(
@@ -312,7 +311,7 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
         )
     if sign not in _READERS[key]:
         takes = " or ".join(f"{key}{each}" for each in _READERS[key])
-        raise UsageError(f"{key}{sign} means nothing in a filter", hint=f"write {takes}")
+        raise UsageError(f"{key}{sign} is invalid in a filter", hint=f"write {takes}")
     return _READERS[key][sign]
 
 
@@ -321,7 +320,7 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
 
 @attrs.frozen
 class JobCursor:
-    """Where a list of jobs goes on: after it those are older, or due later.
+    """The position where a list of jobs continues: later entries are older, or due later.
 
     `at` None: when the job was made.
     """
@@ -330,18 +329,18 @@ class JobCursor:
     at: datetime | None = None
 
 
-# --- Which of many jobs an act of a person would change, and why not the others.
+# --- Which of many jobs a bulk operation would change, and why not the others.
 
 
 UNFINISHED: Final = tuple(status for status in JobStatus if not status.is_terminal)
 
 HEIR: Final = "a new job goes on from its last checkpoint"
 HEIRS: Final = "each goes on in a new job, from its last checkpoint"
-"""What a retry of failed jobs is, for people who are asked."""
+"""What a retry of failed jobs does, for people who confirm it."""
 
 
 class Refusal(Enum):
-    """Why a job stays as it is; the value follows their number: `3 had ended`."""
+    """Why a job stays unchanged; the value follows their number: `3 had ended`."""
 
     ENDED = "had ended"
     RUNNING = "running just now"
@@ -356,7 +355,7 @@ class Refusal(Enum):
 
 @attrs.frozen(kw_only=True)
 class JobSituation:
-    """How a job stands towards being tried again at once."""
+    """The state of a job with respect to a retry."""
 
     status: JobStatus
     waiting_on: str | None
@@ -370,7 +369,7 @@ class JobSituation:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterSituation:
-    """How the dead letter of a failed job stands towards a retry."""
+    """The state of a failed job's dead letter with respect to a retry."""
 
     is_settled: bool
     is_hopeless: bool
@@ -378,7 +377,7 @@ class DeadLetterSituation:
 
 
 def why_not_cancel(status: JobStatus) -> Refusal | None:
-    """Tell why a job cannot be cancelled; None if it can."""
+    """Return why a job cannot be cancelled; None if it can."""
     return Refusal.ENDED if status.is_terminal else None
 
 
@@ -390,14 +389,14 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
             return Refusal.SETTLED
         return Refusal.HOPELESS if job.letter.is_hopeless else None
     if job.status.is_terminal:
-        found = Refusal.ENDED
+        refusal = Refusal.ENDED
     elif job.status is JobStatus.PENDING:
-        found = Refusal.UNTRIED
+        refusal = Refusal.UNTRIED
     elif job.task_state == "LOCKED":
-        found = Refusal.RUNNING
+        refusal = Refusal.RUNNING
     elif job.task_state is not None:
         return None if is_between and job.is_later else Refusal.DUE
     else:
         is_for_person = (job.waiting_on or "").startswith(PERSON)
         return None if job.status is JobStatus.RETRY or is_for_person else Refusal.WAITING
-    return found
+    return refusal

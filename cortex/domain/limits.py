@@ -1,6 +1,6 @@
-"""How large each thing may be: the most bytes of it that one job may put into the record.
+"""Size limits: the most bytes of each thing that one job may put into the record.
 
-The figures are no settings: what one pod has written every other must be able to read.
+The figures are no settings: every pod must be able to read what another has written.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ class SizeLimit:
     way_out: str
 
     def check(self, size: int, *, what: str) -> None:
-        """Raise `InvalidValueError` that names the thing, its size, the limit and the way out."""
+        """Raise `InvalidValueError` with the thing, its size, the limit and the way out."""
         if size > self.bytes_max:
             raise InvalidValueError(
                 f"{what} is {size:,} bytes of JSON, more than {self.bytes_max:,}",
@@ -30,13 +30,13 @@ class SizeLimit:
 
 
 PAYLOAD: Final = SizeLimit(
-    # A job is claimed with its payload, 500 of them in one answer of the database. The schema
-    # holds the same figure.
+    # A job is claimed with its payload, 500 of them in one answer of the database. The schema has
+    # the same figure.
     bytes_max=256 * KIB,
     way_out="keep large data in a file and pass its path",
 )
 CHECKPOINT: Final = SizeLimit(
-    # Of one step. A job that resumes reads the outputs of all its steps at once.
+    # Per step. A job that resumes reads the outputs of all its steps at once.
     bytes_max=1 * MIB,
     way_out="write it to a file in the job's workspace and return its path",
 )
@@ -46,17 +46,17 @@ MODEL_RESPONSE: Final = SizeLimit(
     way_out="lower max_tokens",
 )
 ARGUMENTS: Final = SizeLimit(
-    # Of an effect, or of what people are asked: as much as a model can give to a tool at once.
+    # For an effect, or a question for people: as much as a model can pass to a tool at once.
     bytes_max=4 * MIB,
     way_out="keep large data in a file and pass its path",
 )
 TOOL_OUTPUT: Final = SizeLimit(
-    # Beyond a checkpoint's size it is a file, and only its beginning in the record.
+    # Beyond a checkpoint's size it is a file, and only its beginning is recorded.
     bytes_max=4 * MIB,
     way_out="ask for less of it, or have it written to a file",
 )
 RESULT: Final = SizeLimit(
-    # Of a job, which has one and is asked for it by whoever waits.
+    # Of a job, which has one, read by everyone who waits for it.
     bytes_max=4 * MIB,
     way_out="write it to a file in the job's workspace and return its path",
 )

@@ -1,11 +1,11 @@
-"""What is asked of a model and what it answers, as plain values: nothing here knows an SDK."""
+"""Requests to a model and its responses, as plain values without any SDK."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from attrs import asdict, frozen
 
-# --- How many tokens a model call used.
+# --- The tokens of a model call.
 
 
 @frozen(kw_only=True)
@@ -70,7 +70,7 @@ class ModelRequest:
     temperature: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the request, without what is not set: equal bodies ask the same."""
+        """Return the body of the request, without unset fields: equal bodies are equal requests."""
         optional = {"system": self.system, "tools": list(self.tools)}
         body = {
             "model": self.model,
@@ -83,11 +83,11 @@ class ModelRequest:
 
 @frozen(kw_only=True)
 class ModelResponse:
-    """A complete answer: the model said itself why it stopped.
+    """A complete answer with the model's own stop reason.
 
-    `content` holds blocks as the API sends them; text and tool_use are what the loop looks at, the
-    others (thinking …) go back to the model as they came. A tool call whose input was not a JSON
-    object has `input` {} and the raw text under "invalid_input".
+    `content` contains blocks as the API sends them; the loop uses text and tool_use, the others
+    (thinking …) go back to the model unchanged. A tool call whose input was not a JSON object has
+    `input` {} and the raw text under "invalid_input".
     """
 
     model: str
@@ -98,16 +98,16 @@ class ModelResponse:
 
     @property
     def text(self) -> str:
-        """All that the model said in text."""
+        """All text of the answer."""
         return "".join(block["text"] for block in self.content if block["type"] == "text")
 
     @property
     def tool_calls(self) -> tuple[Block, ...]:
-        """The tool_use blocks, in the order in which the model asked for them."""
+        """The tool_use blocks, in the model's order."""
         return tuple(block for block in self.content if block["type"] == "tool_use")
 
     def as_message(self) -> dict[str, Any]:
-        """The assistant message that goes on with the talk; it holds only what the API takes."""
+        """Return the assistant message for the next request, with only what the API takes."""
         content = [{k: v for k, v in each.items() if k != INVALID_INPUT} for each in self.content]
         return {"role": "assistant", "content": content}
 

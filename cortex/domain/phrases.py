@@ -1,4 +1,4 @@
-"""Values in words: short and relative for people, exact for machines."""
+"""Values as text: short and relative for people, exact for machines."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from cortex.domain.safe import safe
 NOTHING: Final = "\N{EN DASH}"
 SHORT_ID_DIGITS: Final = 6
 TODAY: Final = timedelta(hours=20)
-"""Of what is further away the day is told, too."""
+"""For instants further away the date is shown, too."""
 
 _UTC_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MINUTE_S: Final = 60
@@ -29,12 +29,12 @@ _MILLION: Final = 1_000_000
 
 
 def short_id(job_id: UUID) -> str:
-    """Return the end of an id, which differs most: `…9f3a1c`; every command takes it back."""
+    """Return the end of an id, which differs most: `…9f3a1c`; every command accepts it."""
     return f"…{job_id.hex[-SHORT_ID_DIGITS:]}"
 
 
 class ReadAt(Protocol):
-    """A row that has the database's time at which it was read."""
+    """A row with the database time at which it was read."""
 
     @property
     def now(self) -> datetime: ...
@@ -64,7 +64,7 @@ def span(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long something is past, by its largest unit: now, 3s, 2m, 5h, 3d."""
+    """Return how long ago something was, by its largest unit: now, 3s, 2m, 5h, 3d."""
     whole = int(seconds)
     if whole < 1:
         return "now"
@@ -98,17 +98,17 @@ def date_time(instant: datetime) -> str:
 
 
 def utc_time(instant: datetime) -> str:
-    """Return an instant as sentences have it that programs may get: 2026-11-23T13:46:55Z."""
+    """Return an instant for sentences that programs may read: 2026-11-23T13:46:55Z."""
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def localised(sentence: str) -> str:
-    """Return a sentence of ours with what `utc_time` wrote in local time, for a terminal."""
-    return _UTC_TIME.sub(lambda found: date_time(datetime.fromisoformat(found[0])), sentence)
+    """Return a sentence of ours with the output of `utc_time` in local time, for a terminal."""
+    return _UTC_TIME.sub(lambda match: date_time(datetime.fromisoformat(match[0])), sentence)
 
 
 def at_instant(instant: datetime, *, is_tty: bool) -> str:
-    """Return an instant as a page shows it: local with its zone on a terminal, else in UTC."""
+    """Return an instant for a page: local with its zone on a terminal, else in UTC."""
     return date_time(instant) if is_tty else rfc3339(instant)
 
 
@@ -117,14 +117,14 @@ def _zone(local: datetime) -> str:
 
 
 def time_of_day(instant: datetime, now: datetime) -> str:
-    """Return the local time of day with its zone, for people; its date, too, unless it is plain."""
+    """Return the local time of day with its zone, for people, with the date unless it is clear."""
     local = instant.astimezone()
     day = "" if abs(now - instant) < TODAY else f"{local:%Y-%m-%d} "
     return f"{day}{local:%H:%M}{_zone(local)}"
 
 
 def money(usd: Decimal | float | None) -> str:
-    """Return dollars with as many digits as tell something."""
+    """Return dollars with as many digits as are useful."""
     if usd is None:
         return NOTHING
     amount = Decimal(str(usd))
@@ -134,7 +134,7 @@ def money(usd: Decimal | float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """Return a number of things: 999, 1.2k, 3.4M."""
+    """Return a count: 999, 1.2k, 3.4M."""
     if number is None:
         return NOTHING
     if number < _THOUSAND:
@@ -163,7 +163,7 @@ def tokens(usage: dict[str, Any]) -> str:
 
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911 -- a table
-    """Return a value in the types that JSON has: instants as RFC 3339, money as numbers."""
+    """Return a value in JSON's types: instants as RFC 3339, money as numbers."""
     match value:
         case datetime():
             return rfc3339(value)
@@ -186,7 +186,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 -- a table
 
 
 def exact(value: Any) -> str:
-    """Return a value on one line, in full, for output that no terminal shows."""
+    """Return a value on one line, in full, for output to programs."""
     plain = to_plain(value)
     match plain:
         case None:
@@ -205,6 +205,8 @@ def json_text(plain: Any, *, is_indented: bool = False) -> str:
     """Return plain types as JSON; whole numbers may be of any length."""
     try:
         return orjson.dumps(plain, option=orjson.OPT_INDENT_2 if is_indented else 0).decode()
-    except TypeError:  # what arguments may hold and orjson does not write: more than 64 bits
+    except (
+        TypeError
+    ):  # arguments may contain numbers of more than 64 bits, which orjson does not write
         indent, separators = (2, None) if is_indented else (None, (",", ":"))
         return json.dumps(plain, ensure_ascii=False, indent=indent, separators=separators)

@@ -1,4 +1,4 @@
-"""What may be tried again, how often and how long: the policy of each job type, and its limits."""
+"""Retries and time limits: the policy of each job type, and its bounds."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -24,13 +24,13 @@ class JobPolicy:
     backoff: Backoff = _BACKOFF
     timeout_s: int = 3600
     call_s: float = 120.0
-    """One model or tool call that has no figure of its own."""
+    """One model or tool call without a figure of its own."""
     connect_s: float = 30.0
 
     def check(self, job_type: str) -> None:
-        """Raise `UsageError` that names the job type, the field, the value and its limits."""
-        known = POLICIES.get(job_type)
-        longest_s = TIMEOUT_MAX_S if known is None else JOB_HARD * known.timeout_s
+        """Raise `UsageError` with the job type, the field, the value and its limits."""
+        built_in = POLICIES.get(job_type)
+        longest_s = TIMEOUT_MAX_S if built_in is None else JOB_HARD * built_in.timeout_s
         values = {**attrs.asdict(self, recurse=False), **attrs.asdict(self.backoff)}
         limits = {**LIMITS, "timeout_s": (1, longest_s)}
         for field, (low, high) in limits.items():
@@ -46,16 +46,16 @@ class JobPolicy:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The policy that `to_json` wrote; what a newer version knows besides is left out."""
-        known = {name: plain[name] for name in attrs.fields_dict(cls) if name in plain}
+        """Restore a policy that `to_json` wrote; fields of a newer version are left out."""
+        built_in = {name: plain[name] for name in attrs.fields_dict(cls) if name in plain}
         backoff = {n: v for n, v in plain["backoff"].items() if n in attrs.fields_dict(Backoff)}
-        return cls(**{**known, "backoff": Backoff(**backoff)})
+        return cls(**{**built_in, "backoff": Backoff(**backoff)})
 
 
 JOB_HARD: Final = 1.5
-"""A job may be given at most so many times its type's time-out."""
+"""The most that a job may be given, as a multiple of its type's time-out."""
 TIMEOUT_MAX_S: Final = 604_800
-"""The longest time-out of a job type that somebody else defines."""
+"""The longest time-out of a job type of an app."""
 
 LIMITS: Final[dict[str, tuple[float, float]]] = {
     "worker_attempts": (1, 100),
@@ -73,7 +73,7 @@ POLICIES: Final[dict[str, JobPolicy]] = {
         max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
     ),
 }
-"""Of the built-in job types that need figures of their own."""
+"""The built-in job types that need figures of their own."""
 
 
 def policy_for(job_type: str) -> JobPolicy:
@@ -81,12 +81,12 @@ def policy_for(job_type: str) -> JobPolicy:
     return POLICIES.get(job_type, DEFAULT)
 
 
-# --- What a pod was configured with, and a job keeps from its first start: policies and prices.
+# --- The configuration that a job keeps from its first start: policies and prices.
 
 
 @attrs.frozen(kw_only=True)
 class RuntimeConfig:
-    """Immutable: a changed one is another one."""
+    """Immutable: a changed configuration is another one."""
 
     policies: Mapping[str, JobPolicy]
     prices: PriceTable
@@ -111,7 +111,7 @@ class RuntimeConfig:
         )
 
 
-# --- What is checked of a job before it is submitted, wherever it comes from.
+# --- Checks of a job before it is submitted, from any client.
 
 
 NAME_MAX: Final = 100
@@ -123,9 +123,9 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 RETRIES_MAX: Final = 100
 
 
-def check_type(name: str, known: Iterable[str], *, way_out: str) -> None:
-    """Raise `UsageError` unless the job type is known; `way_out`: how it would become so."""
-    names = sorted(set(known))
+def check_type(name: str, built_in: Iterable[str], *, way_out: str) -> None:
+    """Raise `UsageError` unless the job type is in `built_in`; `way_out`: how to add it."""
+    names = sorted(set(built_in))
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         raise UsageError(
@@ -135,8 +135,8 @@ def check_type(name: str, known: Iterable[str], *, way_out: str) -> None:
 
 def default_timeout_s(job_type: str, registered: Mapping[str, int]) -> int:
     """Return the seconds that a job of this type may run; `registered`: types as pods have them."""
-    known = policy_for(job_type).timeout_s
-    return known if job_type in POLICIES else registered.get(job_type, known)
+    built_in = policy_for(job_type).timeout_s
+    return built_in if job_type in POLICIES else registered.get(job_type, built_in)
 
 
 def hard_timeout_s(job_type: str, timeout_s: int) -> int:
@@ -145,7 +145,7 @@ def hard_timeout_s(job_type: str, timeout_s: int) -> int:
 
 
 def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -> None:
-    """Raise `UsageError` for a time-out that no job of the type may be given; `name` is its field.
+    """Raise `UsageError` for a time-out beyond the type's hard limit; `name` is its field.
 
     Seconds; `default_s` is the type's own.
     """
@@ -158,6 +158,6 @@ def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -
 
 
 def request_of(submission: Submission) -> dict[str, Any]:
-    """Return what was asked for, under an idempotency key: all but the id, which was made here."""
-    asked = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
-    return asked | {"payload": orjson.loads(submission.payload)}
+    """Return the request for an idempotency key: all fields but the id, which was made here."""
+    fields = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
+    return fields | {"payload": orjson.loads(submission.payload)}

@@ -1,4 +1,4 @@
-"""What a model call costs."""
+"""The cost of a model call."""
 
 import re
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ PRICED_TOKENS = 1_000_000  # prices are quoted per million tokens
 SHOWN_MAX: Final = 60
 """Characters of a wrong value in an error."""
 
-# What may follow a model's name without making it another model: a release date or "latest".
-# Anything else ("-1", "-fast") is a model of its own, whose price we do not know.
+# A suffix that does not make it another model: a release date or "latest". Any other suffix ("-1",
+# "-fast") is a model of its own, with an unknown price.
 _RELEASE = re.compile(r"(?:[-@](?:\d{8}|latest))?")
 
 
@@ -42,12 +42,12 @@ class Price:
 
 FIELDS: Final = tuple(fields_dict(Price))
 PRICE_MAX: Final = Decimal(1_000_000)
-"""US dollars per million tokens; what is dearer is a slip of the pen."""
+"""US dollars per million tokens; a higher price is a typing error."""
 
 
 @frozen
 class LongPromptPrice:
-    """`price` holds for calls whose prompt, cached or not, is over `prompt_tokens`."""
+    """`price` applies to calls whose prompt, cached or not, is over `prompt_tokens`."""
 
     prompt_tokens: int
     price: Price
@@ -94,21 +94,21 @@ LONG_PROMPT_PRICES: dict[str, LongPromptPrice] = {
 
 @frozen
 class PriceTable:
-    """Prices by model: what a job began with, kept on every attempt."""
+    """Prices by model: those that a job began with, kept on every attempt."""
 
     prices: Mapping[str, Price]
     long_prompt_prices: Mapping[str, LongPromptPrice] = field(factory=dict)
 
     def name_of(self, model: str) -> str | None:
-        """Return under which name the table has a model, or a release of it; None if it has not."""
-        # A release that has a price of its own goes before its model.
+        """Return the table's name for a model or a release of it; None if it is unlisted."""
+        # A release with a price of its own goes before its model.
         matching = (each for each in self.prices if _names(each, model))
         return model if model in self.prices else next(matching, None)
 
     def cost(self, model: str, usage: Usage) -> Decimal | None:
-        """US dollars for one call's usage; None when the model's price is not known.
+        """Return US dollars for one call's usage; None if the model's price is unknown.
 
-        Give it the usage of a single call: the price of some models depends on the prompt's length.
+        Pass the usage of a single call: the price of some models depends on the prompt's length.
         """
         name = self.name_of(model)
         if name is None:
@@ -125,12 +125,12 @@ class PriceTable:
         return dollars / PRICED_TOKENS
 
     def with_overrides(self, overrides: Any) -> "PriceTable":
-        """Return the table with models' prices replaced or added, as a person's file has them.
+        """Return the table with prices replaced or added from a person's file.
 
         `overrides`: model to a mapping of input, output, cache_read and cache_write, in US dollars
-        per million tokens. Of a model in the table, what is not given stays; of another one,
-        cached tokens cost what input does. A model's own price holds for prompts of every length.
-        Raises `UsageError` that names model, field and value.
+        per million tokens. For a listed model, missing fields keep their price; for another one,
+        cached tokens cost as much as input. An overridden price applies to prompts of every length.
+        Raises `UsageError` with model, field and value.
         """
         if not isinstance(overrides, Mapping):
             raise UsageError(f"prices: {_shown(overrides)} is not a mapping of models to prices")
@@ -167,12 +167,12 @@ LIST_PRICES = PriceTable(PRICES, LONG_PROMPT_PRICES)
 
 
 def _names(name: str, model: str) -> bool:
-    """Whether `model` is the model of that name, with or without its release."""
+    """Return whether `model` is the model of that name, with or without its release."""
     return model.startswith(name) and _RELEASE.fullmatch(model[len(name) :]) is not None
 
 
-def _overridden(model: object, given: object, known: Price | None) -> Price:
-    """Return a model's price as a file has it, completed from the one that is known."""
+def _overridden(model: object, given: object, listed: Price | None) -> Price:
+    """Return a model's price from a file, completed from the listed one."""
     if not isinstance(model, str) or not model:
         raise UsageError(f"prices: {_shown(model)} is not the name of a model")
     if not isinstance(given, Mapping):
@@ -185,7 +185,7 @@ def _overridden(model: object, given: object, known: Price | None) -> Price:
             f"prices: model {model!r} has no field {_shown(unknown[0])}",
             hint=f"its fields are {', '.join(FIELDS)}",
         )
-    values = {} if known is None else {name: getattr(known, name) for name in FIELDS}
+    values = {} if listed is None else {name: getattr(listed, name) for name in FIELDS}
     values |= {name: _dollars(model, name, value) for name, value in given.items()}
     if missing := [name for name in ("input", "output") if name not in values]:
         raise UsageError(
@@ -198,7 +198,7 @@ def _overridden(model: object, given: object, known: Price | None) -> Price:
 def _dollars(model: str, name: str, value: object) -> Decimal:
     dollars = Decimal("NaN")
     if isinstance(value, int | float | str | Decimal) and not isinstance(value, bool):
-        # By way of text: 0.1 means a tenth, not the nearest binary fraction.
+        # Through text: 0.1 means a tenth, not the nearest binary fraction.
         with suppress(InvalidOperation):
             dollars = Decimal(str(value))
     if not (dollars.is_finite() and 0 <= dollars <= PRICE_MAX):

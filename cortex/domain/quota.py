@@ -1,4 +1,4 @@
-"""Quotas as values: how often, or for how much, a tool's effects may begin in an hour or a day."""
+"""Quotas as values: limits on how often, or for how much, a tool's effects may begin per period."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Period(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Quota:
-    """At most so much of one tool in each period, by all pods together."""
+    """A limit for one tool in each period, shared by all pods."""
 
     tool: str
     argument: str | None = None
@@ -40,7 +40,7 @@ class Quota:
 
     @property
     def name(self) -> str:
-        """What people and waiting jobs call it: `pay:amount:day`, `send_mail:calls:hour`."""
+        """The name for people and waiting jobs: `pay:amount:day`, `send_mail:calls:hour`."""
         return f"{self.tool}:{self.argument or CALLS}:{self.period}"
 
     @property
@@ -51,7 +51,7 @@ class Quota:
         return f"{self.worded(self.limit)} {article} {self.period}{by}"
 
     def worded(self, amount: Decimal) -> str:
-        """An amount under this quota, for people: "1 call", "1,200.5 EUR"."""
+        """Return an amount under this quota, for people: "1 call", "1,200.5 EUR"."""
         figure = self.plain(amount)
         if self.argument is None:
             return f"{figure} call" if amount == 1 else f"{figure} calls"
@@ -59,14 +59,14 @@ class Quota:
 
     @staticmethod
     def plain(amount: Decimal) -> str:
-        """An amount without what it counts: "1,200.5"."""
+        """Return an amount without its unit: "1,200.5"."""
         whole, _, rest = f"{amount:,f}".partition(".")
         return f"{whole}.{rest.rstrip('0')}".rstrip(".")
 
     def amount(self, arguments: Mapping[str, Any]) -> Decimal:
-        """What a call with these arguments takes from it.
+        """Return the amount that a call with these arguments takes.
 
-        Raises `RejectedError` if nobody can tell, or if it is more than the whole limit.
+        Raises `RejectedError` if it is undefined, or more than the whole limit.
         """
         if self.argument is None:
             taken = Decimal(1)
@@ -75,10 +75,10 @@ class Quota:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             taken = Decimal(str(value)) if is_number else Decimal("NaN")
             if not (taken.is_finite() and taken >= 0):
-                found = "is missing" if value is MISSING else f"is {value!r:.80}"
+                problem = "is missing" if value is MISSING else f"is {value!r:.80}"
                 raise RejectedError(
                     f"tool {self.tool!r} is limited to {self.words}, "
-                    f"and {self.argument} {found}, which is no amount",
+                    f"and {self.argument} {problem}, which is no amount",
                     hint="give a number, zero or more",
                 )
         if taken > self.limit:
@@ -91,9 +91,9 @@ class Quota:
 
     @classmethod
     def parse(cls, tool: str, limit: str, *, argument: str | None = None) -> Self:
-        """The quota that a person asks for: `limit` reads "20/hour" or "500 EUR/day".
+        """Parse a quota that a person sets: `limit` reads "20/hour" or "500 EUR/day".
 
-        Raises `UsageError` that names what is wrong.
+        Raises `UsageError` with the problem.
         """
         if not _TOOL.fullmatch(tool):
             raise UsageError(f"{tool!r} is not the name of a tool")
@@ -102,10 +102,10 @@ class Quota:
                 f"{argument!r} is not an argument that can be added up",
                 hint="such as amount, or order.total where it is nested",
             )
-        found = _LIMIT.fullmatch(limit.strip())
-        if found is None:
+        match = _LIMIT.fullmatch(limit.strip())
+        if match is None:
             raise UsageError(f"{limit!r} is not a limit", hint="such as 20/hour or '500 EUR/day'")
-        figure, unit, period = Decimal(found[1].replace("_", "")), found[2], Period(found[3])
+        figure, unit, period = Decimal(match[1].replace("_", "")), match[2], Period(match[3])
         if argument is None:
             if unit not in (None, "call", CALLS):
                 raise UsageError(
@@ -114,9 +114,9 @@ class Quota:
                 )
             unit = None
             if figure != figure.to_integral_value():
-                raise UsageError(f"limit {limit!r}: {found[1]} is not a whole number of calls")
+                raise UsageError(f"limit {limit!r}: {match[1]} is not a whole number of calls")
         if figure > LIMIT_MAX:
-            raise UsageError(f"limit {limit!r}: {found[1]} is more than {LIMIT_MAX:,}")
+            raise UsageError(f"limit {limit!r}: {match[1]} is more than {LIMIT_MAX:,}")
         quota = cls(tool=tool, argument=argument, unit=unit, period=period, limit=figure)
         if len(quota.name) > NAME_MAX:
             raise UsageError(f"the name of quota {quota.name[:NAME_MAX]!r}… is too long")

@@ -1,13 +1,12 @@
-"""Secret values that this process has seen, and text without them.
+"""Secret values known to this process, and their removal from text.
 
-A value is known from the moment it is resolved. From then on `redact` puts a marker in its place,
-`[secret NAME, N characters]`, however it is written: as it is, as JSON or HTML escapes it,
-percent-encoded, in hexadecimal digits, or inside something that was encoded as base64. It is called
-where text leaves the process for good: into the record (`durable.codec`), into the database
-(`store.database`), into a log (`cli.logs`). Text that is cut on its way there is redacted before:
-half a secret is not found.
+A value is registered from the moment it is resolved. From then on `redact` replaces it by a marker,
+`[secret NAME, N characters]`, in every notation: plain, escaped as JSON or HTML, percent-encoded,
+in hexadecimal digits, or inside base64. It is called where text leaves the process for good: into
+the record (`durable.codec`), into the database (`store.database`), into a log (`cli.logs`). Text
+that is cut on its way there is redacted before, since half a secret is not recognised.
 
-Safe to use from several threads at once. While nothing is known, all of it costs one comparison.
+Safe to use from several threads at once. Without registered values, all of it costs one comparison.
 """
 
 import html
@@ -24,9 +23,9 @@ from attrs import frozen
 from cortex.domain.errors import InvalidValueError
 
 VALUE_CHARS_MIN: Final = 8
-"""Shorter values stand in ordinary text by chance: hiding them would garble it."""
+"""Shorter values occur in ordinary text: redacting them would garble it."""
 VALUES_MAX: Final = 1_000
-"""Values that rotate are never known to be out of use; those used longest ago are forgotten."""
+"""The end of use of a rotated value is unknown; the values used longest ago are dropped."""
 NAME: Final = re.compile(r"[A-Za-z0-9_. -]{1,64}")
 
 _MARKER: Final = rf"\[secret {NAME.pattern}, \d+ characters\]"
@@ -37,7 +36,7 @@ _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.DOTALL
 
 
 class Redactor:
-    """What one process knows. All of the runtime shares the one below; tests make their own."""
+    """The secrets of one process. The runtime shares one instance; tests make their own."""
 
     def __init__(self) -> None:
         self._values: dict[str, _Value] = {}
@@ -46,16 +45,16 @@ class Redactor:
         self._known: _Known | None = None
 
     def register(self, name: str, value: str) -> None:
-        """Hide this value from now on. Raises `InvalidValueError` if it is too short for that."""
+        """Redact this value from now on. Raises `InvalidValueError` if it is too short for that."""
         if len(value) < VALUE_CHARS_MIN:
             raise InvalidValueError(
                 f"secret {name} has {len(value)} characters, at least {VALUE_CHARS_MIN} are needed",
-                hint="a shorter one could not be told from ordinary text in the record",
+                hint="a shorter one could not be distinguished from ordinary text in the record",
             )
         with self._lock:
-            known = self._values.pop(value, None)
-            if known is not None and known.name == name:
-                self._values[value] = known
+            existing = self._values.pop(value, None)
+            if existing is not None and existing.name == name:
+                self._values[value] = existing
                 return
             self._values[value] = _Value.of(name, value)
             while len(self._values) > VALUES_MAX:
@@ -63,13 +62,13 @@ class Redactor:
             self._known = _Known.of(self._values.values(), self._patterns)
 
     def register_pattern(self, name: str, pattern: str) -> None:
-        """Hide whatever this regular expression matches: at least 8 characters, no groups."""
+        """Redact whatever this regular expression matches: at least 8 characters, no groups."""
         with self._lock:
             self._patterns[name] = pattern
             self._known = _Known.of(self._values.values(), self._patterns)
 
     def knows_any(self) -> bool:
-        """Whether there is anything to hide: to be asked where `redact` itself would be work."""
+        """Return whether there is anything to redact: a cheap check before expensive work."""
         return self._known is not None
 
     def redact(self, text: str) -> str:
@@ -78,22 +77,22 @@ class Redactor:
         return text if known is None else known.redact(text)
 
     def redact_each(self, texts: Sequence[Any]) -> Sequence[Any]:
-        """Return a list whose texts are redacted; whatever else is in it stays. Cheap for many."""
+        """Return a list whose texts are redacted; other items stay. Cheap for many."""
         known = self._known
         if known is None or not known.is_in("\0".join(each for each in texts if type(each) is str)):
             return texts
         return [known.redact(each) if isinstance(each, str) else each for each in texts]
 
     def secret_in(self, text: str) -> str | None:
-        """Return the name of a secret that stands in this text; None if there is none.
+        """Return the name of a secret in this text; None if there is none.
 
-        For what must not be changed silently, such as the name of a step: refuse it.
+        For text that must not be changed silently, such as the name of a step: refuse it.
         """
         known = self._known
         return None if known is None else known.first_in(text)
 
     def begun_in(self, text: str) -> int:
-        """Return how many characters at its end may begin a secret, the rest of which is to come.
+        """Return how many characters at its end may begin a secret that continues later.
 
         For text that goes out piece by piece: until the rest is there, these cannot be judged.
         """
@@ -110,7 +109,7 @@ class Redactor:
 
 @frozen
 class _Value:
-    """One secret: how it is called, what is put in its place, and each way to write it."""
+    """One secret: its name, its marker, and each of its notations."""
 
     name: str
     marker: str
@@ -125,14 +124,14 @@ class _Value:
 class _Known:
     """All values, ready to search for.
 
-    One look for each form is ten times as fast as one regular expression for all of them; that is
-    made only where something was found, of the values that were.
+    One search for each form is ten times as fast as one regular expression for all of them. That
+    expression is only built after a hit, for the values that were found.
     """
 
     values: Mapping[str, _Value]
     """By each of their forms."""
     shortest: int
-    """Characters: in shorter text there is nothing to find."""
+    """Characters: shorter text cannot contain a secret."""
     described: str
     """The patterns as one, each a group."""
     search: re.Pattern[str]
@@ -152,7 +151,7 @@ class _Known:
         )
 
     def is_in(self, text: str) -> bool:
-        """Whether there may be work: for most text this is all that is done."""
+        """Return whether there may be work: for most text this is all that is done."""
         if len(text) < self.shortest:
             return False
         for form in self.values:
@@ -164,15 +163,15 @@ class _Known:
         for form, value in self.values.items():
             if form in text:
                 return value.name
-        found = self.search.search(text)
-        return None if found is None else self.patterns[(found.lastindex or 1) - 1]
+        match = self.search.search(text)
+        return None if match is None else self.patterns[(match.lastindex or 1) - 1]
 
     def redact(self, text: str) -> str:
         if not self.is_in(text):
             return text
-        found = {value for form, value in self.values.items() if form in text}
-        forms = sorted((form for value in found for form in value.forms), key=len, reverse=True)
-        # Markers first, and those stay: a marker may itself hold what is hidden.
+        present = {value for form, value in self.values.items() if form in text}
+        forms = sorted((form for value in present for form in value.forms), key=len, reverse=True)
+        # Markers first, and those stay: a marker may itself contain a secret's text.
         either = re.compile("|".join([self.described, _MARKER, *map(re.escape, forms)]))
 
         def plain(part: str) -> str:
@@ -182,12 +181,12 @@ class _Known:
             return _TOKEN.sub(lambda token: self._in_json(token[0], plain), text)
         return plain(text)
 
-    def _put(self, found: re.Match[str]) -> str:
-        """What is put in the place of a match."""
-        if found.lastindex is not None:
-            return _marker(self.patterns[found.lastindex - 1], found[0])
-        value = self.values.get(found[0])
-        return found[0] if value is None else value.marker
+    def _put(self, match: re.Match[str]) -> str:
+        """Return the replacement of a match."""
+        if match.lastindex is not None:
+            return _marker(self.patterns[match.lastindex - 1], match[0])
+        value = self.values.get(match[0])
+        return match[0] if value is None else value.marker
 
     def _in_json(self, token: str, plain: Callable[[str], str]) -> str:
         if token[0] != '"':
@@ -203,10 +202,10 @@ def _marker(name: str, value: str) -> str:
 
 
 def _begun(text: str, form: str) -> int:
-    """How much of this form stands at the end of a text: less than all of it."""
+    """Return how much of this form stands at the end of a text: less than all of it."""
     at = max(0, len(text) - len(form) + 1)
     while (at := text.find(form[0], at)) >= 0:
-        # First a few: copying a long rest at every place would take for ever.
+        # First a few: copying a long rest at every place would take too long.
         few = text[at : at + VALUE_CHARS_MIN]
         if form.startswith(few) and form.startswith(text[at:]):
             return len(text) - at
@@ -223,7 +222,7 @@ def _is_json(text: str) -> bool:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Each way in which a value is likely to be written."""
+    """Yield each notation in which a value is likely to be written."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     slashed = tuple(each.replace("/", r"\/") for each in as_json)  # as PHP does
     for escaped in (value, *as_json, *slashed, repr(value)[1:-1]):
@@ -233,7 +232,7 @@ def _forms(value: str) -> Iterator[str]:
         yield json.dumps(escaped, ensure_ascii=False)[1:-1]
     for encoded in (quote(value), quote(value, safe=""), quote_plus(value)):
         yield encoded
-        yield re.sub("%..", lambda found: found[0].lower(), encoded)
+        yield re.sub("%..", lambda match: match[0].lower(), encoded)
     in_html = html.escape(value)
     yield from (in_html, in_html.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"))
     yield from (value.encode().hex(), value.encode().hex().upper())
@@ -243,9 +242,9 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _inside_base64(value: str, offset: int, encoded: str) -> str:
-    """What the value itself decides of `encoded`, in which so many bytes stand before it.
+    """Return the part of `encoded` that the value alone determines, after `offset` other bytes.
 
-    A character is six bits; those at the edges hold bits of the neighbours, too.
+    A character is six bits; those at the edges contain bits of the neighbours, too.
     """
     bits = 8 * offset
     return encoded[-(-bits // 6) : (bits + 8 * len(value.encode())) // 6]
@@ -263,7 +262,7 @@ begun_in = _process.begun_in
 ended_in = _process.ended_in
 
 
-# --- Text that Postgres can hold: no NUL, no half of a surrogate pair, not too long.
+# --- Text that Postgres can store: no NUL, no half of a surrogate pair, not too long.
 
 
 TEXT_MAX: Final = 2_000
@@ -273,11 +272,11 @@ LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """Return the text with what Postgres cannot hold made visible."""
+    """Return the text with unstorable characters made visible."""
     return LONE_SURROGATE.sub("\ufffd", text.replace("\x00", "\ufffd"))
 
 
 def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
-    """Return text that Postgres can hold, cut at `limit` characters; no secret is cut in half."""
+    """Return text that Postgres can store, cut at `limit` characters; no secret is cut in half."""
     visible = storable(redact(text))
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""When something that failed is tried again, at each of the three levels that try again."""
+"""When a failure is tried again, at each of the three levels of retries."""
 
 import random
 import re
@@ -13,9 +13,9 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.failure import Failure, FailureClass
 
 RETRY_AFTER_MAX_S: Final = 300.0
-"""What a server may ask for, unless its breaker opens for longer."""
+"""The longest pause that a server may ask for, unless its breaker opens for longer."""
 RATE_LIMIT_RETRIES_MAX: Final = 5
-"""After so many application retries that a rate limit cost, a person is told."""
+"""After this many application retries for a rate limit, a person is notified."""
 
 
 def worker_delay_s(attempts_spent: int) -> float:
@@ -54,14 +54,14 @@ class CallRetry:
     """Calls in all, the first one included."""
 
     def delay_s(self, failures: int, *, rng: random.Random, retry_after_s: float | None) -> float:
-        """Return the pause after so many failures, the first being 1."""
+        """Return the pause after `failures` failures, the first being 1."""
         backoff = Backoff(base_s=self.base_s, cap_s=self.cap_s)
         jittered_s = backoff.pause_s(failures, rng=rng, least=1.0, most=1.5)
         return jittered_s if retry_after_s is None else max(jittered_s, retry_after_s)
 
 
 Urgency: TypeAlias = Literal["realtime", "default", "background"]
-"""How long whoever waits for a call may be kept waiting."""
+"""How long a caller may be kept waiting."""
 
 CALL_RETRIES: Final[dict[Urgency, CallRetry]] = {
     "realtime": CallRetry(base_s=0.5, cap_s=5, attempts=2),
@@ -71,11 +71,11 @@ CALL_RETRIES: Final[dict[Urgency, CallRetry]] = {
 """Only for calls that may be repeated, while the pause fits in what is left of the step."""
 
 
-# --- How long a server asks to be left alone: the Retry-After header in both of its forms.
+# --- The pause that a server asks for: the Retry-After header in both of its forms.
 
 
 FALLBACK_S: Final = 60.0
-"""For a header that makes no sense: the server did ask for a pause."""
+"""For an invalid header: the server did ask for a pause."""
 LONGEST_S: Final = 86_400.0
 """More than a day is no pause but a mistake."""
 
@@ -85,9 +85,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
 class Headers(Protocol):
     """Headers of a response, whatever HTTP library they come from."""
 
-    def get(self, name: str, /) -> str | None:
-        """The value of a header, or None."""
-        ...
+    def get(self, name: str, /) -> str | None: ...
 
 
 def retry_after_of(headers: Headers, *, now: datetime | None) -> float | None:
@@ -104,35 +102,35 @@ def retry_after_of(headers: Headers, *, now: datetime | None) -> float | None:
 
 
 def parse_retry_after(value: str, *, now: datetime | None) -> float:
-    """Return the seconds that a Retry-After header asks for; `FALLBACK_S` if it is nonsense.
+    """Return the seconds that a Retry-After header asks for; `FALLBACK_S` if it is invalid.
 
-    Nonsense is what is no number and no date, negative, or longer than `LONGEST_S`; also a date
-    with no `now` to count from. A date that has passed is no pause: 0. Nothing caps the rest: how
-    long a job will wait is its policy's to say.
+    Invalid is a value that is no number and no date, negative, or longer than `LONGEST_S`; also a
+    date without `now`. A date in the past is no pause: 0. The result is not capped: the job's
+    policy decides how long it waits.
     """
     text = value.strip()
     if _SECONDS.fullmatch(text):
-        asked_s = float(text)
+        requested_s = float(text)
     else:
         due = parse_http_date(text)
         if due is None or now is None:
             return FALLBACK_S
-        asked_s = max(0.0, (due - now).total_seconds())
-    return asked_s if asked_s <= LONGEST_S else FALLBACK_S
+        requested_s = max(0.0, (due - now).total_seconds())
+    return requested_s if requested_s <= LONGEST_S else FALLBACK_S
 
 
 def parse_http_date(value: str) -> datetime | None:
-    """Return the moment that an HTTP date names, in any of its three forms; None if it is none."""
+    """Return the instant of an HTTP date, in any of its three forms; None if it is invalid."""
     try:
         moment = parsedate_to_datetime(value)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    except (ValueError, TypeError, IndexError, OverflowError):  # all of them seen from fuzzing it
+    except (ValueError, TypeError, IndexError, OverflowError):  # fuzzing has produced all of them
         return None
 
 
 @attrs.frozen(kw_only=True)
 class UsedRetries:
-    """What a job has used of its chances, this attempt included."""
+    """The tries that a job has used, this attempt included."""
 
     attempts_spent: int
     max_attempts: int
@@ -164,7 +162,7 @@ class RetryLater:
 
 @attrs.frozen
 class AskPerson:
-    """No retry can help; a person may: the job waits for one."""
+    """Only a person can help: the job waits for one."""
 
 
 Decision: TypeAlias = Fail | TryAgain | RetryLater | AskPerson
@@ -182,7 +180,7 @@ def decide(
         case FailureClass.BUDGET:
             return AskPerson()
         case FailureClass.PERMANENT | FailureClass.INVALID_OUTPUT | FailureClass.VALID:
-            return Fail("it can never succeed as it stands")
+            return Fail("it can never succeed unchanged")
 
 
 def _worker(used: UsedRetries) -> Decision:

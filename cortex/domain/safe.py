@@ -1,7 +1,7 @@
 """Text from jobs, models and the database, made harmless for a terminal and a reader.
 
-A model's words may hold escape sequences that move the cursor or write the clipboard, marks that
-reverse the reading order, and characters that nobody sees. All of them become visible: `⟦U+202E⟧`.
+A model's text may contain escape sequences that move the cursor or write the clipboard, marks that
+reverse the reading order, and invisible characters. All of them become visible: `⟦U+202E⟧`.
 """
 
 import re
@@ -11,30 +11,30 @@ from typing import Final
 
 TAB: Final = "    "
 MARKS_MAX: Final = 6
-"""Marks that take no cell of their own, on one letter: stacks of them paint over other lines, and
-without a bound a text of a single cell could be of any length. Burmese needs five."""
+"""Marks without a cell of their own, per letter: stacks of them paint over other lines, and without
+a bound a text of a single cell could have any length. Burmese needs five."""
 
 _MARKS: Final = frozenset({"Mn", "Me", "Mc"})
-# What joins the letter before although Unicode does not call it a mark: the vowels and finals of
-# Hangul, the colours of skin.
+# Characters that join the letter before although Unicode does not call them marks: the vowels and
+# finals of Hangul, skin colours.
 _JOINING: Final = frozenset(
     map(chr, (*range(0x1160, 0x1200), *range(0xD7B0, 0xD800), *range(0x1F3FB, 0x1F400)))
 )
 _NOT_PRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK: Final = frozenset(
-    # Blank, or only changing how the letter before looks, although Unicode calls them letters,
+    # Blank, or only changing the look of the letter before, although Unicode calls them letters,
     # marks or symbols: fillers of Hangul and Braille, selectors, the joiner of graphemes.
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
 ) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
 _LINE_END: Final = re.compile(r"\r\n|\n")
-# How emoji are put together: without the joiner and the selector the same pictures are seen.
+# The glue of emoji: without the joiner and the selector the same pictures are visible.
 _EMOJI_GLUE: Final = re.compile(
     r"(?<=[\u2190-\u2bff\u3030-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f\u200d]+"
 )
 
 
 def safe(text: str, *, newline: str = " ") -> str:
-    r"""Return text that shows all that it holds and does nothing.
+    r"""Return text that shows all its characters and has no effect on a terminal.
 
     `newline` stands for each line break: a space for one line, "\n" to keep the lines. Idempotent.
     """
@@ -45,14 +45,14 @@ def safe(text: str, *, newline: str = " ") -> str:
 
 
 def unglued(text: str) -> str:
-    """Return text without what joins emoji: the same pictures are seen."""
+    """Return text without the glue of emoji: the same pictures are visible."""
     return _EMOJI_GLUE.sub("", text)
 
 
 def escaped(text: str) -> str:
-    r"""Return a JSON document of the same value in which all is escaped that `safe` would mark.
+    r"""Return a JSON document of the same value with escapes for everything that `safe` would mark.
 
-    As JSON writes it: `\u202e`. Inside JSON only strings can hold it.
+    As JSON writes it: `\u202e`. Inside JSON only strings can contain it.
     """
     return "\n".join(_marked(line, _json_escape) for line in text.split("\n"))
 
@@ -67,7 +67,7 @@ def _json_escape(char: str) -> str:
 
 
 def _marked(line: str, mark: Callable[[str], str]) -> str:
-    """Return a line in which a mark stands for each character that nobody sees."""
+    """Return a line with a mark for each invisible character."""
     if line.isascii() and line.isprintable():
         return line
     shown: list[str] = []

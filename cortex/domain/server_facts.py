@@ -1,4 +1,4 @@
-"""What `cortex doctor` reads from the database, as values."""
+"""Values that `cortex doctor` reads from the database."""
 
 import attrs
 
@@ -7,14 +7,14 @@ from cortex.domain.drain import Liveness
 
 @attrs.frozen(kw_only=True)
 class SnapshotFacts:
-    """What keeps dead rows from being cleared away."""
+    """A snapshot that keeps dead rows from being vacuumed."""
 
     kind: str
     """A session, a standby, a prepared transaction or a replication slot."""
     name: str
     pid: int | None
     held_s: float | None
-    """None where the server does not say."""
+    """None if the server does not report it."""
     xids: int
     """Transactions that have begun since."""
 
@@ -36,7 +36,7 @@ class ServerFacts:
 
 @attrs.frozen(kw_only=True)
 class PodFacts:
-    """A pod that is said to be alive."""
+    """A pod that is recorded as alive."""
 
     name: str
     version: str
@@ -48,9 +48,9 @@ class PodFacts:
     loop_lag_ms: float | None
     hint_latency_ms: float | None
     trouble: str | None = None
-    """What its calls to the database suffer from."""
+    """Its database trouble."""
     confinement: str | None = None
-    """How it confines the programs of agents; None: it is too old to say so."""
+    """How it confines the programs of agents; None: its version does not report it."""
     silent_after_s: float = 95.0
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     zombie_s: float = 300.0
@@ -64,9 +64,9 @@ class PodFacts:
 
 @attrs.frozen(kw_only=True)
 class IntruderFacts:
-    """A session that holds an advisory lock of pods and can be no pod's."""
+    """A session that holds an advisory lock of pods although it is no pod."""
 
     name: str
     pid: int
     what: str
-    """What it holds, in words."""
+    """What it holds, as text."""

@@ -1,8 +1,8 @@
-"""How long each thing may take: the default of each scope, and the limit that nobody may exceed.
+"""Time limits: the default of each scope, and its hard limit.
 
 Scopes nest: job, step, call. An inner limit is capped by what is left of the outer one. A job's own
-limit stands with the policy of its type (`policy.POLICIES`, `policy.JOB_HARD`), a tool's with the
-tool.
+limit is part of the policy of its type (`policy.POLICIES`, `policy.JOB_HARD`), a tool's is part of
+the tool.
 """
 
 import math
@@ -23,13 +23,13 @@ class Limit:
     """One scope. Times are in seconds."""
 
     of: str
-    """What it limits, as a reader is told."""
+    """What it limits, as text."""
     default_s: float
     hard_s: float
     """The most that an override may ask for."""
 
     def refusal(self, value: float) -> str | None:
-        """Say what is wrong with an override, reading on from its name; None if nothing is."""
+        """Return what is wrong with an override, continuing after its name; None if it is valid."""
         if math.isfinite(value) and 0 < value <= self.hard_s:
             return None
         limit = f"at most {self.hard_s:g}, the hard limit of {self.of} in seconds"
@@ -43,10 +43,10 @@ TIMEOUTS: Final[dict[str, Limit]] = {
     "llm_connect": Limit(of="connecting to a model", default_s=30, hard_s=180),
     "tool_call": Limit(of="a tool call", default_s=120, hard_s=600),
 }
-"""By scope. A step of an agent is one model response and the tool calls that result."""
+"""By scope. A step of an agent is one model response and the tool calls that it requests."""
 
 JOB_EXPIRY_S: Final = 60.0
-"""So long after its time-out another pod ends a job whose own pod has not."""
+"""How long after its time-out another pod ends a job whose own pod has not."""
 
 
 def check_timeout(scope: str, value: float, source: str) -> None:
@@ -64,13 +64,13 @@ def check_timeout(scope: str, value: float, source: str) -> None:
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN: Final = re.compile(r"([0-9]{1,7})([smhdw])")
 SPAN_MAX_S: Final = 100 * 365 * 86_400.0
-"""Further back there is nothing; and the database's calendar ends somewhere, too."""
+"""There is nothing older; and the database's calendar is limited, too."""
 
 
 def parse_span(text: str) -> float:
     """Return the seconds. Raises `UsageError`."""
-    found = _SPAN.fullmatch(text.strip())
-    seconds = int(found[1]) * _UNITS_S[found[2]] if found else None
+    match = _SPAN.fullmatch(text.strip())
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else None
     if seconds is None or seconds > SPAN_MAX_S:
         raise UsageError(f"{text[:80]!r} is not a time such as 90s, 15m, 2h or 3d")
     return float(seconds)
@@ -83,7 +83,7 @@ LISTED_MAX: Final = 200
 
 
 class Scope(StrEnum):
-    """Whose limit fired."""
+    """The scope whose limit fired."""
 
     JOB = "job"
     STEP = "step"
@@ -102,7 +102,7 @@ class Phase(StrEnum):
 
 
 class FinalAction(StrEnum):
-    """What the runtime did about it."""
+    """The runtime's reaction."""
 
     RETRIED_CALL = "retried_call"
     RETRY = "retry"
@@ -112,12 +112,12 @@ class FinalAction(StrEnum):
 
     @property
     def ended_attempt(self) -> bool:
-        """The attempt ended by it; otherwise the job went on."""
+        """It ended the attempt; otherwise the job went on."""
         return self not in (FinalAction.RETRIED_CALL, FinalAction.TOLD_MODEL)
 
 
 class Choice(StrEnum):
-    """How a failed job goes on."""
+    """How a failed job is continued."""
 
     RETRY_STEP = "retry_step"
     DISCARD_AND_RETRY = "discard_and_retry"
@@ -126,7 +126,7 @@ class Choice(StrEnum):
 
 @frozen(kw_only=True)
 class Interruption:
-    """What the runtime itself knows of a time-out. Times are in seconds."""
+    """The runtime's own knowledge of a time-out. Times are in seconds."""
 
     lease: Lease
     scope: Scope
@@ -144,12 +144,13 @@ class Interruption:
     retry_count: int
     final_action: FinalAction
     nth: int = 1
-    """Which of this attempt's time-outs with that step and scope: a call is tried several times."""
+    """The number of this time-out among the attempt's with this step and scope: calls are
+    retried."""
     partial_text: str | None = None
-    """What the model had said so far."""
+    """The model's output so far."""
     unsettled_s: float | None = None
-    """Since the step began or, if that is later, since the last checkpoint: no step committed
-    since then, so what changed is this step's. Not recorded: the receipt's instant tells it."""
+    """Seconds since the step began or, if that is later, since the last checkpoint: no step
+    committed since then, so changes are this step's. Not recorded: the receipt has the instant."""
 
 
 @frozen(kw_only=True)
@@ -160,9 +161,9 @@ class Artefact:
     """Relative to the workspace."""
     size_bytes: int
     changed_at: datetime
-    """When its inode changed, by the pod's clock: programs can set the other times to anything."""
+    """When its inode changed, by the pod's clock: programs can set the other times freely."""
     is_new: bool = False
-    """It was made since, for certain: no committed step can have written it."""
+    """It was certainly made since: no committed step can have written it."""
 
 
 @frozen(kw_only=True)
@@ -176,7 +177,7 @@ class FileChange:
     size_bytes: int | None
     """None when it is gone."""
     changed_at: datetime | None
-    """As with artefacts; of a file that is gone, the change of its folder. None: not known."""
+    """As with artefacts; for a removed file, the change of its folder. None: unknown."""
 
 
 @frozen(kw_only=True)
@@ -185,7 +186,7 @@ class WorkTree:
 
     root: str
     folder: str
-    """The part of it that the job had: all that is told is of this folder."""
+    """The part of it that the job had: everything here is about this folder."""
     branch: str | None = None
     """None when no branch is checked out."""
     head: str | None = None
@@ -194,27 +195,27 @@ class WorkTree:
     """The newest first."""
     change_count: int = 0
     diff: str = ""
-    """Tracked files against the head; of a long one the middle is left out."""
+    """Tracked files against the head; the middle of a long diff is left out."""
     problem: str | None = None
-    """Why it is not known, or not wholly, what has changed."""
+    """Why the changes are unknown or incomplete."""
 
 
 @frozen(kw_only=True)
 class TimeoutReceipt:
-    """A time-out with all that it left."""
+    """A time-out with all its leftovers."""
 
     interruption: Interruption
     step_started_at: datetime
-    """Or its last checkpoint, if later; by the pod's clock: files' times compare with it."""
+    """Or its last checkpoint, if later; by the pod's clock, comparable with files' times."""
     artefacts: tuple[Artefact, ...] = ()
     """Files of the workspace that changed since, the newest first, without those of work trees."""
     work_trees: tuple[WorkTree, ...] = ()
     problem: str | None = None
-    """Why it is not known, or not wholly, what the step has left."""
+    """Why the leftovers are unknown or incomplete."""
 
     @property
     def is_clean(self) -> bool:
-        """The interrupted step left nothing, for certain: it can simply run again."""
+        """The interrupted step certainly left nothing: it can simply run again."""
         return (
             not self.artefacts
             and self.problem is None
@@ -223,7 +224,7 @@ class TimeoutReceipt:
 
 
 def recommended_choice(receipt: TimeoutReceipt) -> Choice:
-    """Advise how to go on: away with files that the interrupted step left half done, if any.
+    """Recommend how to continue: set aside files that the interrupted step left half done, if any.
 
     Uncommitted work in a work tree may be a person's or a committed step's: it stays.
     """
@@ -235,9 +236,9 @@ def recommended_choice(receipt: TimeoutReceipt) -> Choice:
 
 
 def clipped(text: str, max_bytes: int) -> str:
-    """Return the beginning of a text, at most so many bytes of UTF-8, with `…` where it is cut.
+    """Return the beginning of a text, at most `max_bytes` of UTF-8, with `…` where it is cut.
 
-    What Postgres cannot hold (NUL, lone surrogates) is replaced; no secret is cut in half.
+    Unstorable characters (NUL, lone surrogates) are replaced; no secret is cut in half.
     """
     encoded = redact(text).replace("\0", "\ufffd").encode(errors="replace")
     if len(encoded) <= max_bytes:

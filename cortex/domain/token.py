@@ -1,7 +1,7 @@
-"""API tokens and the cookies of people who signed in: 256 random bits as text, kept as digests.
+"""API tokens and the cookies of signed-in people: 256 random bits as text, kept as digests.
 
-The text is shown once, to the one who gets it. The database has its SHA-256 only, and finds it by
-that: what an attacker could learn from the time of an index look-up is a digest, not a token.
+The text is shown once, to its owner. The database stores only its SHA-256, and finds it by that:
+the timing of an index look-up can only reveal a digest, not a token.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- by which scanners for leaked secrets know it
+TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- scanners for leaked secrets recognise it
 SECRET_BYTES: Final = 32
 _TOKEN: Final = re.compile(r"cortex_[0-9a-f]{64}", re.ASCII)
 _COOKIE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -34,7 +34,7 @@ def digest_of_cookie(value: str) -> bytes | None:
     return hashlib.sha256(value.encode()).digest() if _COOKIE.fullmatch(value) else None
 
 
-# --- What the holder of an API token may do.
+# --- The rights of an API token's holder.
 
 
 class Role(StrEnum):
@@ -60,7 +60,7 @@ IMPLIED: Final[dict[Role, frozenset[Role]]] = {
 
 
 def may(held: AbstractSet[Role], needed: Role) -> bool:
-    """Tell whether one of these roles brings the right that is needed."""
+    """Return whether one of these roles includes the needed right."""
     return any(needed in IMPLIED[role] for role in held)
 
 
@@ -77,5 +77,5 @@ def of_user(uid: int, host: str) -> str:
 
 
 def of_token(token_id: UUID) -> str:
-    """Return the credential of who holds a token."""
+    """Return the credential of a token's holder."""
     return f"token:{token_id}"

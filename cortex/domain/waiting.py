@@ -1,6 +1,6 @@
-"""What a job waits for besides time, as far as people can do something about it, and its words.
+"""What a job waits for besides time, if people can act on it, and its description.
 
-Breakers and budgets have words of their own, see `cortex.view.why`.
+Breakers and budgets have their own descriptions, see `cortex.view.why`.
 """
 
 import shlex
@@ -19,9 +19,9 @@ from cortex.domain.phrases import utc_time
 from cortex.domain.quota import Period, Quota
 
 PERSON: Final = "person:"
-"""Begins what a job waits for that only a person can mend: an account without credit."""
+"""Prefix of what only a person can fix: an account without credit."""
 ID_DIGITS: Final = 6
-"""Of the end of an id: enough to name it."""
+"""Digits at the end of an id that suffice to name it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class ApprovalWait:
 
     @property
     def words(self) -> str:
-        """For people: who has to do what."""
+        """Describe who has to do what."""
         if self.people == 1:
             who = "a person"
         else:
@@ -56,7 +56,7 @@ class ApprovalWait:
 
 @attrs.frozen(kw_only=True)
 class EffectWait:
-    """The effect of which nobody knows whether it was applied."""
+    """The effect of unknown outcome."""
 
     id: UUID
     tool: str
@@ -65,7 +65,7 @@ class EffectWait:
 
     @property
     def words(self) -> str:
-        """For people: who has to do what."""
+        """Describe who has to do what."""
         why = f": {self.why}" if self.why else ""
         return f"waits for a person to say whether {self.tool} was applied{why}"
 
@@ -86,7 +86,7 @@ class FreezeWait:
 
     @property
     def words(self) -> str:
-        """For people: what stops it."""
+        """Describe what stops it."""
         at = utc_time(self.frozen_at)
         return f"waits until effects may begin: {self.by} froze them at {at}: {self.reason}"
 
@@ -98,7 +98,7 @@ class FreezeWait:
 
 @attrs.frozen(kw_only=True)
 class QuotaWait:
-    """The quota that has no room for its call."""
+    """The quota without room for its call."""
 
     quota: Quota
     used: Decimal
@@ -111,7 +111,7 @@ class QuotaWait:
 
     @property
     def words(self) -> str:
-        """For people: what stops it."""
+        """Describe what stops it."""
         used = f"{self.quota.plain(self.used)} of {self.quota.worded(self.quota.limit)}"
         return f"waits for room in quota {self.quota.name}: {used} used"
 
@@ -126,59 +126,59 @@ class QuotaWait:
 Awaited: TypeAlias = ApprovalWait | EffectWait | FreezeWait | QuotaWait
 
 
-def awaited_of(seen: Mapping[str, Any] | None) -> Awaited | None:
-    """Read what the database told of it, see cortex.waits_for; None: it is none of these."""
-    match seen:
+def awaited_of(row: Mapping[str, Any] | None) -> Awaited | None:
+    """Read the database's description, see cortex.waits_for; None: another kind of wait."""
+    match row:
         case None:
             return None
         case {"kind": "approval"}:
             return ApprovalWait(
-                id=UUID(seen["id"]),
-                what=seen["what"],
-                risk=Risk(seen["risk"]),
-                people=seen["people"],
-                agreed=seen["agreed"],
-                status=ApprovalStatus(seen["status"]),
-                requested_by=seen["requested_by"],
-                expires_at=datetime.fromisoformat(seen["expires_at"]),
+                id=UUID(row["id"]),
+                what=row["what"],
+                risk=Risk(row["risk"]),
+                people=row["people"],
+                agreed=row["agreed"],
+                status=ApprovalStatus(row["status"]),
+                requested_by=row["requested_by"],
+                expires_at=datetime.fromisoformat(row["expires_at"]),
             )
         case {"kind": "effect"}:
             return EffectWait(
-                id=UUID(seen["id"]),
-                tool=seen["tool"],
-                status=EffectStatus(seen["status"]),
-                why=seen["why"],
+                id=UUID(row["id"]),
+                tool=row["tool"],
+                status=EffectStatus(row["status"]),
+                why=row["why"],
             )
         case {"kind": "freeze"}:
             return FreezeWait(
-                by=seen["by"],
-                reason=seen["reason"],
-                frozen_at=datetime.fromisoformat(seen["frozen_at"]),
+                by=row["by"],
+                reason=row["reason"],
+                frozen_at=datetime.fromisoformat(row["frozen_at"]),
             )
         case _:
             quota = Quota(
-                tool=seen["tool"],
-                argument=seen["argument"],
-                unit=seen["unit"],
-                period=Period(seen["period"]),
-                limit=Decimal(seen["limit"]),
+                tool=row["tool"],
+                argument=row["argument"],
+                unit=row["unit"],
+                period=Period(row["period"]),
+                limit=Decimal(row["limit"]),
             )
             return QuotaWait(
                 quota=quota,
-                used=Decimal(seen["used"]),
-                resets_at=datetime.fromisoformat(seen["resets_at"]),
+                used=Decimal(row["used"]),
+                resets_at=datetime.fromisoformat(row["resets_at"]),
             )
 
 
 def named(waiting_on: str) -> str:
-    """What a job waited for at some time, by its name alone: as history tells it."""
-    for prefix, told in (
+    """Describe a past wait by its name alone, for histories."""
+    for prefix, text in (
         (APPROVAL, "approval"),
         (UNKNOWN_EFFECT, "the outcome of effect"),
     ):
         rest = waiting_on.removeprefix(prefix)
         if rest != waiting_on:
-            return f"{told} …{rest[-ID_DIGITS:]}"
+            return f"{text} …{rest[-ID_DIGITS:]}"
     if waiting_on == FREEZE:
         return "the end of the freeze of effects"
     if waiting_on.startswith(QUOTA):

@@ -1,4 +1,4 @@
-"""What is known of a job at one instant, as far as it tells why the job is not running."""
+"""The facts of a job at one instant that explain why it is not running."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -11,9 +11,9 @@ from cortex.domain.job import JobStatus
 from cortex.domain.waiting import Awaited
 
 AHEAD_MAX: Final = 1000
-"""Tasks ahead of it are counted so far."""
+"""Tasks ahead of it are counted up to this."""
 MISSING_TOOL: Final = "tools:"
-"""Begins what a job waits for that met a pod without one of its tools: a pod that has it."""
+"""Prefix of a missing tool: the job waits for a pod that has it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +36,7 @@ class OwnerFacts:
     silent_after_s: float = 95.0
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     swept_after_s: float = 360.0
-    """After so much silence its jobs are freed at the latest, by its own settings."""
+    """Seconds of silence after which its jobs are freed at the latest, by its own settings."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +51,7 @@ class QueueFacts:
 
 @attrs.frozen(kw_only=True)
 class PauseFacts:
-    """A person lets nothing be claimed from the queue that the job's task is in."""
+    """A person has paused claims from the job's queue."""
 
     queue: str | None
     """None: the default one."""
@@ -66,22 +66,22 @@ class FleetFacts:
 
     ready_count: int
     knowing_count: int
-    """Ready ones that know the job's type; the next two are of these."""
+    """Ready pods that know the job's type; the next two are among these."""
     slots: int
     free_slots: int
     draining_count: int
-    """Leaving ones that know the job's type."""
+    """Draining pods that know the job's type."""
     types: tuple[str, ...]
-    """What the ready ones know."""
+    """Job types of the ready pods."""
     look_s: float = 0.5
-    """How often the ready ones look for pods that died: the shortest of their settings."""
+    """How often the ready pods check for dead ones: the shortest of their settings."""
     needs: tuple[str, ...] = ()
-    """The tools of the job's agent, or the one that its last pod had not; a pod that lacks one does
+    """The tools of the job's agent, or the one that its last pod lacked; a pod that lacks one does
     not count as knowing its type."""
     lacking: tuple[str, ...] = ()
     """Those of them that no ready pod has."""
     tools: tuple[str, ...] = ()
-    """What the ready ones have."""
+    """Tools of the ready pods."""
 
 
 @attrs.frozen(kw_only=True)
@@ -92,9 +92,9 @@ class BreakerFacts:
     state: str
     open_until: datetime | None
     is_probed: bool
-    """Some job is trying it just now."""
+    """A job is probing it now."""
     forced_by: str | None
-    """Who holds it open, until `open_until` or until somebody closes it."""
+    """The person who holds it open, until `open_until` or until it is released."""
     reason: str | None
     last_error: str | None = None
     """The last failure that counted for it: `code: message`."""

@@ -4,7 +4,7 @@ The decision is a step of its own: on every later attempt it is in the record li
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -16,6 +16,7 @@ from cortex.domain.approval import (
     ApprovalRequest,
     ApprovalStatus,
     Decided,
+    Follow,
     Risk,
 )
 from cortex.domain.approval_policy import EXPIRES_S, WORDS_MAX
@@ -38,8 +39,8 @@ class Gate:
     people: int = 1
     """How many different people must agree."""
     expires_s: float = EXPIRES_DEFAULT_S
-    on_deny: Literal["tell", "fail"] = "tell"
-    on_expiry: Literal["tell", "fail"] = "tell"
+    on_deny: Follow = "tell"
+    on_expiry: Follow = "tell"
     policy: str | None = None
     """Why people are asked, as text."""
     schema: Mapping[str, Any] | None = None

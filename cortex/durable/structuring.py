@@ -221,7 +221,7 @@ WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
     date: ("a date such as 2026-01-31", date.fromisoformat),
     datetime: ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
 }
-"""Types that JSON writes as text: what a reader is told, and the way back."""
+"""Types that JSON writes as text: their description for people, and the way back."""
 
 
 def _structure_choice(value: object, target: Any) -> object:

@@ -126,7 +126,7 @@ class Facts:
         if self.people == 1:
             return ""
         missing = self.people - self.agreed
-        others = "nobody else" if missing <= 0 else f"{missing} more {_people(missing)}"
+        others = "no one else" if missing <= 0 else f"{missing} more {_people(missing)}"
         return f"{self.agreed} of {self.people} people agreed; {others} must"
 
     def has_agreed(self, person: str) -> bool:

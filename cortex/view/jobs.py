@@ -122,7 +122,7 @@ def _remark_on_waiting(row: JobRow) -> str:
     waiting_on = row.waiting_on or ""
     if waiting_on.startswith(PERSON):
         what = needs_person(waiting_on.removeprefix(PERSON), row.last_error)
-        return f"{what}; when that is mended: cortex jobs retry {short_id(row.id)}"
+        return f"{what}; once that is fixed: cortex jobs retry {short_id(row.id)}"
     if text := _remark_on_awaited(row):
         return text
     if row.next_retry_at is None:

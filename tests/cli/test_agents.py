@@ -40,7 +40,7 @@ def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
     for wrong, told in (
         ("b.yaml", "b.yaml:7: "),
         ("c.yaml", "c.yaml:2: this is not UTF-8"),
-        ("a.yaml", "agent 'researcher' stands in a.yaml and in a.yaml"),
+        ("a.yaml", "agent 'researcher' is in both a.yaml and a.yaml"),
         ("none.yaml", "cannot read the agents from none.yaml: No such file or directory"),
     ):
         ended = cortex("agents", "apply", "a.yaml", wrong)
@@ -78,7 +78,9 @@ def test_people_are_told_of_budgets_that_still_hold(cortex: Cortex) -> None:
     first = cortex("agents", "apply", "-", stdin=RESEARCHER + budget)
     assert first.err == "budget agent:researcher:usd:run is $0.50\n"
     second = cortex("agents", "apply", "-", stdin=RESEARCHER)
-    assert "budget agent:researcher:usd:run still holds" in second.err
+    assert (
+        "budget agent:researcher:usd:run is no longer in the file but still applies" in second.err
+    )
     assert "cortex budgets rm agent:researcher:usd:run" in second.err
 
 
@@ -129,7 +131,7 @@ def test_money_is_not_limited_in_silence_where_no_price_is_known(cortex: Cortex)
     unpriced = RESEARCHER.replace("claude-sonnet-4-5", "local/llama") + "budget: {usd: 1}"
     ended = cortex("agents", "apply", "-", "--json", stdin=unpriced)
     assert ended.code == 0
-    assert "agent researcher: no price of model local/llama is known" in ended.err
+    assert "agent researcher: model local/llama has no known price" in ended.err
     assert "setting prices" in ended.err
     assert "--tokens" in ended.err
     (cortex.folder / "prices.toml").write_text('["local/llama"]\ninput = 1\noutput = 2\n')

@@ -164,7 +164,7 @@ def test_a_system_user_with_a_strange_name_is_refused_or_visible(
     assert not treacherous(said.replace("\t", " "))  # the columns of a piped table
     if b"\xff" in name:
         assert done.returncode == 2
-        assert "say who acts: --as NAME" in said
+        assert "name yourself: --as NAME" in said
     else:
         assert done.returncode == 0
         assert "U+202E" in said

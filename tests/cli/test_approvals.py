@@ -1,4 +1,4 @@
-"""`cortex approvals`: what is asked is shown as it is, decided once, and everybody is told."""
+"""`cortex approvals`: requests are shown as they are, decided once, and outcomes reported."""
 
 import json
 import re
@@ -102,7 +102,7 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
         '"memo": "pay ⟦U+202E⟧eno\\u001b[31m"',
         '    "amount": 1.0\n',
         '    "n": 1\n',
-        "!! 2 characters that nobody sees",
+        "!! 2 invisible characters are shown",
         "what the model said: it may be wrong, do not decide by it",
         "li agreed at 20",
         "on approve  refund runs with exactly these arguments, once",
@@ -174,9 +174,9 @@ def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
     assert re.search(
         r"decision    approved by ana at 20\S+Z on cli from 10.0.0.7", pages[edited.id]
     )
-    assert "edited by ana: as asked, and as it stands" in pages[edited.id]
+    assert "edited by ana: as requested, and as edited" in pages[edited.id]
     assert "      - 12.4\n      + 9\n" in pages[edited.id]
-    assert "over since 20" in pages[expired.id]
+    assert "expired at 20" in pages[expired.id]
     assert "⊘ expired" in pages[expired.id]
     assert "denied" not in pages[expired.id]
     assert "its job was CANCELLED" in pages[void.id]
@@ -239,6 +239,14 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
     assert askers.row(request).status == "APPROVED"
 
 
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: str) -> None:
+    request = askers.asked(risk="LOW")
+    refused = cortex("approvals", "approve", str(request.id), "--confirm", empty)
+    assert (refused.code, "--confirm is empty" in refused.err) == (2, True)
+    assert askers.row(request).status == "PENDING"
+
+
 def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     confirmed = (str(request.id), "--confirm", request.id.hex[-4:])
@@ -260,7 +268,7 @@ def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) ->
     assert str(row.decided_with).startswith("token:")
     assert str(row.votes[0].credential).startswith("os:")
     wrong = cortex("approvals", "approve", *confirmed, env={"CORTEX_TOKEN": "cortex_x"})
-    assert (wrong.code, "holds no token that is good" in wrong.err) == (2, True)
+    assert (wrong.code, "does not hold a valid token" in wrong.err) == (2, True)
 
 
 def test_on_a_terminal_a_person_types_the_answer(cortex: Cortex, askers: Askers) -> None:
@@ -352,14 +360,14 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
     assert terminal.end() == 2
     assert "the editor failed: false" in terminal.text
     ended = cortex(*edit, "--yes")
-    assert (ended.code, "nobody can edit here" in ended.err) == (2, True), ended.err
+    assert (ended.code, "cannot edit without a terminal" in ended.err) == (2, True), ended.err
     assert askers.row(request).status == "PENDING"
 
 
 @pytest.mark.parametrize(
     "does, told",
     [
-        ('rm "$1"', "what was edited cannot be read: No such file or directory"),
+        ('rm "$1"', "cannot read the edited file: No such file or directory"),
         ("printf '\\377' > \"$1\"", "edited arguments are not UTF-8"),
         ("kill -9 $$", "the editor failed: "),
     ],

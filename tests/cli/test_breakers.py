@@ -42,8 +42,8 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     assert lines["breaker"] == "breaker state failures since probe jobs last hour why"
     assert "✗ open 5/3" in lines["llm:claude"]
     assert "1m 1" in lines["llm:claude"] or "1m 2" in lines["llm:claude"]
-    assert "! look after it: overloaded: ⟦U+001B⟧[31mbusy" not in lines["llm:claude"]
-    assert "! look after it: overloaded: busy" in lines["llm:claude"]
+    assert "! needs attention: overloaded: ⟦U+001B⟧[31mbusy" not in lines["llm:claude"]
+    assert "! needs attention: overloaded: busy" in lines["llm:claude"]
     assert "◆ half-open 1/3" in lines["tool:probed"]
     assert "by pod-7" in lines["tool:probed"]
     assert 'held open by ana "spam"' in lines["notify:mail"]
@@ -164,7 +164,7 @@ def test_a_name_that_nothing_uses_is_told(cortex: Cortex, life: Life) -> None:
     ):
         warned = cortex("breakers", "open", typed, *given)
         assert warned.code == 0
-        assert f"no call and no agent is known that uses {typed}" in warned.err
+        assert f"no known call or agent uses {typed}" in warned.err
         assert near in warned.err
         assert cortex("breakers", "open", near, *given).err == ""
         assert cortex("breakers", "close", typed, *given).err == ""
@@ -174,6 +174,6 @@ def test_names_that_cannot_be_seen_are_refused(cortex: Cortex, life: Life) -> No
     for name in ("llm:a\nb", "llm:\x1b[31mred", "llm:a\u202eb"):
         ended = cortex("breakers", "open", name, "--reason", "r", "--yes")
         assert ended.code == 2
-        assert "holds characters that nobody sees" in ended.err
+        assert "contains invisible characters" in ended.err
         assert "\x1b" not in ended.err
     assert life.call(breakers.page) == []

@@ -31,7 +31,7 @@ def waiting(life: Life, name: str) -> UUID:
 def use(
     life: Life, name: str, window: str | None = None, *, spent: str, reserved: str = "0"
 ) -> None:
-    """Book so much on a run or a day; today unless told otherwise."""
+    """Book an amount on a run or a day; today by default."""
     query = """
         INSERT INTO cortex.budget_use (budget_id, window_key, spent, reserved)
         SELECT id, coalesce($2, (cortex.now() AT TIME ZONE 'UTC')::date::text), $3, $4
@@ -163,10 +163,10 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
 @pytest.mark.parametrize(
     "arguments, code, told",
     [
-        (("set", "--usd", "1", *WHY), 2, "whose budget is it?"),
-        (("set", DAY, "--tenant", "a", "--usd", "1", *WHY), 2, "whose budget is it?"),
-        (("set", "--tenant", "a", *WHY), 2, "how much is it?"),
-        (("set", "--tenant", "a", "--usd", "1", "--tokens", "1", *WHY), 2, "how much is it?"),
+        (("set", "--usd", "1", *WHY), 2, "no budget given"),
+        (("set", DAY, "--tenant", "a", "--usd", "1", *WHY), 2, "no budget given"),
+        (("set", "--tenant", "a", *WHY), 2, "no amount given"),
+        (("set", "--tenant", "a", "--usd", "1", "--tokens", "1", *WHY), 2, "no amount given"),
         (("set", "--tenant", "a", "--usd", "1"), 2, "--reason"),
         (("set", "--tenant", "a", "--usd", "-1", *WHY), 2, "-1 is not from 0 to"),
         (("set", "--tenant", "a", "--usd", "nan", *WHY), 2, "nan is not from 0 to"),
@@ -219,7 +219,7 @@ def test_money_is_not_limited_in_silence_where_no_price_is_known(
     for arguments in (("--agent", "researcher", "--usd", "1"), named):
         ended = cortex("budgets", "set", *arguments, *WHY)
         assert ended.code == 0
-        assert "no price of model claude is known" in ended.err
+        assert "model claude has no known price" in ended.err
         assert "setting prices" in ended.err
         assert "--tokens" in ended.err
         priced = cortex("budgets", "set", *arguments, *WHY, env={"CORTEX_PRICES": str(prices)})

@@ -72,7 +72,7 @@ def test_an_unknown_price_is_never_nothing(cortex: Cortex, life: Life) -> None:
     assert rows["a"][5] == "unknown"
     assert rows["b"][5:8] == ["$2.00", "+", "?"]
     assert rows["b"][-1] == "unknown"  # what was paid again
-    assert "2 calls without a known price are not in it" in terminal.text
+    assert "2 calls without a known price are not included" in terminal.text
     assert "1 calls were lost" in terminal.text
 
 

@@ -154,7 +154,7 @@ def test_what_came_instead_of_an_output_can_be_read(cortex: Cortex, database: st
     sql(database, fact, job_id, json.dumps({"raw": "of the first attempt"}))
     sql(database, fact, job_id, json.dumps({"raw": raw}))
     shown = cortex("dead", "show", str(job_id)).out
-    assert "  what came\n    I can't ⟦U+001B⟧[2J\n    xxx" in shown
+    assert "  raw response\n    I can't ⟦U+001B⟧[2J\n    xxx" in shown
     assert "x" * 2001 not in shown
     assert f"… {len(raw) - 2000:,} more characters: --json has them all" in shown
     assert cortex("dead", "show", str(job_id), "--json").document["letter"]["raw"] == raw
@@ -164,7 +164,7 @@ def test_one_letter_has_no_columns(cortex: Cortex, database: str) -> None:
     (job_id,) = fail(database)
     ended = cortex("dead", "show", str(job_id), "--columns", "type")
     assert (ended.code, ended.out) == (2, "")
-    assert "one letter has no columns" in ended.err
+    assert "one dead letter has no columns" in ended.err
 
 
 def test_without_a_reason_none_is_told(cortex: Cortex, database: str) -> None:
@@ -233,7 +233,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
         ((name, "--reason", "x", "--yes", "--agent-version", "0"), "agent-version"),
         (
             (name, "--reason", "x", "--yes", "--agent-version", "lates"),
-            "'lates' is no version: give its number, or latest",
+            "'lates' is not a version: give its number, or latest",
         ),
     ):
         ended = cortex("dead", "retry", *wrong)

@@ -254,7 +254,7 @@ def test_lines_fit_on_a_terminal(cortex: Cortex, columns: int) -> None:
     lines = terminal.text.splitlines()
     assert all(width_of(line.rstrip()) <= columns for line in lines)
     starts = [line.split()[0] for line in lines if line and not line.startswith(" ")]
-    assert set(starts) <= {"ok", "warn", "healthy", "worth"}
+    assert set(starts) <= {"ok", "warn", "healthy", "needs"}
     assert any(line.strip() == "start one: cortex up" for line in lines)
 
 

@@ -145,7 +145,7 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
         given = ("effects", "resolve", effect, "applied", *WHY, "--result-file", source)
         ended = cortex(*given, stdin=stdin)
         assert ended.code == 0, ended.err
-        assert "goes on now" in ended.out
+        assert "continues now" in ended.out
         found = doers.intend(doers.claim(claim.lease.job_id), HOSTILE)
         assert (found and found.result) == '{"receipt":8}'
 
@@ -156,8 +156,8 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
         (("maybe",), "'maybe' is not one of 'applied', 'not-applied', 'give-up'"),
         (("applied", "--result", "{oops"), "result is not JSON"),
         (("applied", "--result", '{"a": 1, "a": 2}'), "result has the key 'a' twice"),
-        (("not-applied", "--result", "1"), "only of an effect that was applied"),
-        (("applied", "--result", "1", "--result-file", "x"), "only one result"),
+        (("not-applied", "--result", "1"), "only for an effect that was applied"),
+        (("applied", "--result", "1", "--result-file", "x"), "give one result"),
         (("applied", "--result-file", "nowhere"), "cannot read the result from nowhere"),
     ],
 )

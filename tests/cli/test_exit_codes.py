@@ -78,7 +78,7 @@ def test_3_no_database_was_made_yet_and_none_is_made(cortex_nowhere: Cortex) -> 
     folder = cortex_nowhere.folder / "data"
     ended = cortex_nowhere("jobs", "ls", "--data", str(folder))
     assert ended.code == 3
-    assert ended.err.startswith(f"error: there is no database yet in {folder}\nhint: make one")
+    assert ended.err.startswith(f"error: there is no database yet in {folder}\nhint: create one")
     assert not folder.exists()
 
 

@@ -95,7 +95,7 @@ def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
 
 
 def test_nothing_and_wrong_calls(cortex: Cortex) -> None:
-    assert "nothing is on record" in cortex("facts").err
+    assert "nothing is recorded" in cortex("facts").err
     for wrong in (("--type", "rumour"), ("--since", "yesterday"), ("--limit", "0")):
         assert cortex("facts", *wrong).code == 2
     assert cortex("facts", "--job", "abcdef").code == 3

@@ -143,7 +143,7 @@ def test_a_running_job_is_left_to_its_pod(cortex: Cortex, life: Life) -> None:
     claim = life.claim(pod)
     ended = cortex("jobs", "cancel", job_id, "--yes")
     assert ended.code == 0
-    assert "asked; pod pod-7 has to stop it" in ended.out
+    assert "requested; pod pod-7 has to stop it" in ended.out
     assert cortex("jobs", "show", job_id, "--json").document["job"]["cancelled_by"] == (
         getpass.getuser()
     )

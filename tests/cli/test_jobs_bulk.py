@@ -1,4 +1,4 @@
-"""`cortex jobs cancel --filter` and `retry --filter`: many jobs, counted, agreed to, told."""
+"""`cortex jobs cancel --filter` and `retry --filter`: jobs are counted, confirmed, reported."""
 
 import re
 
@@ -32,7 +32,7 @@ def test_those_that_fit_are_cancelled_and_counted(cortex: Cortex, life: Life) ->
     assert (done.code, left(life)) == (2, 150), done.err
     assert "cancel 120 jobs: needs confirmation, but there is no terminal" in done.err
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--limit", "120", "--yes", "--as", "ana")
-    assert done.out == "120 cancelled\nmore may fit: raise --limit, or run it again\n"
+    assert done.out == "120 cancelled\nmore may match: raise --limit, or run it again\n"
     assert left(life) == 30
     again = cortex("jobs", "cancel", "--filter", "status:canc,pend", "--yes", "--json").document
     assert (again["count"], again["has_more"]) == (30, False)
@@ -58,8 +58,8 @@ def test_over_a_hundred_the_number_is_typed(
 @pytest.mark.parametrize(
     "words, told",
     [
-        ((), "which jobs?"),
-        (("--filter", " "), "which jobs?"),
+        ((), "no jobs given"),
+        (("--filter", " "), "no jobs given"),
         (("aaaa", "--filter", "age<1h"), "give ids or a filter, not both"),
         (("aaaa", "--dry-run"), "--dry-run goes with --filter"),
         (("aaaa", "--rate", "1"), "--rate goes with --filter"),
@@ -94,12 +94,12 @@ def test_what_goes_at_a_rate_is_stopped_and_goes_on(cortex: Cortex, life: Life) 
     terminal.read_until(lambda text: "of 30 · Ctrl-C stops" in text, what="how far it is")
     terminal.interrupt()
     assert terminal.end() == 130
-    (told,) = re.findall(r"(\d+) cancelled(?:, (\d+) perhaps, the reply was lost)?", terminal.text)
+    (told,) = re.findall(r"(\d+) cancelled(?:, (\d+) unknown: the reply was lost)?", terminal.text)
     changed, unsure = int(told[0]), int(told[1] or 0)
     assert 31 - left(life) in range(changed, changed + unsure + 1)
     assert f"{30 - changed - unsure} not begun" in terminal.text
     rest = f"--limit {30 - changed}"
-    assert f"the same command with {rest} goes on" in terminal.text
+    assert f"the same command with {rest} continues" in terminal.text
     assert cortex(*words[:4], *rest.split(), "--yes", "--rate", "1000").code == 0
     assert left(life) in range(1, 2 + unsure)
 
@@ -147,7 +147,7 @@ def test_without_a_rate_it_is_told_too(cortex: Cortex, life: Life, code: str) ->
     )
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes")
     assert (done.code, left(life)) == (1, 51), done.err
-    told = "400 cancelled, 51 not begun\nthe same command goes on with those that are left\n"
+    told = "400 cancelled, 51 not begun\nthe same command continues with the rest\n"
     assert done.out == told
     submit_many(life.dsn, 350, "work", {})
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes", "--idempotency-key", "k")

@@ -1,4 +1,4 @@
-"""`cortex quotas`: what people set, and what they are told of those that wait."""
+"""`cortex quotas`: setting quotas, and what people see about the jobs that wait."""
 
 import getpass
 from typing import Any
@@ -111,7 +111,7 @@ def test_a_tool_that_nobody_knows_is_told(cortex: Cortex, doers: Doers, life: Li
         (("mail", "--limit", "5", "--unit", "EUR", "--per", "day"), "not measured in EUR"),
         (("mail", "--limit", "1.5", "--per", "day"), "1.5 is not a whole number of calls"),
         (("a:b", "--limit", "5", "--per", "day"), "'a:b' is not the name of a tool"),
-        (("a\u202eb", "--limit", "5", "--per", "day"), "characters that nobody sees"),
+        (("a\u202eb", "--limit", "5", "--per", "day"), "contains invisible characters"),
         (("pay", "--limit", "5", "--of", "x..y", "--per", "day"), "'x..y' is not an argument"),
     ],
 )

@@ -131,7 +131,7 @@ def test_what_cannot_be_stored_is_refused(
         ("--payload @none.json", "cannot read the payload from none.json: No such file", None),
         ("--payload @.", "cannot read the payload from .: Is a directory", None),
         ("--payload {a:1}", "payload is not JSON", "quote it for the shell"),
-        ("--payload shop.py", "payload is not JSON", "a file is read with --payload @shop.py"),
+        ("--payload shop.py", "payload is not JSON", "to read a file: --payload @shop.py"),
         ("--arg item", "--arg 'item' is not NAME=VALUE", "such as --arg count=3"),
         ("--arg count=3", "payload of 'shop' lacks item", None),
         ("--arg item=x --arg cuont=3", "has an unknown key 'cuont'", "did you mean 'count'?"),

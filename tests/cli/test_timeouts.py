@@ -51,7 +51,7 @@ def test_people_read_a_block_for_each(cortex: Cortex, timed_out: UUID) -> None:
     assert "called again within the step" in first
     assert "resume" not in first
     for line in (
-        "step        2 write_file · waiting for the model",
+        "step        turn 2 · write_file · waiting for the model",
         "checkpoint  step 1 1 model",
         "then        failed the job · attempt 1",
         "answer      first ⟦U+001B⟧[2J",
@@ -92,7 +92,7 @@ def test_one_document_has_them_all(cortex: Cortex, timed_out: UUID) -> None:
 def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
     ended = cortex("jobs", "timeouts", str(life.job()))
     assert (ended.code, ended.out) == (0, "")
-    assert "nothing has timed out" in ended.err
+    assert "has no time-outs" in ended.err
     assert cortex("jobs", "timeouts", "abcdabcd").code == 3
 
 

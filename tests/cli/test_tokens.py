@@ -85,7 +85,7 @@ def test_under_a_key_it_is_made_once_and_shown_once(cortex: Cortex, life: Life) 
     assert again.code == 0
     assert (again.document["token"], again.document["id"]) == (None, first["id"])
     assert again.document["replayed"] is True
-    assert "was shown then, and cannot be again" in again.err
+    assert "was shown before and cannot be shown again" in again.err
     plain = cortex(*arguments, *key)
     assert (plain.code, plain.out) == (0, "")
     (stored,) = life.sql("SELECT response::text AS text FROM cortex.idempotency_key")

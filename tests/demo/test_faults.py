@@ -191,7 +191,7 @@ def test_a_fault_strikes_also_where_the_script_refuses() -> None:
         ("rules: [{times: 0, status: 500}]", "rule 1: times must be from 1"),
         ("rules: []", "rules holds no rule"),
         ("rules: [{share: 2, status: 500}]", "rule 1: share must be from 0 to 1, got 2"),
-        ("rules: [{status: 500, fault: cut}]", "fault cannot be had together with status"),
+        ("rules: [{status: 500, fault: cut}]", "fault cannot be combined with status"),
         ("rules: [{fault: cut, retry_after: 3}]", "retry_after means nothing without status"),
         ("rules: [{text: x, fault_after: 3}]", "fault_after means nothing without fault"),
         ("rules: [{fault: cut, error_type: x}]", "error_type means nothing without"),

@@ -1,4 +1,4 @@
-"""The triage: what recovered goes on by itself, once; what an operator must mend is told."""
+"""The triage: recovered jobs resume once, by themselves; the others are reported."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -172,7 +172,7 @@ async def test_configuration_goes_to_operators_and_the_unreadable_away(
     assert [subtype for subtype, _ in lifecycle(database, wrong[0])] == ["dead_letter_escalated"]
     assert [subtype for subtype, _ in lifecycle(database, lost)] == ["dead_letter_archived"]
     assert lifecycle(database, unclear) == []
-    assert letter(database, wrong[0])["reason"] == "it fails until the credentials are mended"
+    assert letter(database, wrong[0])["reason"] == "it fails until the credentials are fixed"
     assert letter(database, lost)["resolved_by"] == "triage"
     (warning,) = [line for line in log_lines if line["log_level"] == "warning"]
     assert warning["letters"] == 2

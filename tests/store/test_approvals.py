@@ -2,15 +2,18 @@
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
+import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import Approval, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
+from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.dead_letters import Resubmission
@@ -269,6 +272,24 @@ def test_a_clock_that_goes_back_gives_the_time_back(askers: Askers) -> None:
     move_clock(askers.dsn, 0)
     assert askers.call(approvals.expire) == 0
     assert askers.decide(request).outcome == "approved"
+
+
+def test_a_vote_that_was_read_as_too_late_never_counts(
+    askers: Askers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rules were not checked: the clock may be set back before the database judges it."""
+    request = a_request(risk=Risk.HIGH)
+    job_id = askers.ask(request)
+    read = approvals.show_all
+
+    async def late(db: Database, ids: Sequence[UUID]) -> list[Approval]:
+        return [attrs.evolve(each, now=each.expires_at) for each in await read(db, ids)]
+
+    monkeypatch.setattr(approvals, "show_all", late)
+    refused = askers.refused(request, edited="{", confirm=None)
+    assert isinstance(refused, ExpiredError)
+    assert askers.row(request).status is ApprovalStatus.PENDING
+    assert job_row(askers.dsn, job_id)["status"] == "WAITING_FOR_APPROVAL"
 
 
 def test_the_newest_request_counts_although_the_clock_went_back(askers: Askers) -> None:

@@ -1,4 +1,4 @@
-"""Acts on many dead letters: fixed when begun, done in whole batches, told where they fail."""
+"""Bulk operations on dead letters: fixed at the start, run in whole batches, failures shown."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -292,7 +292,7 @@ def test_without_a_pod_it_says_so(store: Session, database: str) -> None:
     sql(database, LIVING_POD)
     assert held_up(store(bulk_operations.show, act_id)) == ""
     move_clock(database, 40)
-    assert held_up(store(bulk_operations.show, act_id)) == "no pod has gone on with it for 40s"
+    assert held_up(store(bulk_operations.show, act_id)) == "no pod has continued it for 40s"
     move_clock(database, 400)
     assert held_up(store(bulk_operations.show, act_id)) == "waits for a pod: none is alive"
 

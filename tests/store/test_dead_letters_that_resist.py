@@ -55,7 +55,7 @@ def test_a_letter_that_somebody_holds_holds_up_its_own_act_alone(
     with holding_task(database, held[0], table="cortex.dead_letter"):
         work_off(store, database, second)
         row = store(bulk_operations.show, first)
-        assert hold_up(row, row["due_at"] - A_SECOND) == "waits for a letter that somebody holds"
+        assert hold_up(row, row["due_at"] - A_SECOND) == "waits for a locked letter"
         assert hold_up(row, row["due_at"]) == "tries its next letter alone"
         assert letter(database, held[0])["state"] == "OPEN"
         assert store(bulk_operations.show, first)["failed_count"] == 0
@@ -87,7 +87,7 @@ def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -
             retry(store, job_id)
         assert store(bulk_operations.work_off, new_id=new_id) == 0.0
         row = store(bulk_operations.show, act_id)
-        assert hold_up(row, row["due_at"] - A_SECOND).startswith("waits for a letter")
+        assert hold_up(row, row["due_at"] - A_SECOND).startswith("waits for a locked letter")
     assert letter(database, job_id)["state"] == "OPEN"
     work_off(store, database, act_id)
     assert store(bulk_operations.show, act_id)["done_count"] == 1

@@ -103,8 +103,8 @@ def _call_retries() -> Rows:
 
 def _classes() -> Rows:
     for code, meaning in CODES.items():
-        told = meaning.told + ("; a person is told at once" if meaning.is_escalated else "")
-        yield [_code(code), meaning.cls.value, told]
+        text = meaning.message + ("; a person is notified at once" if meaning.is_escalated else "")
+        yield [_code(code), meaning.cls.value, text]
 
 
 def _breakers() -> Rows:

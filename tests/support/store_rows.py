@@ -48,6 +48,7 @@ def a_pod_row(**fields: Any) -> PodRow:
         "started_at": NOW,
         "heartbeat_at": NOW,
         "liveness": Liveness.LOCK,
+        "silent_after_s": 95.0,
         "now": NOW,
     }
     return PodRow(**nothing | ready | fields)

@@ -79,7 +79,7 @@ async def test_it_tells_that_somebody_holds_its_letter(
     cluster.dead.all_acts[act_id]["due_at"] += timedelta(seconds=5)
     async with sit(first="dead") as seat:
         await seat.pass_time(1)
-        assert "waits for a letter that somebody holds" in act_line(seat)
+        assert "waits for a locked letter" in act_line(seat)
 
 
 @pytest.mark.parametrize("screen", ["dead", "acts"])

@@ -52,8 +52,8 @@ async def test_an_earlier_word_is_not_why_it_is_unknown_again(
         await seat.pass_time(3)
         unknown = next(line for line in seat.lines if "…000001" in line)
         assert "its pod died during the call" in unknown
-        assert "said li" not in unknown
-        assert "applied, said li" in seat.text
+        assert "by li" not in unknown
+        assert "applied, by li" in seat.text
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_the_pod_goes_on_without_the_screen(up: Up, database: str) -> None:
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question")
         screen.type("k")
-        screen.until(shows("goes on, its log: ", "Ctrl-C drains it"), what="what is left")
+        screen.until(shows("keeps running, its log: ", "Ctrl-C drains it"), what="what is left")
         assert screen.is_as_found
         until_pods(database, READY=1)
         screen.send(signal.SIGINT)
@@ -186,7 +186,7 @@ def test_a_terminal_that_goes_takes_both_along(
             screen.type("q")
             screen.until(shows(*QUESTION), what="the question")
             screen.type("k")
-            screen.until(shows("goes on, its log: "), what="what is left")
+            screen.until(shows("keeps running, its log: "), what="what is left")
         screen.vanish()
         assert screen.end() == ENDED
         until_gone(pod)

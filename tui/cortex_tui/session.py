@@ -1,4 +1,4 @@
-"""What one sitting knows: who acts, whether they may, the theme, and the database's time."""
+"""The state of a session: the user, their permissions, the theme, and the database's time."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,46 +19,46 @@ SET_SO = "read-only: by a setting of its sessions; this login may not become cor
 
 @attrs.define(kw_only=True)
 class Session:
-    """One `cortex tui`; the app and its screens share it."""
+    """One run of `cortex tui`, shared by the app and its screens."""
 
     actor: str
-    """Recorded with everything that is done."""
+    """Recorded with every change."""
     credential: str
-    """What shows who that is: decisions about critical calls count these."""
+    """What authenticates the actor: decisions on critical calls count these."""
     clock: Clock
     place: str = "local"
-    """Which database, in a word, without a password."""
+    """The database in a word, without a password."""
     is_read_only: bool = False
     is_reader: bool = False
-    """Read-only by its role in the database; else by a setting of its sessions."""
+    """Read-only by the database role; otherwise by a setting of the sessions."""
     is_ascii: bool = False
     theme: str = "dark"
     colors: str = "truecolor"
-    """How many the terminal has, see `palette.BY_COLORS`."""
+    """The colours of the terminal, see `palette.BY_COLORS`."""
     recall_s: float = 3.0
-    """So long a decision can be taken back before it is sent."""
+    """How long a decision can be undone before it is sent."""
     pictures: Path = attrs.Factory(Path.cwd)
-    """The folder that screenshots are saved in."""
+    """The folder for screenshots."""
     reports: Path = attrs.Factory(Path.cwd)
-    """The folder for reports of faults of the UI itself."""
+    """The folder for crash reports of the UI."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     pod: PodBeside | None = None
-    """The one that was started with it, if any."""
+    """The pod started with the app, if any."""
     key_came_at: float = float("-inf")
-    """When the last key was pressed, by the clock: it may have waited while nothing was taken."""
+    """The clock's time of the last key press: the key may have been handled later."""
     _offset: timedelta | None = None
 
     def tell_time(self, database_now: datetime) -> None:
-        """Take the database's time from an answer: countdowns go by it."""
+        """Take the database's time from a response; countdowns use it."""
         self._offset = database_now - self._mine()
 
     @property
     def now(self) -> datetime:
-        """The database's time, as well as it is known."""
+        """The best estimate of the database's time."""
         return self._mine() + (self._offset or timedelta())
 
     def why_not_act(self) -> str | None:
-        """Say why nothing may be done now; None: it may."""
+        """Return why nothing may be changed now; None if it may."""
         if self.is_read_only:
             return READ_ONLY
         if self.link.is_stale(self.clock.now()):
@@ -66,7 +66,7 @@ class Session:
         return None
 
     def notes(self) -> Iterator[Cell]:
-        """Yield what there is to know of this sitting, a line each."""
+        """Yield notes on this session, one per line."""
         if self.is_read_only:
             yield Cell(AS_READER if self.is_reader else SET_SO, "warn")
         if self.pod is not None:

@@ -1,15 +1,15 @@
-"""Starts one program confined, and ends it with all that it started: a process of its own.
+"""Starts one program confined, and ends it with everything that it started: a separate process.
 
 Run by path as `python -I -S -B confined_child.py CONTROL REPORT PLAN PROGRAM ARGUMENT…`, inside
 bubblewrap or without it. It must start within milliseconds, so it imports next to nothing.
 
-CONTROL is a descriptor: `END_SOON` on it asks for the program's orderly end (SIGTERM); `END_NOW`,
-and the end of file, which means that the pod has died, kill it. On REPORT goes one line of text:
+CONTROL is a descriptor: `END_SOON` on it requests the program's orderly end (SIGTERM); `END_NOW`,
+and the end of file, which means that the pod has died, kill it. One line of text goes to REPORT:
 `code N REASON` or `errno N REASON`. PLAN is a marshalled dict in hexadecimal digits, made by
 `confinement`.
 
-The supervisor stays outside of what it imposes, so that the program can neither signal nor trace
-it; it adopts orphans, and returns only when nothing that the program started is left.
+The supervisor stays outside of the limits that it imposes, so that the program can neither signal
+nor trace it. It adopts orphans, and returns only when nothing that the program started is left.
 """
 
 import ctypes
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # typing takes longer to import than everything else
 
 END_SOON, END_NOW = b"T", b"K"
 POLL_MS = 100
-"""Between two looks at the memory and the disc."""
+"""Between two checks of the memory and the disk."""
 FIRST = 3
-"""The number after the standard streams."""
+"""The first descriptor after the standard streams."""
 SIGKILL, SIGPIPE, SIGTERM, SIGSTOP, SIGXFSZ = 9, 13, 15, 19, 25
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -48,7 +48,7 @@ MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 
 def call(name: str, *arguments: "Any") -> int:
     """Call a function of the C library. Raises `OSError`."""
-    # As the kernel's own width: what stands above an int is not always nothing.
+    # As the kernel's own width: the upper half of the register above an int is not always zero.
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     done = int(getattr(_libc, name)(*wide))
     if done < 0:
@@ -63,7 +63,7 @@ def packed(*fields: "tuple[int, int]") -> bytes:
 
 
 def install_filter(program: bytes) -> None:
-    """Impose a filter of seccomp on this thread and what it starts. Raises `OSError`."""
+    """Impose a seccomp filter on this thread and what it starts. Raises `OSError`."""
     held = ctypes.create_string_buffer(program, len(program))
     described = packed((len(program) // 8, 8), (ctypes.addressof(held), 8))
     call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(described), 0, 0)
@@ -91,9 +91,9 @@ def landlock_version() -> int:
 
 
 def restrict_files(rules: "dict[str, list[str]]", ground: "dict[str, Any]") -> None:
-    """Refuse this thread, and what it starts, all files but these. Raises `OSError`.
+    """Deny this thread, and what it starts, all files but these. Raises `OSError`.
 
-    `ground`: what is relative to the open folder `number`, where nobody can put a link in its way.
+    `ground`: paths relative to the open folder `number`, so that no link can be put in their way.
     """
     version = landlock_version()
     handled = RIGHTS.get(version, RIGHTS_NOW)
@@ -134,7 +134,7 @@ def _allow(
         os.close(there)
 
 
-# --- a view of its own for another user, where there is no bubblewrap
+# --- a mount view of its own for another user, where there is no bubblewrap
 
 
 def hide(
@@ -145,19 +145,22 @@ def hide(
     *,
     has_network: bool,
 ) -> None:
-    """Put something empty over folders, each with its mode, and files, for this process alone.
+    """Mount empty folders, each with its mode, and empty files over these, for this process alone.
 
-    What is `shown` stays where it is, although a folder above is hidden, and so does `ground`, a
-    folder that is open. Raises `OSError`.
+    Folders in `shown` stay visible although a folder above them is hidden, and so does `ground`, an
+    open folder. Raises `OSError`.
     """
     call("unshare", CLONE_NEWNS | CLONE_NEWIPC | (0 if has_network else CLONE_NEWNET))
     call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
     held = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*ground, *shown)}
-    for path, number in ground.items():  # itself it is of the view before, which cannot be mounted
+    for (
+        path,
+        number,
+    ) in ground.items():  # the folder itself is of the previous view, which cannot be mounted
         if not os.path.samestat(os.fstat(held[path]), os.fstat(number)):
             raise OSError(errno.ESTALE, "folder was replaced")
     links = os.open("/proc/self/fd", os.O_PATH | os.O_CLOEXEC)
-    os.fchdir(links)  # the way to them when /proc is hidden
+    os.fchdir(links)  # to reach the links when /proc is hidden
     for folder, mode in folders.items():
         if os.path.isdir(folder):  # noqa: PTH112
             options = f"size=256m,mode={mode}".encode()
@@ -180,9 +183,9 @@ def begin(plan: "Plan", argv: "list[str]", report: int, proc: int) -> None:
     """In the child: accept all limits and become the program. Does not return."""
     try:
         os.setsid()
-        if not plan["is_inside"]:  # of bubblewrap, where this is done before, and not writable
+        if not plan["is_inside"]:  # inside bubblewrap this was done before, and is not writable
             go_first(proc)
-        for number in (SIGPIPE, SIGXFSZ):  # Python ignores them, and that would be inherited
+        for number in (SIGPIPE, SIGXFSZ):  # Python ignores them, which would be inherited
             _libc.signal(number, None)
         os.nice(plan["nice"])
         for name, most in plan["limits"].items():
@@ -195,7 +198,7 @@ def begin(plan: "Plan", argv: "list[str]", report: int, proc: int) -> None:
             restrict_files(plan["rules"], plan["ground"])
         if not plan["is_inside"]:
             become(plan["uid"], passes_by=plan["rules"] is not None, overrides=plan["overrides"])
-        if plan["start"] is not None:  # only now: it is the program's user who may pass there
+        if plan["start"] is not None:  # only now: the program's user may pass there
             os.chdir(plan["start"])
         install_filter(plan["filter"])
         if report != FIRST:
@@ -205,14 +208,14 @@ def begin(plan: "Plan", argv: "list[str]", report: int, proc: int) -> None:
         os.closerange(FIRST + 1, 1 << 16)
         execute(argv)
     except OSError as error:
-        tell(report, "errno", error.errno or errno.EIO, str(error))
+        write_report(report, "errno", error.errno or errno.EIO, str(error))
     except BaseException as error:  # noqa: BLE001 -- a child must not return into the parent's code
-        tell(report, "errno", errno.EIO, repr(error))
+        write_report(report, "errno", errno.EIO, repr(error))
     os._exit(127)
 
 
 def go_first(proc: int) -> None:
-    """Be the one to end when the machine is out of memory: sockets hold some that nobody counts."""
+    """Be the first process to be killed when memory runs out: no limit counts that of sockets."""
     call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else that file is root's
     file = os.open("self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
     os.write(file, b"1000")
@@ -220,9 +223,9 @@ def go_first(proc: int) -> None:
 
 
 def execute(argv: "list[str]") -> None:
-    """Become the program, looked for on PATH unless it is a path. Raises `OSError`.
+    """Become the program, looked up on PATH unless it is a path. Raises `OSError`.
 
-    Python's own function for it imports modules, which may be out of reach by now.
+    Python's own function imports modules, which may be out of reach by now.
     """
     name = argv[0]
     folders = [""] if "/" in name else os.environ["PATH"].split(":")
@@ -232,20 +235,20 @@ def execute(argv: "list[str]") -> None:
             os.execve(f"{folder}/{name}" if folder else name, argv, os.environ)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except PermissionError as error:  # another folder may have one that may be executed
+        except PermissionError as error:  # another folder may have an executable one
             problem = error
     raise problem
 
 
 def become(uid: "int | None", *, passes_by: bool = False, overrides: bool = False) -> None:
-    """Give up root for this user, with no group but its own.
+    """Switch from root to this user, with no group but its own.
 
-    `passes_by`: closed folders do not stop it, since something else decides what it may open, and
-    with `overrides` what it may write.
+    `passes_by`: closed folders do not stop it, since another mechanism decides which files it may
+    open, and with `overrides` which it may write.
     """
     if uid is None:
         return
-    if passes_by:  # else access(2) would still say no to it
+    if passes_by:  # else access(2) would still deny it
         call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -266,15 +269,15 @@ def become(uid: "int | None", *, passes_by: bool = False, overrides: bool = Fals
 
 
 def close_all_but(*numbers: int) -> None:
-    """Close what was only for the start, and the streams stay."""
+    """Close everything but the standard streams and `numbers`."""
     last = FIRST
     for number in (*sorted(numbers), 1 << 16):
         os.closerange(last, number)
         last = number + 1
 
 
-def tell(report: int, kind: str, number: int, reason: str) -> None:
-    """Write how it ended."""
+def write_report(report: int, kind: str, number: int, reason: str) -> None:
+    """Report how the program ended."""
     os.write(report, f"{kind} {number} {reason}\n".encode(errors="replace"))
 
 
@@ -282,7 +285,7 @@ def tell(report: int, kind: str, number: int, reason: str) -> None:
 
 
 class Family:
-    """The program and all that it started, as the kernel lists it."""
+    """The program and all its descendants, as listed by the kernel."""
 
     def __init__(self, proc: int) -> None:
         self._proc = proc
@@ -295,12 +298,12 @@ class Family:
             if name.isdigit() and (text := self._read(f"{name}/stat")):
                 parent = int(text.rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
-        found, rest = [], [self._me]
+        descendants, rest = [], [self._me]
         while rest:
             young = children.get(rest.pop(), [])
-            found += young
+            descendants += young
             rest += young
-        return found
+        return descendants
 
     def _read(self, path: str) -> bytes:
         try:
@@ -315,7 +318,7 @@ class Family:
             os.close(file)
 
     def holds_more_than(self, most: int) -> bool:
-        """Whether all of them together hold more memory than so many bytes."""
+        """Return whether all of them together hold more than `most` bytes of memory."""
         members = self.members()
         pages = 0
         for pid in members:
@@ -323,7 +326,7 @@ class Family:
             pages += int(words[1]) if words else 0
         if pages * resource.getpagesize() <= most:
             return False
-        # What several share was counted for each of them.
+        # Memory shared by several was counted for each of them.
         return sum(map(self._own_share, members)) > most
 
     def _own_share(self, pid: int) -> int:
@@ -333,7 +336,7 @@ class Family:
         return 0
 
     def end(self) -> None:
-        """Kill all, whatever they start meanwhile; return when none is left."""
+        """Kill all, including processes that start meanwhile; return when none is left."""
         while True:
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -363,11 +366,11 @@ def supervise(plan: "Plan", pid: int, control: int, proc: int) -> "tuple[int, st
     watch.register(ended, select.POLLIN)
     watch.register(control, select.POLLIN)
     while True:
-        seen = dict(watch.poll(POLL_MS))
+        events = dict(watch.poll(POLL_MS))
         _reap_orphans(pid)
-        if ended in seen:
+        if ended in events:
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), ""
-        if control in seen:
+        if control in events:
             if os.read(control, 1) != END_SOON:
                 return -SIGKILL, ""
             send(-pid, SIGTERM)
@@ -383,28 +386,28 @@ def supervise(plan: "Plan", pid: int, control: int, proc: int) -> "tuple[int, st
 
 
 def _reap_orphans(program: int) -> None:
-    """Take leave of adopted processes that have ended, and leave the program itself."""
+    """Reap adopted processes that have ended, but not the program itself."""
     while True:
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            descendants = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if found is None or found.si_pid == program:
+        if descendants is None or descendants.si_pid == program:
             return
-        os.waitpid(found.si_pid, os.WNOHANG)
+        os.waitpid(descendants.si_pid, os.WNOHANG)
 
 
 def _free(path: str) -> "tuple[int, int]":
     """Return how many bytes and files there is room for."""
     try:
-        found = os.statvfs(path)
+        descendants = os.statvfs(path)
     except OSError:
         return 0, 0
-    return found.f_bavail * found.f_frsize, found.f_favail
+    return descendants.f_bavail * descendants.f_frsize, descendants.f_favail
 
 
 def main(arguments: "list[str]") -> int:
-    """Run the program; its end is on REPORT, and nothing of it is left."""
+    """Run the program; its end is written to REPORT, and nothing of it is left."""
     control, report, argv = int(arguments[0]), int(arguments[1]), arguments[3:]
     plan: Plan = marshal.loads(bytes.fromhex(arguments[2]))  # noqa: S302 -- from our own parent
     call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -412,7 +415,7 @@ def main(arguments: "list[str]") -> int:
     if plan["hidden"] is not None:
         hide(**plan["hidden"])
     if plan["is_inside"]:
-        # What it must not read is not in view.
+        # Files that it must not read are not in view.
         become(plan["uid"], passes_by=True, overrides=plan["overrides"])
     call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     pid = os.fork()
@@ -421,9 +424,9 @@ def main(arguments: "list[str]") -> int:
     close_all_but(control, report, proc)
     code, why = supervise(plan, pid, control, proc)
     Family(proc).end()
-    tell(report, "code", code, why)
+    write_report(report, "code", code, why)
     return 0
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1:]))  # there is nothing to tidy up, which would take a millisecond
+    os._exit(main(sys.argv[1:]))  # an ordinary exit would take a millisecond to clean up nothing

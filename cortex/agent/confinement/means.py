@@ -2,7 +2,7 @@
 
 A program sees its job's workspace, which it may write, the folder that it starts in, the system's
 programs and the interpreter. It does not see the pod: neither its data, database, settings, tokens,
-processes nor network. `confined_child` imposes that and ends whatever the program started.
+processes nor network. `confined_child` imposes that and ends everything that the program started.
 """
 
 import functools
@@ -38,17 +38,17 @@ LIMITS: Final = {
     "DATA": 2 << 30,
     "CORE": 0,
 }
-"""Of each process, as `setrlimit` names them; processes of all together."""
+"""Of each process, as `setrlimit` names them; `processes` counts all together."""
 MEMORY_MAX: Final = 2 << 30
 """Of all processes of one program together."""
 DISC_FREE: Final = 1 << 30
-"""A program ends that takes the disc further than that."""
+"""A program that leaves less free disk space than this is ended."""
 DISC_FREE_PART: Final = 0.02
-"""On a small disc, and of files that it could still hold: this part."""
+"""On a small disk, and for the number of files: this share."""
 SCRATCH_BYTES: Final = 512 << 20
 NICE: Final = 5
 UMASK: Final = 0o022
-"""For bubblewrap, too: another user passes the folders that it makes."""
+"""For bubblewrap, too: another user passes through the folders that it makes."""
 PROBE_S: Final = 10.0
 
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -57,8 +57,8 @@ ETC: Final = (
     *("ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "pki/ca-trust", "pki/java"),
     *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf"),
 )
-"""Of /etc: names, certificates and where libraries are. No settings, which may hold passwords, and
-no keys: programs of a pod of root read all that they see."""
+"""In /etc: names, certificates and library paths. No settings, which may contain passwords, and no
+keys: the programs of a root pod read everything that they see."""
 ETC_OF_NETWORK: Final = ("nsswitch.conf", "resolv.conf", "hosts", "host.conf", "gai.conf")
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 WORLD_WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108
@@ -68,14 +68,15 @@ PASSED_ON: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ")
 EASILY_KILLED: Final = (
     *("/bin/sh", "-c", 'echo 1000 > /proc/self/oom_score_adj; exec "$@"', "sh"),
 )
-"""When the machine is out of memory, sockets' too, which no limit counts, this goes first."""
+"""When the machine is out of memory, this is killed first: no limit counts the memory of
+sockets."""
 UIDS_MAX: Final = 1 << 27
 UID_END: Final = 0x7800_0000
-"""Ids of programs lie below; nobody else's do, as a rule."""
+"""User ids of programs lie below this; other users' ids usually do not."""
 SIGNALS_SCOPED_SINCE: Final = 6
 """Version of Landlock from which a program cannot signal its user's other processes."""
 TRUNCATION_JUDGED_SINCE: Final = 3
-"""Version of Landlock from which it cannot empty what it may not write."""
+"""Version of Landlock from which it cannot truncate files that it may not write."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,16 +90,16 @@ class Launch:
     scratch: "tempfile.TemporaryDirectory[str] | None" = None
     """Removed when the program has ended."""
     descriptors: tuple[int, ...] = ()
-    """Passed on, and closed when the program has ended: the folder, and files that it gets."""
+    """Passed on, and closed when the program has ended: the folder, and files for the program."""
     note: str = ""
-    """For whoever reads why the program failed."""
+    """Shown when the program has failed."""
 
     def argv(self, argv: list[str], *, control: int, report: int) -> list[str]:
-        """Return what to execute; the two descriptors are passed on."""
+        """Return the command to execute; the two descriptors are passed on."""
         return [*self.prefix, str(control), str(report), self.plan, *argv]
 
     def end(self) -> None:
-        """Let go of what was only for this program."""
+        """Release what was only for this program."""
         for each in self.descriptors:
             os.close(each)
         if self.scratch is not None:
@@ -114,20 +115,20 @@ class Confiner:
 
     @classmethod
     def chosen(cls, *, hidden: tuple[Path, ...] = (), is_unsafe: bool = False) -> Self:
-        """Return the best that works here. Blocks for some 30 ms at the first call."""
+        """Return the best means that works here. Blocks for some 30 ms at the first call."""
         return cls(means=Confinement.UNSAFE if is_unsafe else best_means(), hidden=hidden)
 
     def launch(
         self, *, workspace: Path, folder: Path, has_network: bool, writes: bool = True
     ) -> Launch:
-        """Prepare a start in `folder`, which may be written if `writes` and nothing is against it.
+        """Prepare a start in `folder`, writable if `writes` and nothing speaks against it.
 
-        Blocks; raises `RejectedError` where there is no means.
+        Blocks; raises `RejectedError` without a means.
         """
         if self.means is Confinement.NONE:
             raise RejectedError(NO_MEANS, hint=WAY_OUT)
         if self.means is Confinement.UNSAFE:
-            raise AssertionError("what is not confined has no launch")
+            raise AssertionError("an unconfined program has no launch")
         with ExitStack() as held:
             self._refuse_hidden(folder, workspace)
             ground = None
@@ -181,29 +182,30 @@ class Confiner:
 
 @attrs.frozen(kw_only=True)
 class _View:
-    """What one program is to see."""
+    """The view of the file system for one program."""
 
     workspace: Path
     folder: Path
     hidden: tuple[Path, ...]
     ground: Ground | None
-    """The folder, open; None for the workspace and what is in it."""
+    """The folder, open; None for the workspace and folders inside it."""
     writes: bool = False
     """Programs may write there."""
     uid: int | None = None
 
     @property
     def uid_of_root(self) -> int:
-        """The user of the programs of a pod of root: what they make in a folder is its owner's.
+        """The user of a root pod's programs: the folder's owner, who then owns new files.
 
-        Root's own folder is written by nobody's user, who has the right to: root has no limits.
+        In root's own folder programs run as nobody with the right to write there, since root has
+        no limits.
         """
         own = _uid_of(self.workspace)
         return own if self.ground is None or not self.writes else self.ground.owner or own
 
     @property
     def hidden_inside(self) -> list[Path]:
-        """What lies in the folder and must not be seen, relative to it."""
+        """Hidden paths inside the folder, relative to it."""
         if self.ground is None:
             return []
         real = self.ground.real
@@ -212,7 +214,7 @@ class _View:
 
     @property
     def shares_user(self) -> bool:
-        """Whether other processes count against its limit."""
+        """Return whether other processes count against its limit."""
         return self.uid is None or (self.ground is not None and self.uid == self.ground.owner)
 
     def plan(
@@ -224,13 +226,13 @@ class _View:
         is_inside: bool = False,
         **terms: Any,
     ) -> str:
-        """Return what `confined_child` is to impose; `is_inside`: of bubblewrap."""
+        """Return the plan for `confined_child`; `is_inside`: inside bubblewrap."""
         discs = [str(self.workspace), *([str(self.folder)] if self.writes else []), *scratch]
         keep = {}
         for disc in discs:
-            found = os.statvfs(disc)
-            total = found.f_blocks * found.f_frsize
-            files = int(found.f_files * DISC_FREE_PART)
+            usage = os.statvfs(disc)
+            total = usage.f_blocks * usage.f_frsize
+            files = int(usage.f_files * DISC_FREE_PART)
             keep[disc] = (min(DISC_FREE, int(total * DISC_FREE_PART)), files)
         limits = dict(LIMITS)
         if self.shares_user and not (self.uid is None and is_inside):
@@ -262,7 +264,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     arguments += [] if has_network else ["--unshare-net"]
     if view.uid is None:
         arguments += ["--unshare-user", "--cap-drop", "ALL"]
-    else:  # they last until it becomes another user, before it runs the program
+    else:  # kept until it becomes another user, before it runs the program
         arguments += ["--cap-drop", "ALL", "--cap-add", "CAP_DAC_READ_SEARCH"]
         arguments += ["--cap-add", "CAP_DAC_OVERRIDE"] if view.writes else []
         arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
@@ -284,7 +286,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     plan = view.plan(families=families, is_inside=True, start=str(view.folder))
     descriptors = []
     files = {_child(): CHILD} | {str(each): str(each) for each in etc if each.is_file()}
-    for source, target in files.items():  # a mount of its own takes bubblewrap a millisecond
+    for source, target in files.items():  # a separate mount costs bubblewrap a millisecond
         descriptors.append(os.open(source, os.O_RDONLY | os.O_CLOEXEC))
         arguments += [*_way(target), "--perms", "0444", "--file", str(descriptors[-1]), target]
     for each in ("/", "/dev", "/proc"):
@@ -299,7 +301,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
 
 
 def _folder_for_bubblewrap(view: _View) -> Iterator[str]:
-    """The folder where the program starts, without what is hidden in it."""
+    """The arguments for the folder where the program starts, without its hidden parts."""
     if view.ground is None:
         return
     bind = "--bind" if view.writes else "--ro-bind"
@@ -378,12 +380,12 @@ def _by_user(view: _View, *, has_network: bool) -> Launch:
 
 
 def _is_open(folder: Path) -> bool:
-    """Whether another user may pass it."""
+    """Return whether another user may pass it."""
     return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def _readable(folder: Path, hidden: list[Path], here: Path = Path()) -> Iterator[str]:
-    """Yield what makes up a folder but for what is hidden: Landlock takes nothing back."""
+    """Yield the parts of a folder except the hidden ones: Landlock cannot subtract."""
     if not hidden:
         yield str(here)
         return
@@ -397,7 +399,7 @@ def _readable(folder: Path, hidden: list[Path], here: Path = Path()) -> Iterator
 
 @attrs.frozen
 class _Python:
-    """The interpreter that starts programs, which they may use, too; without Cortex's packages."""
+    """The interpreter that starts programs and is available to them, without Cortex's packages."""
 
     command: tuple[str, ...]
     folders: tuple[str, ...]
@@ -406,19 +408,19 @@ class _Python:
 
 @functools.cache
 def _child() -> str:
-    """Return the supervisor's program, compiled where that is of this source: it saves 5 ms.
+    """Return the supervisor's program, compiled if the compiled file is up to date: it saves 5 ms.
 
-    Python does not look whether what it is told to run by path is out of date.
+    Python does not check whether a compiled file that it runs by path is out of date.
     """
     source = confined_child.__file__
     cached = cache_from_source(source)
     try:
-        found = Path(source).stat()
+        source_stat = Path(source).stat()
         with Path(cached).open("rb") as file:
             head = file.read(16)
     except OSError:
         return source
-    made_from = [int(found.st_mtime) & 0xFFFF_FFFF, found.st_size & 0xFFFF_FFFF]
+    made_from = [int(source_stat.st_mtime) & 0xFFFF_FFFF, source_stat.st_size & 0xFFFF_FFFF]
     wanted = MAGIC_NUMBER + b"".join(each.to_bytes(4, "little") for each in (0, *made_from))
     return cached if head == wanted else source
 
@@ -431,7 +433,7 @@ def _python() -> _Python:
         program = Path(sys.executable).resolve()
     folders = () if any(base.is_relative_to(each) for each in SYSTEM) else (str(base),)
     if base in (Path("/"), Path.home(), *Path.home().parents):
-        raise UsageError(f"Python in {base} cannot be shown to programs: all of that is in there")
+        raise UsageError(f"Python in {base} cannot be shown to programs: hidden files are in there")
     return _Python((str(program), "-I", "-S", "-B"), folders, str(base / "bin"))
 
 
@@ -449,7 +451,7 @@ def _environment(python: _Python, *, scratch: str) -> dict[str, str]:
         "PATH": os.pathsep.join(paths),
         "HOME": scratch,
         "TMPDIR": scratch,
-        # Of the folder and the workspace another user is the owner.
+        # The folder and the workspace belong to another user.
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "safe.directory",
         "GIT_CONFIG_VALUE_0": "*",
@@ -492,21 +494,21 @@ def _uid_of(workspace: Path) -> int:
 
 
 def hand_over(workspace: Path, uid: int) -> None:
-    """Make the user the owner of what is in the workspace: a pod of root writes there, too.
+    """Make the user the owner of the files in the workspace: a root pod writes there, too.
 
-    Symlinks are not followed; a file that also stands elsewhere stays as it is.
+    Symlinks are not followed; a file with a second hard link stays as it is.
     """
     for _, folders, files, here in os.fwalk(workspace, follow_symlinks=False):
         if os.fstat(here).st_uid != uid:
             os.fchown(here, uid, uid)
         for name in (*folders, *files):
-            found = os.lstat(name, dir_fd=here)
-            is_elsewhere = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
-            if found.st_uid != uid and not is_elsewhere:
+            source_stat = os.lstat(name, dir_fd=here)
+            is_elsewhere = stat.S_ISREG(source_stat.st_mode) and source_stat.st_nlink > 1
+            if source_stat.st_uid != uid and not is_elsewhere:
                 os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
 
 
-# --- what works here
+# --- which means work here
 
 
 @functools.cache
@@ -518,7 +520,7 @@ def best_means() -> Confinement:
 
 
 def works(means: Confinement) -> bool:
-    """Whether a program really runs by this means."""
+    """Return whether a program really runs by this means."""
     if not _may_work(means):
         return False
     with tempfile.TemporaryDirectory(prefix="cortex-probe-", ignore_cleanup_errors=True) as made:
@@ -550,7 +552,7 @@ def _may_work(means: Confinement) -> bool:
 
 
 def _probe(launch: Launch) -> str:
-    """Run a program that does nothing; return what is reported of it."""
+    """Run a trivial program; return its report."""
     (control, control_end), (report_end, report) = os.pipe(), os.pipe()
     try:
         with subprocess.Popen(  # noqa: S603 -- our own programs

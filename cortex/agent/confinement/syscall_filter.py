@@ -1,8 +1,9 @@
-"""Which calls of the kernel a confined program is refused: a filter for seccomp.
+"""Which system calls a confined program is denied: a filter for seccomp.
 
 Written out by hand: the packages that wrap libseccomp need that library on the machine, and none of
-them can be imported where the filter is imposed. Refused is what looks at other processes, changes
-what is mounted, makes namespaces, loads code into the kernel, or holds memory that counts for none.
+them can be imported where the filter is imposed. Denied are calls that look at other processes,
+change mounts, make namespaces, load code into the kernel, or hold memory that no process is charged
+for.
 """
 
 import errno
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": (0, 0xC000_003E), "aarch64": (1, 0xC000_00B7)}
-"""Column of the tables below, and how the kernel calls it."""
+"""Column of the tables below, and the kernel's number of the architecture."""
 REFUSED: Final = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -68,7 +69,7 @@ REFUSED: Final = {
     "mbind": (237, 235),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # What belongs to no process would count for nobody, and outlive the program.
+    # Objects without an owning process would count for none, and outlive the program.
     "shmget": (29, 194),
     "msgget": (68, 186),
     "semget": (64, 190),
@@ -77,7 +78,7 @@ REFUSED: Final = {
 }
 """Numbers on x86_64 and on aarch64."""
 ABSENT: Final = {"clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447)}
-"""Refused as if the kernel did not have them, so that programs take the older way."""
+"""Denied as if the kernel did not have them, so that programs take the older way."""
 BY_PATH: Final = {
     "chmod": (90, None),
     "fchmodat": (268, 53),
@@ -95,7 +96,7 @@ BY_PATH: Final = {
     "lremovexattr": (198, 15),
     "removexattrat": (466, 466),
 }
-"""They change a file that they name, which Landlock does not judge."""
+"""They change a file by its path, which Landlock does not check."""
 OF_OTHERS: Final = {
     "sched_setparam": ((142, 118), 0),
     "sched_setscheduler": ((144, 119), 0),
@@ -105,11 +106,11 @@ OF_OTHERS: Final = {
     "ioprio_set": ((251, 30), 1),
     "utimensat": ((280, 88), 1),
 }
-"""Refused where this argument is not 0: it is another process, or a path."""
+"""Denied if this argument is not 0: another process, or a path."""
 LIMITS_OF: Final = (302, 261)
-"""prlimit64: refused for any other process, since the supervisor may be of the same user."""
+"""prlimit64: denied for any other process, since the supervisor may be of the same user."""
 NEWEST: Final = 466
-"""What the kernel has got since is absent: nobody has judged it."""
+"""Later system calls are treated as absent: they have not been reviewed."""
 SOCKET, CLONE, IOCTL = (41, 198), (56, 220), (16, 29)
 NEW_NAMESPACES: Final = 0x7E02_0080
 TERMINAL_INPUT: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
@@ -124,10 +125,11 @@ Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str, *, families: Sequence[str], owns_others: bool) -> bytes:
-    """Return the seccomp filter as the kernel takes it.
+    """Return the seccomp filter in the kernel's format.
 
-    `families` of sockets are allowed; `owns_others`: the program's user owns what it must not touch
-    outside of its folders. Raises `KeyError` for a machine whose calls are not known.
+    `families` of sockets are allowed; `owns_others`: the program's user owns files outside of its
+    folders that it must not touch. Raises `KeyError` for a machine whose system calls are not
+    listed.
     """
     column, architecture = ARCHITECTURES[machine]
     code: list[Instruction] = [
@@ -160,7 +162,7 @@ def filter_program(machine: str, *, families: Sequence[str], owns_others: bool) 
 def _judged(
     nr: int, argument: int, tests: list[tuple[int, int]], *, hit: int, else_: int = _ALLOW
 ) -> list[Instruction]:
-    """What becomes of one call by its argument's lower half."""
+    """Judge one system call by its argument's lower half."""
     body: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument)]
     for kind, value in tests:
         body += [(kind, 0, 1, value), (_RETURN, 0, 0, hit)]

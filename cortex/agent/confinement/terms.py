@@ -1,4 +1,4 @@
-"""What holds for the programs that an agent starts with `run_command`.
+"""Terms for the programs that an agent starts with `run_command`.
 
 commands:
   network: true
@@ -32,23 +32,23 @@ def _words(_: object, attribute: "attrs.Attribute[Any]", value: list[str]) -> No
 
 @attrs.frozen(kw_only=True)
 class CommandTerms:
-    """As the agent's specification says."""
+    """The terms in the agent's specification."""
 
     network: bool = False
-    """They may use the pod's network, and reach whatever the pod reaches."""
+    """Programs may use the pod's network, and reach whatever the pod reaches."""
     folder: Literal["write", "read"] = "write"
-    """What they may do in the folder that the job declares, except in its `.git`."""
+    """Their access to the folder that the job declares, except its `.git`."""
     interrupted: Literal["rerun", "tell", "ask"] = "tell"
-    """What follows when the pod died while one ran: it runs again, the model is told that it may
-    have run, or a person says what became of it."""
+    """What follows when the pod died while a program ran: it runs again, the model learns that it
+    may have run, or a person reports its outcome."""
     read_only: list[str] = attrs.field(factory=list, validator=_words)
-    """First words of commands that change nothing: those run again."""
+    """First words of commands that change nothing: these run again."""
 
     @classmethod
     def of(cls, spec: Mapping[str, Any] | None) -> Self:
-        """Return those of a stored specification; without an agent the defaults.
+        """Return the terms of a stored specification; without an agent the defaults.
 
-        Raises `UsageError` if it comes from a version of Cortex that this one does not know.
+        Raises `UsageError` if it comes from an unknown version of Cortex.
         """
         stored = None if spec is None else spec.get("commands")
         if not stored:
@@ -64,11 +64,11 @@ class CommandTerms:
         first = (each.split() for each in self.read_only)
         if self.interrupted == "rerun" or any([*argv[: len(each)]] == each for each in first):
             return None
-        reconcile = _told_to_the_model if self.interrupted == "tell" else None
+        reconcile = _report_to_model if self.interrupted == "tell" else None
         return EffectTerms(is_idempotent=False, reconcile=reconcile)
 
 
-async def _told_to_the_model(invocation: Invocation) -> Applied:  # noqa: ARG001 -- of all the same
+async def _report_to_model(invocation: Invocation) -> Applied:  # noqa: ARG001 -- of all the same
     ended = Completed(
         exit_code=None, stdout="", stderr=INTERRUPTED, duration_s=0.0, timed_out=False
     )

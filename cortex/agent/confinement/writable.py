@@ -1,7 +1,8 @@
-"""Whether an agent's programs may write in the folder that its job declares, and to what in it.
+"""Decides whether and where an agent's programs may write in the folder that its job declares.
 
-They may, but for the folder's own repository (`.git`) and settings (`cortex.toml`). They may not at
-all where that cannot be kept, or where the pod or its user would run or trust what they write.
+They may write everywhere but in the folder's own repository (`.git`) and settings (`cortex.toml`).
+They may not write at all where that cannot be enforced, or where the pod or its user would run or
+trust the files.
 """
 
 import functools
@@ -16,18 +17,18 @@ from typing import Final
 import attrs
 
 KEPT: Final = (".git", "cortex.toml")
-"""What programs do not write at the top of the folder."""
+"""Entries at the top of the folder that programs do not write."""
 FOLDERS_MAX: Final = 100_000
-"""In a folder with more, nobody looks for repositories."""
+"""A folder with more is not searched for repositories."""
 MACHINE: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc"),
     *("/run", "/sbin", "/sys", "/usr", "/var/spool"),
 )
-"""What the machine itself runs and trusts."""
+"""Folders that the machine itself runs and trusts."""
 SEARCHED: Final = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
-"""Variables with folders from which the pod runs or reads what it trusts."""
+"""Variables with folders from which the pod runs programs or reads trusted files."""
 GITLINK: Final = (0o160000).to_bytes(4, "big")
-"""In an index: a folder in which another repository stands, or may stand one day."""
+"""In a git index: a folder that contains another repository, or may contain one."""
 
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,15 +36,15 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @attrs.frozen
 class Ground:
-    """A folder, open, so that nothing can be put in its place while a program starts."""
+    """A folder, held open so that it cannot be replaced while a program starts."""
 
     number: int
     """The descriptor."""
     real: Path
-    """Where it is, whatever links led there."""
+    """Its real path, with all links resolved."""
     owner: int
     read_only: str | None
-    """Why it may not be written."""
+    """The reason why it may not be written."""
 
     @property
     def path(self) -> str:
@@ -51,20 +52,20 @@ class Ground:
 
     @property
     def kept(self) -> list[str]:
-        """What is there and may not be written."""
+        """Existing entries that may not be written."""
         return [each for each in KEPT if os.path.lexists(f"{self.path}/{each}")]
 
     @property
     def others(self) -> list[str]:
-        """Everything else at the top."""
+        """All other entries at the top."""
         return sorted(set(os.listdir(self.number)) - {*KEPT})  # noqa: PTH208 -- by its descriptor
 
 
 def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
-    """Open a folder and look at what is in it. Blocks. Raises OSError."""
+    """Open a folder and examine its contents. Blocks. Raises OSError."""
     number = _open(folder)
     try:
-        real = Path(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 -- no path of the disc
+        real = Path(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 -- not a path on disk
         reason = _way(folder) or reason_against(real, hidden)
         return Ground(number, real, os.fstat(number).st_uid, reason)
     except BaseException:
@@ -73,13 +74,13 @@ def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
 
 
 def reason_against(folder: Path, hidden: Sequence[Path]) -> str | None:
-    """Say why programs must not write there; None if they may."""
+    """Return why programs must not write there; None if they may."""
     if any(each.is_relative_to(folder) or folder.is_relative_to(each) for each in hidden):
         return "Cortex keeps its data or settings there"
     if any(folder.is_relative_to(each) for each in (*MACHINE, sys.prefix, sys.base_prefix)):
         return "it is part of the system"
     if (trusted := _trusted_in(folder)) is not None:
-        return f"it holds {trusted}, which programs are run from"
+        return f"it contains {trusted}, which programs are run from"
     for each in KEPT:
         if (folder / each).is_symlink():
             return f"its {each} is a symlink"
@@ -90,7 +91,7 @@ def _open(folder: Path) -> int:
     if _way(folder) is not None:
         return os.open(folder, FOLDER)
     here = os.open("/", os.O_PATH | FOLDER)
-    for part in folder.parts[1:]:  # none of them is a link by now, either
+    for part in folder.parts[1:]:  # none of them may have become a link meanwhile
         above = here
         try:
             here = os.open(part, os.O_PATH | os.O_NOFOLLOW | FOLDER, dir_fd=above)
@@ -108,7 +109,7 @@ def _way(folder: Path) -> str | None:
 
 
 def _trusted_in(folder: Path) -> str | None:
-    """Return something in the folder that this process runs or would, or a user's home folder."""
+    """Return a file in the folder that this process may run, or a user's home folder."""
     files = [getattr(each, "__file__", None) or "" for each in [*sys.modules.values()]]
     code = {each.rpartition("/")[0] for each in files}
     searched = [part for name in SEARCHED for part in os.environ.get(name, "").split(os.pathsep)]
@@ -124,7 +125,7 @@ _real = functools.lru_cache(1000)(os.path.realpath)
 
 
 def _repositories(folder: Path) -> str | None:
-    """Say which repository besides its own a folder holds, or may be made to hold."""
+    """Return which other repository a folder contains, or may be made to contain."""
     for each in (folder, *folder.parents):
         if os.path.lexists(each / ".git"):
             if _has_gitlinks(each / ".git"):

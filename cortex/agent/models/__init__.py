@@ -1,1 +1,1 @@
-"""Model clients: requests, answers, errors and repeats."""
+"""Model clients: requests, answers, errors and retries."""

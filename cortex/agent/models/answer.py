@@ -1,7 +1,7 @@
-"""A model's answer, put together from the events of its stream.
+"""A model's answer, assembled from the events of its stream.
 
 Works on plain JSON: the SDK's typed events and its growing snapshot of the message would cost about
-as much again as the network does, which counts at thousands of events a second.
+as much again as the network, which matters at thousands of events a second.
 """
 
 from collections.abc import Callable
@@ -68,14 +68,14 @@ class ModelAnswer:
     def take(self, event: dict[str, Any]) -> bool:
         """Take the next event; True if it is part of the answer (a ping is not).
 
-        Raises `BrokenAnswerError`, `ErrorEventError`, and whatever the callbacks raise.
+        Raises `BrokenAnswerError`, `ErrorEventError`, and the errors of the callbacks.
         """
         was_open, counted = bool(self._message), self._counts
         try:
             text = self._grow(event)
         except (KeyError, TypeError, AttributeError) as error:
-            told = f"an event of type {event.get('type')!r} is not as it should be: {error!r}"
-            raise BrokenAnswerError("malformed_answer", told) from error
+            message = f"an event of type {event.get('type')!r} is malformed: {error!r}"
+            raise BrokenAnswerError("malformed_answer", message) from error
         if self._message and not was_open and self._on_open is not None:
             self._on_open()
         if self._counts is not counted and self._on_usage is not None:
@@ -85,14 +85,16 @@ class ModelAnswer:
         return event["type"] in CONTENT_EVENTS
 
     def response(self) -> ModelResponse:
-        """The whole answer; `BrokenAnswerError` unless the model said why it stopped."""
+        """The whole answer; `BrokenAnswerError` unless the model gave a stop reason."""
         if not self.complete or self._pieces or self._stop_reason is None:
             lacks = "a stop reason" if self.complete else "message_stop"
-            told = f"the model ended its answer early: {len(self._blocks)} blocks, but no {lacks}"
-            raise BrokenAnswerError("ended_early", told)
+            message = (
+                f"the model ended its answer early: {len(self._blocks)} blocks, but no {lacks}"
+            )
+            raise BrokenAnswerError("ended_early", message)
         if self._stop_reason not in STOP_REASONS:
-            told = f"this version does not know the stop reason {self._stop_reason!r}"
-            raise BrokenAnswerError("unknown_stop_reason", told)
+            message = f"unknown stop reason {self._stop_reason!r}"
+            raise BrokenAnswerError("unknown_stop_reason", message)
         return ModelResponse(
             model=self._message["model"],
             content=tuple(self._blocks.values()),
@@ -102,7 +104,7 @@ class ModelAnswer:
         )
 
     def _grow(self, event: dict[str, Any]) -> str:
-        """Apply an event; returns the text that it adds to what the model says."""
+        """Apply an event; return the text that it adds to the answer."""
         match event["type"]:
             case "content_block_delta":
                 return self._extend(event["index"], event["delta"])
@@ -156,18 +158,18 @@ class ModelAnswer:
                 pass  # the block came whole in its first event
 
     def _count(self, usage: dict[str, Any]) -> None:
-        """Keep the latest of each count: the API sends totals, and null for what is unchanged."""
-        told = {
+        """Keep the latest of each count: the API sends totals, and null for unchanged ones."""
+        counts = {
             ours: max(0, count)
             for theirs, ours in _COUNTS.items()
             if isinstance(count := usage.get(theirs), int)
         }
-        if not told.items() <= self._counts.items():
-            self._counts = {**self._counts, **told}
+        if not counts.items() <= self._counts.items():
+            self._counts = {**self._counts, **counts}
 
 
 def _tool_input(raw: str) -> dict[str, Any] | None:
-    """The input that a tool call was given; None if it is no JSON object."""
+    """Return the input of a tool call; None if it is no JSON object."""
     try:
         value = parse_json(raw.encode())
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """The model client on the Anthropic SDK.
 
-Streams every call and keeps its own limits: the SDK's retries are off (one place decides about
-retries), and pings would reset its read time-out, while only content counts here. Importing the SDK
-takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
+Streams every call and enforces its own limits. The SDK's retries are off, since one place decides
+about retries. Pings would reset the SDK's read time-out, while only content counts here. Importing
+the SDK takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 """
 
 import os
@@ -25,16 +25,16 @@ from cortex.domain.model import ModelRequest, ModelResponse, Usage
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAPIResponse
 
-CONNECTIONS_MAX = 1_100  # a thousand streams, and room for those that are just closing
-CONNECTIONS_IDLE_MAX = 100  # the pool looks at each idle one on every call
+CONNECTIONS_MAX = 1_100  # a thousand streams, and room for closing ones
+CONNECTIONS_IDLE_MAX = 100  # the pool checks each idle one on every call
 LAST_BYTES_S = 2.0  # after message_stop, for the end of the body: then the connection can be kept
 
 
 class AnthropicModel:
     """A `ModelClient` for one trio run.
 
-    What is not given is found where the SDK looks: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and so on.
-    `unix_ms` is the wall clock: it reads a Retry-After date of a server that hides its own.
+    Missing settings come from where the SDK looks: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and so on.
+    `unix_ms` is the wall clock: it is used for a Retry-After date if the server sends no Date.
     """
 
     def __init__(
@@ -69,17 +69,16 @@ class AnthropicModel:
         on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,
     ) -> ModelResponse:
-        """See `ModelClient.respond`."""
         client = self._client
         if client is None:
-            # An import that takes its time must not keep a pod from leaving.
+            # A slow import must not keep a pod from shutting down.
             client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
         answer = ModelAnswer(on_text=on_text, on_open=on_open, on_usage=on_usage)
         call = _StreamedCall(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
         return await call.run()
 
     async def aclose(self) -> None:
-        """Close the idle connections. Calls that are still open break."""
+        """Close the idle connections. Calls in flight break."""
         if self._client is not None:
             await self._client.close()
 
@@ -121,8 +120,8 @@ class _StreamedCall:
         with trio.move_on_after(self._limits.total_s) as total:
             await self._stream()
         if total.cancelled_caught and not self._answer.complete:
-            told = f"no complete answer within {self._limits.total_s:g} s"
-            raise BrokenAnswerError("total_timeout", told)
+            message = f"no complete answer within {self._limits.total_s:g} s"
+            raise BrokenAnswerError("total_timeout", message)
 
     async def _stream(self) -> None:
         """Read the answer, for as long as content keeps coming."""
@@ -140,7 +139,7 @@ class _StreamedCall:
                     try:
                         grew = self._take(data)
                     except Exception as error:  # noqa: BLE001 - raised when all below has ended
-                        # Raised from here it would leave the SDK's generators half-way, to be
+                        # Raised from here it would leave the SDK's generators unfinished, to be
                         # ended by the garbage collector. A cancelled read ends them all.
                         failure, grew = error, False
                         reading.cancel()
@@ -155,14 +154,14 @@ class _StreamedCall:
             raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
 
     def _take(self, data: bytes) -> bool:
-        """Feed the answer; True if it grew."""
+        """Pass data to the answer; True if the answer grew."""
         grew = False
         for event in self._decoder.feed(data):
             grew |= self._answer.take(event)
         return grew
 
     def _arguments(self) -> dict[str, Any]:
-        import httpx2  # noqa: PLC0415 - comes with the SDK, and is as slow to import
+        import httpx2  # noqa: PLC0415 - part of the SDK, and as slow to import
 
         arguments = self._request.to_json()
         if "temperature" in arguments:  # the API takes it from older models; the SDK has dropped it
@@ -200,10 +199,10 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
         )
     except httpx2.InvalidURL as error:
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error
-    except OSError as error:  # of TLS, too: nothing else is read or opened here
+    except OSError as error:  # includes TLS errors: nothing else is read or opened here
         raise UsageError(
-            f"the certificates for calls of models cannot be read: {_certificates()}: {error}",
-            hint="set SSL_CERT_FILE or SSL_CERT_DIR to some that can be, or unset them",
+            f"the certificates for model calls cannot be read: {_certificates()}: {error}",
+            hint="set SSL_CERT_FILE or SSL_CERT_DIR to readable ones, or unset them",
         ) from error
     if client.base_url.scheme not in ("http", "https"):
         raise UsageError(f"the model's base URL is {str(client.base_url)!r}", hint=_BASE_URL)
@@ -213,7 +212,7 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
         if secret and not (secret.isascii() and secret.isprintable()):
             # Refused here, since an error of the HTTP layer would quote it.
             raise UsageError(
-                "the API key for the model holds a line break or other characters that no key has",
+                "the API key for the model contains a line break or other invalid characters",
                 hint="check ANTHROPIC_API_KEY",
             )
     _ = client.messages  # imports what the first call needs
@@ -221,7 +220,7 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
 
 
 def _certificates() -> str:
-    """Where they are looked for, as the HTTP library does."""
+    """Where the HTTP library looks for certificates."""
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         if value := os.environ.get(name):
             return f"{name}={value}"

@@ -1,6 +1,6 @@
 """A model call with everything around it: breaker, budget, retries inside its step, its cost.
 
-One place decides about retries inside a step; what fails beyond that goes to the job's own layers.
+One place decides about retries inside a step; failures beyond that go to the job's own layers.
 """
 
 import random
@@ -36,7 +36,7 @@ SETTLE_BOUND_S: Final = 15.0
 
 @attrs.frozen(kw_only=True)
 class ModelCalls:
-    """Answers model steps with what they used and cost."""
+    """Answers model requests, with usage and cost."""
 
     client: ModelClient
     breakers: CircuitBreakers
@@ -48,8 +48,8 @@ class ModelCalls:
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
 
-        Raises `Suspended` while the model's breaker is open or a budget is spent, else what the
-        client raises when its failures are more than can be repeated in the step.
+        Raises `Suspended` while the model's breaker is open or a budget is spent, else the client's
+        error once the retries inside the step are used up.
         """
         return await repeated(
             partial(self._once, request, caller),
@@ -73,7 +73,7 @@ class ModelCalls:
         reservation: Reservation,
         admission: Admission,
     ) -> StepOutcome:
-        """Make the call and book it, however it ends."""
+        """Make the call and book it, whatever its outcome."""
         call = _ModelCall(self.budget_guard, reservation, request.model, self.meter)
         try:
             response = await self.client.respond(
@@ -97,18 +97,18 @@ class ModelCalls:
         return _outcome(response, call)
 
     async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
-        """Tell the breaker; when it is open now, nothing else would record what opened it."""
+        """Report the failure to the breaker; if that opens it, record the failure as a fact."""
         try:
             await admission.failed(failure)
         except Suspended as suspended:
-            told = f"the job waits for {suspended.waiting_on}"
-            note = partial(self.facts.failed, caller, failure, resolution=told)
+            resolution = f"the job waits for {suspended.waiting_on}"
+            note = partial(self.facts.failed, caller, failure, resolution=resolution)
             await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
             raise
 
 
 class _ModelCall:
-    """One call and what it has used so far."""
+    """One call and its usage so far."""
 
     def __init__(
         self, budget_guard: BudgetGuard, reservation: Reservation, model: str, meter: Meter

@@ -1,4 +1,4 @@
-"""What a model client is, whatever SDK is behind it."""
+"""The interface of a model client, independent of the SDK."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -35,11 +35,11 @@ class ModelClient(Protocol):
         on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,
     ) -> ModelResponse:
-        """The model's complete answer; `on_text` gets each piece of text as it arrives.
+        """Return the model's complete answer; `on_text` gets each piece of text as it arrives.
 
-        `on_open` is called once, when the answer begins. `on_usage` gets what the call has used so
-        far whenever that becomes known or changes: a cancelled call has no other way to tell it.
-        Cancelling closes the stream at once and leaves nothing behind.
+        `on_open` is called once, when the answer begins. `on_usage` gets the call's usage so far
+        whenever that changes: a cancelled call has no other way to report it. Cancelling closes the
+        stream at once and leaves nothing behind.
 
         Raises:
             ModelUnavailableError: the same call may succeed later (overload, network, time-out).

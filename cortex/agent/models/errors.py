@@ -1,4 +1,4 @@
-"""Why a model call gave no answer."""
+"""Errors of model calls without an answer."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ class ModelUnavailableError(UnavailableError):
 
     code = "model_unavailable"
 
-    def __init__(self, failure: CallFailure, told: str, *, hint: str | None = None) -> None:
-        super().__init__(failure.line(told), hint=hint)
+    def __init__(self, failure: CallFailure, message: str, *, hint: str | None = None) -> None:
+        super().__init__(failure.line(message), hint=hint)
         self.failure = failure
 
 
@@ -24,16 +24,16 @@ class ModelRejectedError(RejectedError):
 
     code = "model_rejected"
 
-    def __init__(self, failure: CallFailure, told: str, *, hint: str | None = None) -> None:
-        super().__init__(failure.line(told), hint=hint)
+    def __init__(self, failure: CallFailure, message: str, *, hint: str | None = None) -> None:
+        super().__init__(failure.line(message), hint=hint)
         self.failure = failure
 
 
 class BrokenAnswerError(Exception):
-    """The stream is no complete answer; `type` is that of the `CallFailure` it becomes."""
+    """The stream is no complete answer; `type` is that of the resulting `CallFailure`."""
 
-    def __init__(self, type_: str, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, type_: str, message: str) -> None:
+        super().__init__(message)
         self.type = type_
 
 

@@ -21,7 +21,7 @@ class EventDecoder:
         self._buffer = b""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The events that are complete now; the rest is kept for the next piece.
+        """Yield the events that are complete now; the rest is kept for the next piece.
 
         Raises `BrokenAnswerError` for an event that is no JSON object.
         """
@@ -35,9 +35,9 @@ class EventDecoder:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value that `data` holds; raises ValueError or RecursionError.
+    """Return the value in `data`; raises ValueError or RecursionError.
 
-    Half a surrogate pair is legal in JSON, but is no text: it becomes "?".
+    Half a surrogate pair is valid in JSON, but is no text: it becomes "?".
     """
     try:
         return orjson.loads(data)

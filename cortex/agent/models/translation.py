@@ -1,7 +1,7 @@
-"""From what the SDK raises to what Cortex raises: one function.
+"""Translates the SDK's errors into Cortex's: one function.
 
-It only finds the facts of the failure; what they mean is decided by `cortex.domain.classification`.
-Imports the SDK at once: import this module late.
+It only collects the facts of the failure; `cortex.domain.classification` decides their meaning. It
+imports the SDK at once: import this module late.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ from cortex.domain.classification import causes, failure_of, failure_of_call
 from cortex.domain.failure import CallFailure
 from cortex.domain.retry import retry_after_of
 
-TOLD_CHARS_MAX = 300
+MESSAGE_CHARS_MAX = 300
 CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
 HINTS = {
     "authentication": "check ANTHROPIC_API_KEY",
@@ -40,10 +40,10 @@ HINTS = {
 def translate(
     error: Exception, blank: CallFailure, *, limits: CallLimits, now: datetime
 ) -> ModelUnavailableError | ModelRejectedError | None:
-    """The error to raise from `error`, or None if it did not come from the call.
+    """Return the error to raise from `error`, or None if it did not come from the call.
 
-    `blank` tells of the call: model, host, usage. Everything else is taken from `error`. `now` is
-    for a Retry-After date in an answer that does not say when it was sent.
+    `blank` describes the call: model, host, usage. Everything else is taken from `error`. `now` is
+    for a Retry-After date in an answer without a Date.
     """
     match error:
         case APIStatusError():
@@ -51,7 +51,7 @@ def translate(
             return _raised(facts, _one_line(error.api_message or error.message))
         case APIConnectionError() | httpx2.TransportError():
             facts = evolve(blank, type=failure_of(error).code)
-            return _raised(_with_limit(facts, limits), _told(error))
+            return _raised(_with_limit(facts, limits), _message(error))
         case BrokenAnswerError():
             facts = evolve(blank, type=error.type)
             return _raised(_with_limit(facts, limits), str(error))
@@ -61,10 +61,10 @@ def translate(
             return None
 
 
-def _raised(facts: CallFailure, told: str) -> ModelUnavailableError | ModelRejectedError:
-    failure = failure_of_call(facts, told)
+def _raised(facts: CallFailure, message: str) -> ModelUnavailableError | ModelRejectedError:
+    failure = failure_of_call(facts, message)
     family = ModelUnavailableError if failure.cls.is_transient else ModelRejectedError
-    return family(facts, told, hint=HINTS.get(failure.code))
+    return family(facts, message, hint=HINTS.get(failure.code))
 
 
 def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -> CallFailure:
@@ -81,7 +81,7 @@ def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -
 
 
 def _with_limit(facts: CallFailure, limits: CallLimits) -> CallFailure:
-    """The facts with the seconds of the limit that fired, if it was one of ours."""
+    """Add the seconds of the limit that fired, if it was one of ours."""
     ours = {
         "connect_timeout": limits.connect_s,
         "total_timeout": limits.total_s,
@@ -90,8 +90,8 @@ def _with_limit(facts: CallFailure, limits: CallLimits) -> CallFailure:
     return evolve(facts, limit_s=ours.get(facts.type))
 
 
-def _told(error: Exception) -> str:
-    """The system's own words for what happened to the connection, if it has any."""
+def _message(error: Exception) -> str:
+    """Return the system's own message about the connection, if it has any."""
     chain = list(causes(error))
     if any(isinstance(each, httpx2.ConnectTimeout) for each in chain):
         return "no connection in time"
@@ -102,4 +102,4 @@ def _told(error: Exception) -> str:
 
 def _one_line(text: str) -> str:
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= TOLD_CHARS_MAX else line[:TOLD_CHARS_MAX] + "…"
+    return line if len(line) <= MESSAGE_CHARS_MAX else line[:MESSAGE_CHARS_MAX] + "…"

@@ -1,7 +1,7 @@
-"""Calls that cannot hold whoever waits for them: what ignores its cancellation is left behind.
+"""Calls that cannot block their caller: one that ignores its cancellation is left behind.
 
-Trio ends no task that shields itself, so such a call runs beside the one who waits for it, as
-threads do. Left behind, it goes on alone until it ends by itself; what it returns is dropped.
+Trio ends no task that shields itself, so such a call runs in a separate task, as threads do. Left
+behind, it goes on alone until it ends by itself; its result is dropped.
 """
 
 import contextvars
@@ -15,7 +15,7 @@ import trio
 T = TypeVar("T")
 
 PATIENCE_S: Final = 8.0
-"""From cancelling a call to leaving it; ending a child process takes up to seven of them."""
+"""From cancelling a call to leaving it; ending a child process takes up to seven seconds."""
 
 _log = structlog.get_logger(__name__)
 _left: "WeakSet[_AbandonableCall[Any]]" = WeakSet()
@@ -27,7 +27,7 @@ def left_count() -> int:
 
 
 async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
-    """Await `function()`. If cancelled, return at most `PATIENCE_S` later, whatever it does."""
+    """Await `function()`. On cancellation, return at most `PATIENCE_S` later in any case."""
     call = _AbandonableCall(function)
     trio.lowlevel.spawn_system_task(call.run, name=name, context=contextvars.copy_context())
     try:
@@ -39,7 +39,7 @@ async def abandonable(function: Callable[[], Awaitable[T]], *, name: str) -> T:
                 await call.ended.wait()
             if not call.ended.is_set():
                 _left.add(call)
-                _log.warning("left behind: it ignores its cancellation", call=name)
+                _log.warning("call left behind", call=name)
     return call.result()
 
 

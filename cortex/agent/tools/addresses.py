@@ -1,7 +1,7 @@
-"""Which network addresses a tool may reach: the public ones, and what the operator allows.
+"""Which network addresses a tool may reach: the public ones, and those that the operator allows.
 
-A model chooses the URLs, and what it reads may tell it which: without this rule a web page could
-have it fetch the cloud's metadata service or the database's neighbours.
+A model chooses the URLs, and a text that it reads may suggest them: without this rule a web page
+could make it fetch the cloud's metadata service or the database's neighbours.
 """
 
 import ipaddress
@@ -18,9 +18,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 SETTING = "CORTEX_HTTP_ALLOW"
-# Reserved, which `ipaddress` does not know of or knew wrongly for a while.
+# Reserved ranges that `ipaddress` lacks or had wrong for a while.
 NOT_PUBLIC: tuple[Network, ...] = (
-    # Public by its number, but inside every Azure machine it answers with the machine's secrets.
+    # A public number, but inside every Azure machine it answers with the machine's secrets.
     ipaddress.IPv4Network("168.63.129.16/32"),
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
@@ -29,7 +29,7 @@ NOT_PUBLIC: tuple[Network, ...] = (
     ipaddress.IPv6Network("3fff::/20"),
     ipaddress.IPv6Network("5f00::/16"),
 )
-# An IPv4 address in IPv6 clothes, which a NAT64 or a relay would undress again.
+# An IPv4 address embedded in IPv6, which a NAT64 or a relay would translate back.
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -42,7 +42,7 @@ class AllowedAddresses:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`text` is a comma list of `host:port` and CIDR; raises `UsageError` for anything else."""
+        """Parse a comma-separated list of `host:port` and CIDR; raises `UsageError`."""
         endpoints, networks = [], []
         for entry in filter(None, map(str.strip, text.split(","))):
             try:
@@ -62,7 +62,7 @@ class AllowedAddresses:
 
 
 def is_public(address: Address) -> bool:
-    """Whether `address` belongs to the public internet, seen through IPv4-in-IPv6 forms."""
+    """Return whether `address` belongs to the public internet, also in IPv4-in-IPv6 forms."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if address in NAT64:
@@ -76,15 +76,15 @@ def is_public(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str, ...]:
-    """The addresses of `host` to connect to, as numbers: connecting must not look it up again.
+    """Return the numeric addresses of `host`: connecting must not resolve it again.
 
     Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.
     """
     try:
-        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotSentError(f"host {host!r} cannot be resolved: {error}") from error
-    addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if (host.lower(), port) not in allowed.endpoints:
         for address in addresses:
             if not allowed.permits(ipaddress.ip_address(address)):

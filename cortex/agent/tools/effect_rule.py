@@ -1,9 +1,9 @@
-"""What the author of a tool declares of its effects, beside `@tool`.
+"""The effects that the author of a tool declares, beside `@tool`.
 
     @tool(effect=True, reconcile=find_payment, risk="HIGH", reversible=False, says="money leaves")
 
-`effect` and `idempotent` may depend on the call: then they are functions from its arguments, as
-attributes, to True or False.
+`effect` and `idempotent` may depend on the call: then they are functions of its arguments, as
+attributes, that return True or False.
 """
 
 import inspect
@@ -18,19 +18,19 @@ from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.errors import UsageError
 
 Claim: TypeAlias = bool | Callable[[Any], bool]
-"""True or False of all calls of a tool, or of each by its arguments."""
+"""True or False for all calls of a tool, or a function of a call's arguments."""
 Reconcile: TypeAlias = Callable[[Invocation], Awaitable[Verdict]]
 
 
 class EffectWords(TypedDict, total=False):
-    """What `@tool` takes of this; nothing is declared by default."""
+    """The keyword arguments of `@tool` about effects; nothing is declared by default."""
 
     effect: Claim
     """A call changes something outside, which must not happen twice."""
     idempotent: Claim
-    """The other side does it once however often it is asked with one invocation id."""
+    """The other side applies it once for each invocation id, however often it is called."""
     reconcile: Reconcile
-    """Asks the other side what became of a call whose outcome nobody recorded."""
+    """Asks the other side about a call whose outcome was not recorded."""
     risk: Literal["LOW", "MED", "HIGH", "CRITICAL"]
     """From HIGH an effect waits for people, unless the agent's rules say otherwise."""
     reversible: bool | None
@@ -38,15 +38,15 @@ class EffectWords(TypedDict, total=False):
     approve: bool
     """Every call waits for people, unless the agent's rules say otherwise."""
     says: str
-    """What happens outside, for the people who are asked."""
+    """What happens outside, for the people who approve it."""
 
 
 @attrs.frozen(kw_only=True)
 class EffectRule:
-    """How one call with an outside result is taken up again when its outcome was not recorded.
+    """How a call with an outside result is continued when its outcome was not recorded.
 
-    The other side is asked by `reconcile`; without it, what is idempotent is called again with the
-    same invocation id, and of anything else a person decides.
+    `reconcile` asks the other side. Without it, an idempotent call is repeated with the same
+    invocation id, and for any other call a person decides.
     """
 
     is_idempotent: bool
@@ -55,7 +55,7 @@ class EffectRule:
 
 @attrs.frozen(kw_only=True)
 class Declared:
-    """What is declared of all calls of one tool."""
+    """The declarations for all calls of one tool."""
 
     effect: Claim = False
     idempotent: Claim = False
@@ -63,9 +63,10 @@ class Declared:
     mark: ToolMark = attrs.field(default=ToolMark())
 
     def rule(self, tool: str, arguments: Any) -> EffectRule | None:
-        """The rule for a call with these arguments; None if it changes nothing outside.
+        """Return the rule for a call with these arguments; None if it changes nothing outside.
 
-        Raises `UsageError` when the tool's own function gives no truth value: it must not run then.
+        Raises `UsageError` when the tool's own function does not return a bool: it must not run
+        then.
         """
         if not _answer(self.effect, arguments, what=f"tool {tool!r}: effect"):
             return None
@@ -74,7 +75,7 @@ class Declared:
 
 
 def declared(tool: str, words: EffectWords) -> Declared:
-    """Check what was declared of a tool. Raises `UsageError` that names tool and word."""
+    """Check a tool's declarations. Raises `UsageError` with the tool and the keyword."""
     unknown = words.keys() - EffectWords.__annotations__.keys()
     if unknown:
         raise TypeError(f"tool() got an unexpected keyword argument {min(unknown)!r}")
@@ -99,7 +100,7 @@ def declared(tool: str, words: EffectWords) -> Declared:
 
 
 def _refuse_idle(tool: str, words: EffectWords, *, is_asked_of_people: bool) -> None:
-    """Refuse words about an effect that is not declared: most likely it was forgotten."""
+    """Refuse keywords about an effect that is not declared: it was probably forgotten."""
     for name in ("idempotent", "reconcile"):
         if words.get(name):
             raise _refused(tool, f"{name} without an effect", "declare effect=True as well")
@@ -114,7 +115,7 @@ def _answer(claim: Claim, arguments: Any, *, what: str) -> bool:
         return claim
     answer = claim(arguments)
     if not isinstance(answer, bool):
-        raise UsageError(f"{what} says {answer!r:.80}", hint="it must say True or False")
+        raise UsageError(f"{what} returned {answer!r:.80}", hint="it must return True or False")
     return answer
 
 
@@ -156,7 +157,7 @@ def _risk(tool: str, risk: str | None) -> Risk | None:
 def _reversible(tool: str, reversible: object) -> bool | None:
     if reversible is None or isinstance(reversible, bool):
         return reversible
-    raise _refused(tool, f"reversible is {reversible!r}", "write True, False or None: nobody knows")
+    raise _refused(tool, f"reversible is {reversible!r}", "write True, False or None (unknown)")
 
 
 def _says(tool: str, says: object) -> str | None:

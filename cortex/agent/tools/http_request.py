@@ -1,4 +1,4 @@
-"""Calling the web, but nothing that only this machine or its network can reach."""
+"""HTTP requests to the web, but not to addresses that only this machine or its network reaches."""
 
 import os
 import re
@@ -27,14 +27,14 @@ from cortex.domain.retry import retry_after_of
 
 BODY_MAX_BYTES = 1_048_576
 REDIRECTS_MAX = 5
-HOST_CHARS_MAX = 253  # what DNS can carry
+HOST_CHARS_MAX = 253  # the limit of DNS
 QUIET_S = 60.0
 CONNECT_S = 10.0
 TIMEOUT = httpx2.Timeout(QUIET_S, connect=CONNECT_S)
 PORTS = {"http": 80, "https": 443}
 KEY_HEADER = "Idempotency-Key"
 ATTEMPT_HEADER = "Cortex-Attempt"
-# Ours to say: they decide who is asked, what is the same request, and how the bytes are framed.
+# Set by the tool: they decide the target, the identity of the request, and its framing.
 RESERVED_HEADERS = frozenset(
     {
         "accept-encoding",
@@ -47,15 +47,15 @@ RESERVED_HEADERS = frozenset(
         ATTEMPT_HEADER.lower(),
     }
 )
-# By RFC 9110: what changes nothing, and what may be sent twice.
+# By RFC 9110: methods that change nothing, and methods that may be repeated.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 IDEMPOTENT_METHODS = SAFE_METHODS | {"PUT", "DELETE"}
-# After these, and all from 500, nobody knows whether the request was acted upon.
+# After these, and all from 500, it is unknown whether the request took effect.
 UNSETTLED_STATUSES = frozenset({408, 425, 429})
 SERVER_ERROR = 500
 # Meant for the first host only; a redirect to another one must not carry them along.
 CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
-# The rest of Python's codecs are not for the web: some are slow, some give no text.
+# The rest of Python's codecs are not for the web: some are slow, some do not produce text.
 WEB_CHARSETS = re.compile(
     r"us-ascii|iso-8859-\d{1,2}|windows-125\d|koi8-[ru]|shift_jis|euc-(jp|kr)|gb(k|2312|18030)|big5",
     re.IGNORECASE,
@@ -67,7 +67,7 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 @attrs.frozen
 class Reply:
-    """What came back, whatever its status; `url` is the last one after redirects."""
+    """The final answer of any status; `url` is the last one after redirects."""
 
     status: int
     url: str
@@ -77,7 +77,7 @@ class Reply:
 
 @attrs.frozen
 class Redirect:
-    """What came back instead; nobody has looked at the location yet."""
+    """A redirect; its location is not checked yet."""
 
     status: int
     location: str
@@ -94,7 +94,7 @@ class Hop:
     secrets: Secrets
 
     def filled(self) -> Self:
-        """The request as it is sent. Raises `ForbiddenError` where a secret may not go."""
+        """Return the request as it is sent. Raises `ForbiddenError` for a forbidden secret."""
         origin = _origin(self.url)
         sent = [
             (name, self.secrets.in_header(value, origin))
@@ -104,7 +104,7 @@ class Hop:
 
 
 def _breaker(arguments: Any) -> str | None:
-    """One for each host; None for what is no URL, which is refused before anybody is asked."""
+    """One breaker per host; None for an invalid URL, which is refused before any question."""
     try:
         _, host, _ = _origin(_parse(arguments.url))
     except InvalidValueError:
@@ -129,7 +129,7 @@ async def http_request(
 
     An error status such as 404 is returned like any other. Up to 5 redirects are followed. A body
     over 1 MiB is cut and says so; a binary one is left out. Only public addresses are reachable.
-    In a header {secret:NAME} stands for a secret of that name, if you were told of one; it is put
+    In a header {secret:NAME} stands for a secret of that name, if you were given one; it is put
     in on the way out, and only for the hosts that it is meant for.
 
     Args:
@@ -152,7 +152,7 @@ async def http_request(
 
 
 async def _change(hop: Hop, allowed: AllowedAddresses, invocation: Invocation) -> Reply:
-    """Send a request that changes something; raise whatever leaves open whether it did."""
+    """Send a request that changes something; raise errors that leave its outcome open."""
     headers = hop.headers.copy()
     headers[KEY_HEADER] = str(invocation.id)
     headers[ATTEMPT_HEADER] = str(invocation.attempt)
@@ -161,9 +161,9 @@ async def _change(hop: Hop, allowed: AllowedAddresses, invocation: Invocation) -
     if isinstance(answer, Redirect):
         try:
             answer = await _follow(_redirected(hop, answer), allowed, redirects=REDIRECTS_MAX - 1)
-        except Exception as error:  # in itself it may be certain, but the first server has acted
-            told = f"{hop.url} took the request and led elsewhere: {describe(error)}"
-            raise UnsettledError(told) from error
+        except Exception as error:  # the error may be certain, but the first server has acted
+            message = f"{hop.url} took the request and led elsewhere: {describe(error)}"
+            raise UnsettledError(message) from error
     if answer.status >= SERVER_ERROR or answer.status in UNSETTLED_STATUSES:
         raise _unsettled(answer)
     return answer
@@ -181,7 +181,7 @@ def _unsettled(reply: Reply) -> UnsettledError:
 
 
 async def _follow(hop: Hop, allowed: AllowedAddresses, *, redirects: int = REDIRECTS_MAX) -> Reply:
-    """Send a request, and the next one as long as the answer is a redirect."""
+    """Send a request and follow redirects."""
     begun = hop.url
     for _ in range(redirects + 1):
         answer = await _ask(hop, allowed)
@@ -192,7 +192,7 @@ async def _follow(hop: Hop, allowed: AllowedAddresses, *, redirects: int = REDIR
 
 
 async def _ask(hop: Hop, allowed: AllowedAddresses) -> Reply | Redirect:
-    """Send one request to the first address that takes a connection."""
+    """Send one request to the first address that accepts a connection."""
     filled = hop.filled()
     _, host, port = _origin(hop.url)
     refusal: httpx2.HTTPError | None = None
@@ -205,7 +205,7 @@ async def _ask(hop: Hop, allowed: AllowedAddresses) -> Reply | Redirect:
             raise InvalidValueError(f"http_request: {error}") from error
         except httpx2.TimeoutException as error:
             raise TimedOutError(
-                f"{hop.url} was silent for {QUIET_S:g} seconds", scope="idle", limit_s=QUIET_S
+                f"{hop.url} sent nothing for {QUIET_S:g} seconds", scope="idle", limit_s=QUIET_S
             ) from error
         except httpx2.HTTPError as error:
             raise UnavailableError(f"{hop.url} broke off: {_reason(error)}") from error
@@ -219,7 +219,7 @@ async def _ask(hop: Hop, allowed: AllowedAddresses) -> Reply | Redirect:
 
 
 def _reason(error: BaseException | None) -> str:
-    """The words of the first error of the chain that has any: a refused certificate lies deep.
+    """Return the first non-empty message of a chain of errors: a refused certificate lies deep.
 
     The library cuts the chain once, but keeps the next error as an argument.
     """
@@ -273,9 +273,10 @@ def _redirected(hop: Hop, redirect: Redirect) -> Hop:
 
 
 async def _body(response: httpx2.Response) -> str:
-    """The body as text, read no further than the cap.
+    """Return the body as text, read no further than the cap.
 
-    It is never unpacked, since a kilobyte may hold a gigabyte: the request asked for it unpacked.
+    It is never decompressed, since a kilobyte may contain a gigabyte: the request asks for it
+    uncompressed.
     """
     read = bytearray()
     with trio.CancelScope() as enough:
@@ -289,11 +290,11 @@ async def _body(response: httpx2.Response) -> str:
         kind = response.headers.get("content-type", "unknown type")
         return f"[binary body left out: {kind}, {len(read)} bytes read]"
     charset = response.charset_encoding or ""
-    known = charset if WEB_CHARSETS.fullmatch(charset) else "utf-8"
-    text = read[:BODY_MAX_BYTES].decode(known, errors="replace")
+    codec = charset if WEB_CHARSETS.fullmatch(charset) else "utf-8"
+    text = read[:BODY_MAX_BYTES].decode(codec, errors="replace")
     if len(read) > BODY_MAX_BYTES:
         text = text.rstrip("\ufffd")
-        text = text[: len(text) - begun_in(text)]  # half a secret is not found later
+        text = text[: len(text) - begun_in(text)]  # half a secret cannot be redacted later
         text += f"\n[… truncated after {BODY_MAX_BYTES} bytes]"
     return text
 
@@ -307,7 +308,7 @@ def _parse(url: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
         raise InvalidValueError(f"url {url!r} is not one", hint="such as https://example.org/page")
     if parsed.userinfo:
         raise InvalidValueError(
-            f"url of host {parsed.host!r} holds a password", hint="use an Authorization header"
+            f"url of host {parsed.host!r} contains a password", hint="use an Authorization header"
         )
     return parsed
 

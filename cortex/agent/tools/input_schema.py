@@ -17,7 +17,7 @@ from cortex.durable.json_schema import (
 def object_schema(cls: type) -> Schema:
     """The schema of an attrs class, with what its docstring says about each attribute.
 
-    Raises `UnsupportedTypeError` for a hint without a JSON form or a class that holds itself.
+    Raises `UnsupportedTypeError` for a hint without a JSON form or a class that contains itself.
     """
     return _object(cls, ())
 
@@ -45,7 +45,7 @@ def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
 
 def _object(cls: type, outer: tuple[type, ...]) -> Schema:
     if cls in outer:
-        raise UnsupportedTypeError(f"{cls.__name__} holds itself")
+        raise UnsupportedTypeError(f"{cls.__name__} contains itself")
     descriptions = argument_descriptions(cls.__doc__ or "")
     fields = fields_of(cls, lambda inner: _of_class(inner, (*outer, cls)), descriptions)
     return {**object_of(fields), "additionalProperties": False}

@@ -1,4 +1,4 @@
-"""Finding files by pattern."""
+"""Finds files by pattern."""
 
 import fnmatch
 import os
@@ -12,15 +12,15 @@ from cortex.domain.errors import InvalidValueError
 
 LISTED_DEFAULT = 1_000
 LISTED_MAX = 10_000
-# A bound on the work: a pattern that matches nothing must not walk a whole disc.
+# A bound on the work: a pattern that matches nothing must not walk a whole disk.
 VISITED_MAX = 200_000
-# Each level costs a descriptor and a frame while it is being walked.
+# Each level costs a descriptor and a frame during the walk.
 DEPTH_MAX = 64
 SKIPPED = frozenset({".git"})
-# What tools fill, and would crowd out what people wrote: by what marks it, or by name.
+# Generated folders that would crowd out people's files: by a marker file, or by name.
 FOREIGN_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 FOREIGN_NAMES = frozenset({"node_modules", "__pycache__"})
-UNTOLD = frozenset({"__pycache__"})
+UNLISTED = frozenset({"__pycache__"})
 LEFT_OUT_MAX = 20
 WILDCARDS = frozenset("*?[")
 
@@ -29,8 +29,8 @@ WILDCARDS = frozenset("*?[")
 class Listing:
     """Paths relative to the folder, in order; `truncated` if there may be more.
 
-    `left_out`: folders of caches and installed packages that wildcards did not look into, the first
-    20 of them.
+    `left_out`: folders of caches and installed packages that wildcards did not search, the first
+    20.
     """
 
     paths: list[str]
@@ -44,7 +44,7 @@ def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_
 
     Folders end with "/", symlinks with "@"; symlinks are not followed. What is inside .git, or
     more than 64 folders deep, is left out; so is what is inside caches, virtual environments and
-    node_modules, unless the pattern names that folder: `left_out` tells which. If `truncated` is
+    node_modules, unless the pattern names that folder: `left_out` lists them. If `truncated` is
     true there are more: use a narrower pattern.
 
     Args:
@@ -59,27 +59,29 @@ def list_files(context: ToolContext, pattern: str = "**/*", limit: int = LISTED_
     while fixed < len(wanted) and not WILDCARDS & set(wanted[fixed]):
         fixed += 1
     base, rest = wanted[:fixed], wanted[fixed:] or ("**", "*")
-    found: list[str] = []
+    paths: list[str] = []
     left_out: list[tuple[str, ...]] = []
     is_cut = False
     with open_folder(context.folder, base) as folder:
         for visited, (path, mark) in enumerate(_walk(folder, left_out)):
-            if len(found) >= min(limit, LISTED_MAX) or visited >= VISITED_MAX:
+            if len(paths) >= min(limit, LISTED_MAX) or visited >= VISITED_MAX:
                 is_cut = True
                 break
             if _matches(path, rest):
-                found.append(_printable("/".join((*base, *path))) + mark)
-    told = [_printable("/".join((*base, *path))) + "/" for path in left_out[:LEFT_OUT_MAX]]
-    return Listing(paths=found, truncated=is_cut, left_out=told)
+                paths.append(_printable("/".join((*base, *path))) + mark)
+    left_out_paths = [
+        _printable("/".join((*base, *path))) + "/" for path in left_out[:LEFT_OUT_MAX]
+    ]
+    return Listing(paths=paths, truncated=is_cut, left_out=left_out_paths)
 
 
 def _walk(folder: int, left_out: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each entry's path below `folder`, and its mark; folders not looked into go to `left_out`."""
+    """Yield each entry's path below `folder`, and its mark; skipped folders go to `left_out`."""
     for top, folders, files, here in os.fwalk(dir_fd=folder):
         outer = tuple(part for part in top.split("/") if part not in ("", "."))
         if outer and (outer[-1] in FOREIGN_NAMES or not FOREIGN_MARKS.isdisjoint(files)):
             folders.clear()
-            if outer[-1] not in UNTOLD:
+            if outer[-1] not in UNLISTED:
                 left_out.append(outer)
             continue
         folders[:] = sorted(each for each in folders if each not in SKIPPED)
@@ -114,7 +116,7 @@ def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _past_stars(places: set[int], pattern: tuple[str, ...]) -> set[int]:
-    """The places reached too when each `**` stands for no folder at all."""
+    """Return the places also reached when each `**` matches no folder at all."""
     reached = set()
     for place in places:
         reached.add(place)
@@ -125,5 +127,5 @@ def _past_stars(places: set[int], pattern: tuple[str, ...]) -> set[int]:
 
 
 def _printable(path: str) -> str:
-    """File names are bytes; what is not UTF-8 in them becomes U+FFFD."""
+    """Decode a file name: names are bytes; what is not UTF-8 in them becomes U+FFFD."""
     return os.fsencode(path).decode(errors="replace")

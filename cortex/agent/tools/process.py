@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive, hang or flood the call that started them.
+"""Child processes that cannot outlive, block or flood the call that started them.
 
 Each child leads a session of its own, so that one signal reaches it and all that it started. A
 descendant that opens a session for itself escapes that signal; it still cannot hold up the call,
@@ -25,7 +25,7 @@ from cortex.domain.redaction import begun_in, ended_in, knows_any
 GRACE_S = 2.0
 # For output still in the pipes when the child has exited.
 DRAIN_S = 0.5
-# A killed process goes at once unless the kernel holds it (a dead disc); then it is left to init.
+# A killed process ends at once unless the kernel holds it (a dead disk); then init takes it.
 REAP_S = 5.0
 READ_BYTES = 65_536
 REPORT_BYTES = 4_096
@@ -35,7 +35,7 @@ REPORT_BYTES = 4_096
 class Completed:
     """How a child ended. `exit_code` is minus the signal's number if a signal ended it.
 
-    None if the kernel did not let it go. `stdout` and `stderr` are capped, with a mark.
+    None if the kernel did not end it. `stdout` and `stderr` are capped, with a mark.
     """
 
     exit_code: int | None
@@ -46,7 +46,7 @@ class Completed:
 
 
 class CappedOutput:
-    """The first and the last bytes of a stream; what is left out in between is marked."""
+    """The first and the last bytes of a stream, with a mark for the omitted middle."""
 
     def __init__(self, max_bytes: int) -> None:
         self._half = max_bytes // 2
@@ -62,13 +62,13 @@ class CappedOutput:
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """As UTF-8; other bytes, and NUL, which Postgres cannot store, become U+FFFD."""
+        """Return it as UTF-8; other bytes, and NUL, which Postgres cannot store, become U+FFFD."""
         left_out = self._total - len(self._head) - len(self._tail)
         if not left_out:
             both = bytes(self._head + self._tail).decode(errors="replace")
             return both.replace("\0", "\ufffd")
         head, tail = (part.decode(errors="replace") for part in (self._head, self._tail))
-        if knows_any():  # half a secret is not found later: it goes with what is left out
+        if knows_any():  # half a secret cannot be redacted later: it is left out, too
             head = head.rstrip("\ufffd")
             head = head[: len(head) - begun_in(head)]
             tail = tail.lstrip("\ufffd")
@@ -85,13 +85,13 @@ async def run_process(
     output_max_bytes: int,
     uid: int | None = None,
 ) -> Completed:
-    """Run `argv` without a shell, with nothing on its standard input, and wait for it.
+    """Run `argv` without a shell and without standard input, and wait for it.
 
-    `uid`: as this user, in the group of the same number and in no other; None: as this one.
+    `uid`: as this user, in the group of the same number and in no other; None: as the current user.
 
     On time-out and on cancellation the whole process group is ended: SIGTERM, `GRACE_S`, SIGKILL.
-    So is what a child that exited by itself leaves behind in its group. Returns or raises at most
-    `GRACE_S + 2 * REAP_S` after the time-out or the cancellation. Raises OSError if it cannot
+    So are processes in its group that outlive a child that exited by itself. Returns or raises at
+    most `GRACE_S + 2 * REAP_S` after the time-out or the cancellation. Raises OSError if it cannot
     start.
     """
     return await _run(
@@ -118,7 +118,7 @@ async def run_confined(
         control, to_control = _pipe(held)
         from_report, report = _pipe(held)
 
-        def tell(_: trio.Process, word: bytes) -> None:
+        def send(_: trio.Process, word: bytes) -> None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(to_control, word)
 
@@ -130,8 +130,8 @@ async def run_confined(
             output_max_bytes=output_max_bytes,
             pass_fds=(control, report, *launch.descriptors),
             umask=UMASK,
-            signal_soon=partial(tell, word=END_SOON),
-            signal_now=partial(tell, word=END_NOW),
+            signal_soon=partial(send, word=END_SOON),
+            signal_now=partial(send, word=END_NOW),
         )
         os.set_blocking(from_report, False)
         with contextlib.suppress(BlockingIOError):
@@ -153,8 +153,8 @@ def _reported(done: Completed, report: bytes, note: str) -> Completed:
             raise OSError(int(number), os.strerror(int(number)))
         case ["code", code, *why]:
             notes = [each.strip() for each in (*why, note if code != "0" else "") if each.strip()]
-            told = "".join(f"\n[{each}]\n" for each in notes)
-            return attrs.evolve(done, exit_code=int(code), stderr=done.stderr + told)
+            note_lines = "".join(f"\n[{each}]\n" for each in notes)
+            return attrs.evolve(done, exit_code=int(code), stderr=done.stderr + note_lines)
         case _:
             return done
 
@@ -223,22 +223,22 @@ async def _collect(stream: trio.abc.ReceiveStream, output: CappedOutput) -> None
 async def _exited(process: trio.Process) -> None:
     """Wait until the child has exited, and on Linux leave it unreaped.
 
-    While it is a zombie its number cannot be given to another process, so that the signal to what
-    is left of its group hits nobody else.
+    While it is a zombie its pid cannot be reused, so that a signal to the rest of its group hits no
+    other process.
     """
     if not hasattr(os, "pidfd_open"):
         await process.wait()
         return
-    exit_seen = os.pidfd_open(process.pid)
+    exit_file = os.pidfd_open(process.pid)
     try:
-        await trio.lowlevel.wait_readable(exit_seen)
+        await trio.lowlevel.wait_readable(exit_file)
     finally:
-        trio.lowlevel.notify_closing(exit_seen)
-        os.close(exit_seen)
+        trio.lowlevel.notify_closing(exit_file)
+        os.close(exit_file)
 
 
 async def _end(process: trio.Process) -> None:
-    """Wait for the end and close the pipes; bounded by `2 * REAP_S`, to be called shielded."""
+    """Wait for the end and close the pipes; bounded by `2 * REAP_S`. Call this shielded."""
     with trio.move_on_after(REAP_S):
         await process.wait()
     if process.returncode is None:
@@ -251,6 +251,6 @@ async def _end(process: trio.Process) -> None:
 
 
 def _signal_group(process: trio.Process, number: signal.Signals) -> None:
-    # Permission: every member left has changed its user (sudo); nothing more can be done.
+    # Permission: every remaining member has changed its user (sudo); nothing more can be done.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

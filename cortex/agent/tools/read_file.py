@@ -1,4 +1,4 @@
-"""Reading a text file, piece by piece."""
+"""Reads a text file, piece by piece."""
 
 import os
 
@@ -9,10 +9,10 @@ from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 
 READ_BYTES_DEFAULT = 65_536
 READ_BYTES_MAX = 262_144
-# UTF-8 spreads a character over at most four bytes, three of which continue it.
+# UTF-8 uses at most four bytes for a character, three of which are continuations.
 CONTINUATION_MAX = 3
 OVERLAP_BYTES = 65_536
-"""Looked at before a piece, for the beginning of a secret."""
+"""Read before a piece, to find the beginning of a secret."""
 CONTINUATION_MASK, CONTINUATION = 0b1100_0000, 0b1000_0000
 
 
@@ -55,7 +55,7 @@ def read_file(
         raise RejectedError(f"{path!r} is not UTF-8 text: see byte {at} of {size}") from error
     following = offset + end
     if following < size and (begun := begun_in(text)) < len(text):
-        # What may begin a secret comes as a whole with the next piece.
+        # A possible beginning of a secret comes as a whole with the next piece.
         text = text[: len(text) - begun]
         following = offset + start + len(text.encode())
     text = _without_end_of_secret(before.decode(errors="replace"), text)
@@ -65,7 +65,7 @@ def read_file(
 
 
 def _without_end_of_secret(before: str, text: str) -> str:
-    """Return the text without what ends a secret that began before it: that would not be found."""
+    """Remove the end of a secret that began before the text: it could not be redacted."""
     for ended in range(ended_in(text) if before else 0, 0, -1):
         if not redact(before + text[:ended]).endswith(text[:ended]):
             return text[ended:]
@@ -73,7 +73,7 @@ def _without_end_of_secret(before: str, text: str) -> str:
 
 
 def _character_start(piece: bytes, at: int) -> int:
-    """The first place from `at` on where a UTF-8 character can start."""
+    """Return the first place from `at` on where a UTF-8 character can start."""
     for place in range(at, min(at + CONTINUATION_MAX, len(piece))):
         if piece[place] & CONTINUATION_MASK != CONTINUATION:
             return place

@@ -1,4 +1,4 @@
-"""Asking the other side what became of a tool's call whose outcome nobody recorded."""
+"""Asks the other side about a tool's call whose outcome was not recorded."""
 
 from functools import partial
 
@@ -12,21 +12,22 @@ from cortex.durable.effects import LIMIT_S
 
 
 async def asked(tool: Tool, invocation: Invocation) -> Verdict:
-    """What the tool's `reconcile` says; what it says wrongly means that nobody knows.
+    """Return the verdict of the tool's `reconcile`; an invalid one counts as unknown.
 
-    The result that it gives fits what the tool declares, or is None: applied, but not known with
-    what result. It may take `LIMIT_S`, less where the tool's own limit is. Raises what passes,
-    such as a refused connection, and `TimedOutError`. Cancelled, it returns at most 8 s later.
+    The result of an applied call fits the tool's declared type, or is None: applied, with an
+    unknown result. It may take `LIMIT_S`, or the tool's own limit if that is less. Raises transient
+    errors, such as a refused connection, and `TimedOutError`. Cancelled, it returns at most 8 s
+    later.
     """
     reconcile = tool.declared.reconcile
     if reconcile is None:
         return Unknown("the tool has no reconcile")
     ask = partial(reconcile, invocation)
 
-    async def said(_: Invocation) -> Verdict:
+    async def verdict(_: Invocation) -> Verdict:
         return _fitting(tool, await abandonable(ask, name=f"reconcile of tool {tool.name!r}"))
 
-    return await effects.asked(said, invocation, limit_s=min(tool.timeout_s, LIMIT_S))
+    return await effects.asked(verdict, invocation, limit_s=min(tool.timeout_s, LIMIT_S))
 
 
 def _fitting(tool: Tool, verdict: Verdict) -> Verdict:

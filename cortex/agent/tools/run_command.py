@@ -1,4 +1,4 @@
-"""Running a program."""
+"""Runs a program."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from cortex.domain.timeouts import TIMEOUTS
 
 TIMEOUT_MAX_S = TIMEOUTS["tool_call"].hard_s
 COMMAND_TIMEOUT_DEFAULT_S = TIMEOUTS["tool_call"].default_s
-# Leaves the tool's own time-out room for ending the process group.
+# Leaves time within the tool's own limit for ending the process group.
 COMMAND_TIMEOUT_MAX_S = TIMEOUT_MAX_S - 20
 OUTPUT_MAX_BYTES = 65_536
 # An allow-list: Cortex's own environment holds keys, tokens and the database's password.
@@ -28,9 +28,9 @@ async def run_command(
     """Run a program in the working folder and wait for it to end.
 
     There is no shell: pipes, globs, && and variables are not interpreted; to use them, run
-    ["sh", "-c", "…"]. The program has no input, no network unless you were told of one, and only a
+    ["sh", "-c", "…"]. The program has no input, no network unless you were given one, and only a
     minimal environment. It sees the working folder and the system's programs. It can write to the
-    working folder, but not to its .git, unless it is told that the folder is read-only; what it
+    working folder, but not to its .git, unless an error says that the folder is read-only; what it
     writes to the temporary folder is gone afterwards.
     Whatever it leaves running is ended with it. Of long output the middle is left out.
 

@@ -10,8 +10,8 @@
         '''
 
 A first parameter annotated `ToolContext` is filled in by Cortex and is not shown to the model.
-What is returned must fit the return annotation; without one, or with `Any`, it may be anything that
-JSON has.
+The result must fit the return annotation; without one, or with `Any`, it may be anything that
+JSON can represent.
 
 A function without `async` runs in a thread; when it times out, the thread is left behind. So is an
 async function that ignores its cancellation for more than eight seconds. One that blocks without
@@ -51,22 +51,22 @@ from cortex.durable.json_schema import Schema, UnsupportedTypeError
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread
 
-# What the Messages API accepts.
+# The Messages API accepts these names.
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-"""Tools that hang keep their threads; they must not keep those that the pod itself needs."""
+"""Tools that hang keep their threads; they must not use up those that the pod itself needs."""
 
 ToolFunction = Callable[..., Any]
 BreakerName = Callable[[Any], str | None]
-"""From a call's arguments, as attributes, to the name of its breaker."""
+"""Maps a call's arguments, as attributes, to the name of its breaker."""
 
 
 @attrs.frozen
 class ToolContext:
-    """Which call this is and where it may work.
+    """One call of a tool and where it may work.
 
     `workspace` is where a tool writes; `folder` is where it reads and where commands start, which
-    may write there, too: the workspace unless told otherwise.
+    may write there, too. By default `folder` is the workspace.
     """
 
     job_id: UUID
@@ -75,13 +75,13 @@ class ToolContext:
     workspace: Path
     folder: Path = attrs.field(default=attrs.Factory(lambda self: self.workspace, takes_self=True))
     secrets: Secrets = attrs.field(factory=Secrets, kw_only=True)
-    """Where the secrets of the job's agent are, not what they are."""
+    """References to the secrets of the job's agent, without their values."""
     confiner: Confiner = attrs.field(factory=Confiner.chosen, kw_only=True)
-    """What keeps the programs that a tool starts in their place."""
+    """Confines the programs that a tool starts."""
     has_network: bool = attrs.field(default=False, kw_only=True)
-    """Those programs may use the pod's network."""
+    """Programs may use the pod's network."""
     writes_folder: bool = attrs.field(default=True, kw_only=True)
-    """Those programs may write in `folder`, where nothing else is against it."""
+    """Programs may write in `folder`, unless another rule forbids it."""
     invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
     fencing token."""
@@ -89,8 +89,8 @@ class ToolContext:
     def secret(self, name: str) -> str:
         """Look up one of the agent's secrets on this pod: it may have changed since the last call.
 
-        Wherever its value gets into the record or a log, a marker stands in its place. Raises
-        `RejectedError` for one that the agent does not declare, or that is not on this pod.
+        In records and logs a marker replaces its value. Raises `RejectedError` for a secret that
+        the agent does not declare, or that this pod lacks.
         """
         return self.secrets.value(name)
 
@@ -101,8 +101,8 @@ class ToolInputError(InvalidOutputError):
     code = "tool_input"
 
     def __init__(self, tool: str, problems: tuple[Problem, ...], *, raw: str) -> None:
-        told = "; ".join(f"{each.field or 'input'} {each.reason}" for each in problems)
-        message = f"tool {tool!r}: {told}"
+        text = "; ".join(f"{each.field or 'input'} {each.reason}" for each in problems)
+        message = f"tool {tool!r}: {text}"
         super().__init__(message, hint="call it again with input that fits", raw=raw)
         self.tool = tool
         self.problems = problems
@@ -114,7 +114,7 @@ class Tool:
 
     `run` is the function as written; `arguments` the attrs class that its input is structured into,
     `result` the type that its result must fit. If a required tool fails, so does the step that
-    called it; of another's failure the agent is told. A local tool needs nothing remote.
+    called it; another tool's failure is reported to the agent. A local tool needs nothing remote.
     """
 
     name: str
@@ -137,14 +137,17 @@ class Tool:
         *,
         timeout_s: float | None = None,
     ) -> object:
-        """Check `given`, run the function and return its result in the types that JSON has.
+        """Check `given`, run the function and return its result in JSON's types.
 
-        Raises `ToolInputError`: nothing has run; and what `invoke` raises.
+        Raises `ToolInputError` if nothing has run, and the errors of `invoke`.
         """
         return await self.invoke(context, self.parse(given), timeout_s=timeout_s)
 
     def parse(self, given: Mapping[str, object]) -> Any:
-        """`given` as the function's arguments. Raises `ToolInputError` if it does not fit."""
+        """Return `given` as the function's arguments.
+
+        Raises `ToolInputError` if it does not fit.
+        """
         if INVALID_INPUT in given:
             text = str(given[INVALID_INPUT])
             problem = Problem((), f"is not a JSON object: {show(text)}")
@@ -155,17 +158,17 @@ class Tool:
             raise ToolInputError(self.name, misfit.problems, raw=raw_text(given)) from misfit
 
     def breaker_name(self, arguments: Any) -> str | None:
-        """The circuit breaker that a call stands behind; None if it needs nothing remote."""
+        """Return the name of a call's circuit breaker; None if it needs nothing remote."""
         if self.is_local:
             return None
         return f"tool:{self.name}" if self.breaker is None else self.breaker(arguments)
 
     def effect_of(self, arguments: Any) -> EffectRule | None:
-        """What holds for the outside result of a call; None if it has none."""
+        """Return the rule for a call's outside result; None if it has none."""
         return self.declared.rule(self.name, arguments)
 
     def canonical(self, arguments: Any) -> dict[str, Any]:
-        """Arguments with their defaults as plain JSON: what a person sees; it fits the schema.
+        """Return arguments with their defaults as plain JSON for people; it fits the schema.
 
         `parse` gives the same arguments back.
         """
@@ -173,7 +176,7 @@ class Tool:
         return {name: plain(value) for name, value in given.items()}
 
     def gate(self, arguments: Any, rules: Sequence[ApprovalRule]) -> Gate | None:
-        """What must be asked of people before a call; None if it may run at once."""
+        """Return the question for people before a call; None if it may run at once."""
         call = GatedCall(
             tool=self.name,
             arguments=self.canonical(arguments),
@@ -185,11 +188,11 @@ class Tool:
     async def invoke(
         self, context: ToolContext, arguments: Any, *, timeout_s: float | None = None
     ) -> object:
-        """Run the function; `timeout_s` in place of the tool's own limit.
+        """Run the function; `timeout_s` replaces the tool's own limit.
 
         Raises:
             TimedOutError: it took longer, and has ended or was left behind at most 8 s later.
-            InvalidOutputError: the result is not what was declared, or nothing that JSON has.
+            InvalidOutputError: the result does not fit the declared type, or has no JSON form.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         with trio.move_on_after(limit_s):
@@ -233,13 +236,13 @@ def tool(
     """Make a tool of a function.
 
     `timeout`: seconds, 120 by default and at most 600. `required`: if it fails, the step and the
-    job fail, in place of the agent being told. `local`: it needs nothing outside this machine, so
+    job fail, instead of a report to the agent. `local`: it needs nothing outside this machine, so
     no circuit breaker guards it. `breaker`: names the breaker by the call's arguments; without it
-    all calls of the tool share one. `effect` and what goes with it: see `EffectWords`.
+    all calls of the tool share one. For `effect` and related keywords see `EffectWords`.
 
-    Raises `UsageError` where the function is defined, when the model could not be told how to call
-    it: no docstring, an argument without a type, a type without a JSON form; or when what is said
-    of its effects makes no sense.
+    Raises `UsageError` at the definition if the tool cannot be described to the model: no
+    docstring, an argument without a type, a type without a JSON form; or if its effect keywords
+    contradict each other.
     """
 
     def make(function: ToolFunction) -> Tool:
@@ -257,21 +260,21 @@ def tool(
 
 
 def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
-    """The given tools, and all tools found in the given modules, by their names.
+    """Return the given tools, and all tools of the given modules, by their names.
 
     Raises `UsageError` when two different tools have one name.
     """
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     for source in sources:
         values = vars(source).values() if isinstance(source, ModuleType) else (source,)
         for each in values:
-            if isinstance(each, Tool) and found.setdefault(each.name, each) is not each:
-                places = " and ".join(_place(one.run) for one in (found[each.name], each))
+            if isinstance(each, Tool) and tools.setdefault(each.name, each) is not each:
+                places = " and ".join(_place(one.run) for one in (tools[each.name], each))
                 raise UsageError(
                     f"two tools are named {each.name!r}: {places}",
                     hint="rename one with @tool(name=…)",
                 )
-    return found
+    return tools
 
 
 def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any) -> Tool:
@@ -288,7 +291,7 @@ def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **decla
     if not description:
         raise UsageError(
             f"tool {name!r} has no docstring ({_place(function)})",
-            hint="say what it does: the model chooses by it",
+            hint="describe what it does: the model chooses by it",
         )
     hints = _hints(function, name)
     arguments, takes_context = _arguments(function, hints, name)
@@ -309,7 +312,7 @@ def _hints(function: ToolFunction, name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function)
     except NameError as error:
-        raise UsageError(f"tool {name!r}: the type {error.name!r} is not known") from error
+        raise UsageError(f"tool {name!r}: the type {error.name!r} is unknown") from error
 
 
 def _result(hints: Mapping[str, Any], name: str) -> Any:
@@ -324,7 +327,7 @@ def _result(hints: Mapping[str, Any], name: str) -> Any:
 
 
 def _arguments(function: ToolFunction, hints: Mapping[str, Any], name: str) -> tuple[type, bool]:
-    """The function's parameters as an attrs class, and whether a `ToolContext` comes before."""
+    """Return the parameters as an attrs class, and whether a `ToolContext` comes before them."""
     parameters = list(inspect.signature(function).parameters.values())
     takes_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
     fields = {}
@@ -345,13 +348,13 @@ def _arguments(function: ToolFunction, hints: Mapping[str, Any], name: str) -> t
     return attrs.make_class("Arguments", fields, frozen=True), takes_context
 
 
-def _schema(arguments: type, told: Mapping[str, str], name: str) -> Schema:
+def _schema(arguments: type, descriptions: Mapping[str, str], name: str) -> Schema:
     try:
         schema = object_schema(arguments)
     except UnsupportedTypeError as error:
         raise UsageError(f"tool {name!r}: {error}") from error
     properties = schema["properties"]
-    for argument, description in told.items():
+    for argument, description in descriptions.items():
         if argument not in properties:
             raise UsageError(
                 f"tool {name!r}: docstring describes the unknown argument {argument!r}"

@@ -1,4 +1,4 @@
-"""What a tool returned, as JSON, if it is what the tool declared."""
+"""A tool's result as JSON, checked against the tool's declaration."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from cortex.durable.structuring import MisfitError, structure
 
 
 def checked(tool: str, result: object, declared: Any) -> object:
-    """`result` in the types that JSON has; `declared` is the type that it must fit, Any for any.
+    """Return `result` in JSON's types; `declared` is the type that it must fit, Any for any.
 
-    Raises `InvalidOutputError` that names tool, place and reason, and keeps what came.
+    Raises `InvalidOutputError` with tool, place and reason, which keeps the raw result.
     """
     try:
-        found = plain(result)
+        converted = plain(result)
         if declared is not Any:
-            structure(found, declared)
+            structure(converted, declared)
     except MisfitError as misfit:
         problem, *others = misfit.problems
         where = f"{problem.field} in the result" if problem.path else "the result"
         more = f" (and {len(others)} more)" if others else ""
         raise InvalidOutputError(
             f"tool {tool!r}: {where} {problem.reason}{more}",
-            hint="what it returns must fit its declared type",
+            hint="its result must fit the declared type",
             raw=raw_text(result),
         ) from misfit
-    return found
+    return converted

@@ -1,4 +1,4 @@
-"""What the pod lends to its jobs from this package: tools by name, each call behind its breaker."""
+"""The tools that a pod provides to its jobs: by name, each call behind its breaker."""
 
 import os
 import stat
@@ -35,31 +35,35 @@ from cortex.durable.effects import NotDone
 from cortex.durable.gates import Gate
 
 WAITS_MAX: Final = 5
-"""So often in a row a job waits for a tool's breaker; then its agent is told, or the job fails."""
-RULES_KNOWN_MAX: Final = 1000
+"""How many times in a row a job waits for a tool's breaker; then its agent is informed, or the job
+fails."""
+RULES_KEPT_MAX: Final = 1000
 ELSEWHERE_S: Final = 20.0
-"""When such a job is tried again: late enough that pods without the tool do not pass it around."""
+"""Delay for a job that needs another pod: late enough that pods without the tool do not pass it
+around."""
 
 
 @attrs.frozen
 class Toolbox:
-    """Calls the pod's tools in the workspace of the job that asks."""
+    """Calls the pod's tools in the workspace of the requesting job."""
 
     tools: Mapping[str, Tool]
     confiner: Confiner = attrs.field(factory=Confiner.chosen)
-    """What keeps the programs that tools start in their place."""
-    _rules_known: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
+    """Confines the programs that tools start."""
+    _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
         factory=dict, init=False, repr=False
     )
-    """By agent and version: what people must be asked."""
+    """Approval rules by agent and version."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The tools that this pod has."""
         return sorted(self.tools)
 
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Describe these tools as a model is told. Raises `Suspended` for one it does not have."""
+        """Describe these tools for a model.
+
+        Raises `Suspended` for one that the pod does not have.
+        """
         return [
             {
                 "name": tool.name,
@@ -70,15 +74,15 @@ class Toolbox:
         ]
 
     def is_required(self, name: str) -> bool:
-        """Whether its failure fails the step that called it."""
+        """Return whether its failure fails the step that called it."""
         return self._tool(name).is_required
 
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
-        """Check a call and say how it is to be made: with which effect, gate and breaker.
+        """Check a call and plan it, with its effect, gate and breaker.
 
-        Raises `Suspended` for a tool it does not have, `ToolInputError`. What the plan's `run`
-        raises is what `Tool.invoke` raises; its `guard` raises `Suspended` while the breaker of a
-        remote tool is open, or when this failure opened it.
+        Raises `Suspended` for a tool that the pod does not have, and `ToolInputError`. The plan's
+        `run` raises the errors of `Tool.invoke`; its `guard` raises `Suspended` while the breaker
+        of a remote tool is open, or when this failure opened it.
         """
         tool = self._tool(call.tool)
         parsed = tool.parse(call.arguments)
@@ -87,13 +91,13 @@ class Toolbox:
         rules = await self._rules(attempt)
         if rules and not arguments:
             arguments = tool.canonical(parsed)
-        asked = GatedCall(
+        gated = GatedCall(
             tool=tool.name,
             arguments=arguments,
             is_effect=effect is not None,
             mark=tool.declared.mark,
         )
-        gate = gate_of(asked, rules)
+        gate = gate_of(gated, rules)
         breaker = tool.breaker_name(parsed)
         terms = None if effect is None else _terms(tool, effect)
         if tool is run_command and attempt.agent is not None:
@@ -121,13 +125,13 @@ class Toolbox:
     async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
         if attempt.agent is None:
             return ()
-        found = self._rules_known.get(attempt.agent)
-        if found is None:
-            found = AgentSpec.from_json(await attempt.agent_spec() or {}).approvals
-            if len(self._rules_known) >= RULES_KNOWN_MAX:
-                self._rules_known.pop(next(iter(self._rules_known)))
-            self._rules_known[attempt.agent] = found
-        return found
+        rules = self._kept_rules.get(attempt.agent)
+        if rules is None:
+            rules = AgentSpec.from_json(await attempt.agent_spec() or {}).approvals
+            if len(self._kept_rules) >= RULES_KEPT_MAX:
+                self._kept_rules.pop(next(iter(self._kept_rules)))
+            self._kept_rules[attempt.agent] = rules
+        return rules
 
     def _tool(self, name: str) -> Tool:
         try:
@@ -138,8 +142,8 @@ class Toolbox:
                     f"there is no tool {name!r}: no tool can have this name"
                 ) from None
             # Not the job's fault: in a rolling deployment other pods have it, or will.
-            told = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
-            raise Suspended(f"{MISSING_TOOL}{name}", told, delay_s=ELSEWHERE_S) from None
+            message = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
+            raise Suspended(f"{MISSING_TOOL}{name}", message, delay_s=ELSEWHERE_S) from None
 
 
 async def _run(
@@ -152,7 +156,7 @@ async def _run(
     confiner: Confiner,
     is_effect: bool,
 ) -> Any:
-    """Call the tool in the job's workspace; what it returns fits into the record."""
+    """Call the tool in the job's workspace; its result fits into the record."""
     stored = await attempt.agent_spec()
     agent_secrets = Secrets.of(stored)
     workspace = await trio.to_thread.run_sync(_made, attempt.workspace, agent_secrets)
@@ -191,10 +195,10 @@ async def _unguarded(call: Callable[[], Awaitable[Any]]) -> Any:
 async def _guarded(
     attempt: Attempt, name: str, call: Callable[[], Awaitable[Any]], *, step: str
 ) -> Any:
-    """Make a call behind its breaker, which counts what may pass and comes from the other side.
+    """Make a call behind its breaker, which counts transient failures of the other side.
 
-    An error that says nothing of where it comes from is likely the tool's own mistake. One that is
-    returned (`NotDone`) counts as if it were raised.
+    An error of unknown origin is probably the tool's own mistake. A returned failure (`NotDone`)
+    counts like a raised one.
     """
     async with _admitted(attempt, name) as admission:
         try:
@@ -212,7 +216,7 @@ async def _guarded(
 async def _report(
     attempt: Attempt, admission: Admission, error: Exception, *, name: str, step: str
 ) -> None:
-    """Count a failure. Raises `Suspended` when it opened the breaker, but not for ever."""
+    """Count a failure. Raises `Suspended` when it opened the breaker, within a bound."""
     failure = attrs.evolve(failure_of(error), source=name)
     if not failure.cls.is_transient or failure.code == UNKNOWN:
         return
@@ -221,16 +225,16 @@ async def _report(
     except Suspended as suspended:  # nothing else would record what opened it
         if attempt.waits_count >= WAITS_MAX:
             return
-        told = f"the job waits for {suspended.waiting_on}"
+        resolution = f"the job waits for {suspended.waiting_on}"
         caller = await attempt.caller(step)  # noqa: ASYNC120 -- a cancellation wins
-        note = partial(attempt.services.facts.failed, caller, failure, resolution=told)
+        note = partial(attempt.services.facts.failed, caller, failure, resolution=resolution)
         await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
         raise
 
 
 @asynccontextmanager
 async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
-    """Wait for leave to call, so many times in a row; then an open breaker is a failed call."""
+    """Wait until a call may begin, a limited number of times; then an open breaker fails it."""
     async with AsyncExitStack() as stack:
         try:
             admission = await stack.enter_async_context(attempt.services.breakers.admit(name))
@@ -243,16 +247,16 @@ async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
 
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:
-    """Make the workspace; what the tool may come upon there must be known by then."""
+    """Make the workspace, and register secrets that the tool may come upon."""
     agent_secrets.register()
-    # Root's programs run as other users, who have to pass; nobody else gets to see what is there.
+    # Root's programs run as other users, who have to pass; other users see nothing.
     passable = 0o711 if os.geteuid() == 0 else 0o700
     for part in (*reversed(folder.parents), folder):
         with suppress(FileExistsError):
             part.mkdir(mode=0o700 if part == folder else passable)
     if folder.is_symlink():
         raise ForbiddenError(f"workspace {folder} is a symlink", hint="remove it")
-    # Made by a former version, or closed to its owner's group and others by nobody.
+    # Made by a former version, or not closed to group and others yet.
     _close(folder.parent, passable)
     _close(folder, 0o700)
     return folder.resolve()
@@ -261,7 +265,7 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
 def close_workspaces(folder: Path) -> None:
     """Close the workspaces that a former version left open to others. Blocks.
 
-    Folders that are not named like a job's stay as they are: other things may stand there.
+    Folders without a job's name stay as they are: they may not be workspaces.
     """
     if folder.is_symlink() or not folder.is_dir():
         return
@@ -279,7 +283,7 @@ def _is_workspace(folder: Path) -> bool:
 
 
 def _close(folder: Path, mode: int) -> None:
-    """Let nobody do more in a folder of ours than this."""
-    found = folder.stat()
-    if os.geteuid() in (0, found.st_uid) and stat.S_IMODE(found.st_mode) & ~mode:
-        folder.chmod(stat.S_IMODE(found.st_mode) & mode)
+    """Limit the permissions of a folder that is ours."""
+    status = folder.stat()
+    if os.geteuid() in (0, status.st_uid) and stat.S_IMODE(status.st_mode) & ~mode:
+        folder.chmod(stat.S_IMODE(status.st_mode) & mode)

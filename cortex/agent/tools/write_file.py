@@ -1,4 +1,4 @@
-"""Writing a text file."""
+"""Writes a text file."""
 
 import attrs
 
@@ -9,7 +9,7 @@ from cortex.domain.errors import ForbiddenError, RejectedError
 
 @attrs.frozen
 class Written:
-    """What stands on the disc now, through a power cut too."""
+    """What is on the disk now, also after a power cut."""
 
     path: str
     bytes: int
@@ -29,7 +29,7 @@ def write_file(context: ToolContext, path: str, content: str) -> Written:
     data = content.encode()
     *outer, name = parts_of(path) or (".",)
     if ".git" in (part.lower() for part in (*outer, name)):
-        # It tells git what to run, and may be a file that leads to another repository.
+        # It configures what git runs, and may be a file that points to another repository.
         raise ForbiddenError(f"{path!r} is git's own", hint="git itself can change it")
     with open_folder(context.workspace, tuple(outer), create=True) as folder:
         try:

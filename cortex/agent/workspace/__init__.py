@@ -1,1 +1,1 @@
-"""The files that an agent may read and write, and what becomes of them."""
+"""The files that an agent may read and write, and their fate after an interruption."""

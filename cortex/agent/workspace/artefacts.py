@@ -1,4 +1,4 @@
-"""Files that an interrupted step left in its job's workspace: found, and set aside unlost."""
+"""Finds files that an interrupted step left in its job's workspace, and sets them aside."""
 
 import contextlib
 import ctypes
@@ -21,27 +21,27 @@ VISITED_MAX: Final = 50_000
 DEPTH_MAX: Final = 40
 WORK_TREES_MAX: Final = 4
 CLOCK_STEP_S: Final = 0.02
-"""The kernel stamps files with a clock that lags by up to one of its ticks."""
+"""The kernel's clock for file times lags by up to one of its ticks."""
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
 _STATX_BTIME: Final = 0x800
 
 
 @attrs.frozen(kw_only=True)
 class ArtefactScan:
-    """What a workspace holds."""
+    """Changed files and git work trees of a workspace."""
 
     artefacts: tuple[Artefact, ...] = ()
     """Files changed since the instant, the newest first, outside of git work trees."""
     work_trees: tuple[Path, ...] = ()
-    """Roots of the git work trees below it: git knows best what has changed in them."""
+    """Roots of the git work trees below it: git itself lists their changes."""
     problem: str | None = None
-    """Why this is not all."""
+    """Why this is incomplete."""
 
 
 def look_through(workspace: Path, *, since: datetime) -> ArtefactScan:
     """Find what changed in a workspace since an instant of this machine's clock.
 
-    Blocks: to be called in a thread. Follows no symlink; a workspace that is not there is empty.
+    Blocks: call this in a thread. Follows no symlink; a missing workspace is empty.
     """
     newest: list[tuple[float, int, Artefact]] = []
     work_trees: list[Path] = []
@@ -55,7 +55,7 @@ def look_through(workspace: Path, *, since: datetime) -> ArtefactScan:
             work_trees.append(found)
         elif found.artefact.changed_at.timestamp() >= since_s:
             born_s = found.born_s
-            # Without the slack: what a step wrote just before it was committed is not new.
+            # Without the tolerance: a file that a step wrote just before its commit is not new.
             is_new = born_s is not None and born_s > since.timestamp()
             artefact = attrs.evolve(found.artefact, is_new=is_new)
             entry = (artefact.changed_at.timestamp(), number, artefact)
@@ -70,10 +70,10 @@ def look_through(workspace: Path, *, since: datetime) -> ArtefactScan:
 
 
 def set_aside(workspace: Path, artefacts: Sequence[Artefact], *, into: Path) -> list[str]:
-    """Move these files from the workspace to the same places below `into`; return which were.
+    """Move these files from the workspace to the same places below `into`; return those moved.
 
-    `into` is made and must not be there yet: nothing is ever overwritten. Files that are gone
-    already, or that only a symlink leads to, stay out.
+    `into` is made and must not exist yet: nothing is ever overwritten. Files that are gone already,
+    or that are reached only through a symlink, are skipped.
     """
     moved: list[str] = []
     into.mkdir(parents=True)
@@ -92,7 +92,7 @@ def set_aside(workspace: Path, artefacts: Sequence[Artefact], *, into: Path) -> 
 
 
 def printable(path: str) -> str:
-    """File names are bytes; what is not UTF-8 in them becomes U+FFFD."""
+    """Decode a file name: names are bytes; what is not UTF-8 in them becomes U+FFFD."""
     return os.fsencode(path).decode(errors="replace")
 
 
@@ -100,13 +100,13 @@ def printable(path: str) -> str:
 class _File:
     artefact: Artefact
     born_s: float | None
-    """When its inode was made; None where the file system does not tell."""
+    """When its inode was made; None if the file system does not record it."""
 
 
 def _walk(workspace: Path, problems: list[str]) -> Iterator[_File | Path]:
-    """Each regular file outside of git work trees, and the root of each of those trees."""
+    """Yield each regular file outside of git work trees, and the root of each of those trees."""
 
-    def tell(error: OSError) -> None:
+    def add_problem(error: OSError) -> None:
         problems.append(f"the workspace cannot be read: {error.strerror}")
 
     try:
@@ -114,10 +114,10 @@ def _walk(workspace: Path, problems: list[str]) -> Iterator[_File | Path]:
     except FileNotFoundError:
         return
     except OSError as error:
-        tell(error)
+        add_problem(error)
         return
     try:
-        for top, folders, files, here in os.fwalk(dir_fd=root, onerror=tell):
+        for top, folders, files, here in os.fwalk(dir_fd=root, onerror=add_problem):
             outer = [part for part in top.split("/") if part not in ("", ".")]
             if ".git" in (*folders, *files):
                 folders.clear()
@@ -128,29 +128,29 @@ def _walk(workspace: Path, problems: list[str]) -> Iterator[_File | Path]:
                 problems.append(f"the workspace is more than {DEPTH_MAX} folders deep")
             yield from (each for name in files if (each := _file(here, [*outer, name])))
     except OSError as error:
-        tell(error)
+        add_problem(error)
     finally:
         os.close(root)
 
 
 def _file(folder: int, parts: list[str]) -> _File | None:
     try:
-        found = os.lstat(parts[-1], dir_fd=folder)
+        status = os.lstat(parts[-1], dir_fd=folder)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
     artefact = Artefact(
         path=printable("/".join(parts)),
-        size_bytes=found.st_size,
-        changed_at=datetime.fromtimestamp(found.st_ctime, UTC),
+        size_bytes=status.st_size,
+        changed_at=datetime.fromtimestamp(status.st_ctime, UTC),
     )
-    return _File(artefact, _born_s(folder, parts[-1], found))
+    return _File(artefact, _born_s(folder, parts[-1], status))
 
 
-def _born_s(folder: int, name: str, found: os.stat_result) -> float | None:
+def _born_s(folder: int, name: str, status: os.stat_result) -> float | None:
     """When a file was made. Linux has it in statx(2) only, which this Python does not offer."""
-    born: float | None = getattr(found, "st_birthtime", None)
+    born: float | None = getattr(status, "st_birthtime", None)
     statx = getattr(ctypes.CDLL(None), "statx", None)
     if born is not None or statx is None:
         return born

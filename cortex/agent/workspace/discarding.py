@@ -1,4 +1,4 @@
-"""Setting aside what an interrupted step left, before it runs again: nothing is destroyed."""
+"""Sets aside the leftovers of an interrupted step, before it runs again: nothing is destroyed."""
 
 from datetime import datetime
 from pathlib import Path
@@ -16,16 +16,16 @@ from cortex.domain.timeouts import TimeoutReceipt
 
 @attrs.frozen(kw_only=True)
 class Leftovers:
-    """What is to be set aside, and where it may lie."""
+    """What is to be set aside, and where it may be."""
 
     job_id: UUID
     workspace: Path
     folder: Path | None
     """The folder that the job worked in besides its workspace."""
     receipt: TimeoutReceipt | None
-    """None: no time-out ended it, so that only its folder is looked at."""
+    """None: no time-out ended it, so that only its folder is examined."""
     since: datetime
-    """The last checkpoint: what is older may be a committed step's, and stays."""
+    """The last checkpoint: older changes may be a committed step's, and stay."""
     kept: frozenset[str]
     """Files of the workspace that the record of a committed step names: they stay, too."""
     into: Path
@@ -61,10 +61,10 @@ class SetAside:
 
 
 async def put_aside(left: Leftovers) -> SetAside:
-    """Stash uncommitted work and move files of the workspace away; once more finds nothing.
+    """Stash uncommitted work and move files of the workspace away; a second call finds nothing.
 
-    Raises `NotFoundError` where a folder is not on this machine, before anything is touched, and
-    `RejectedError` where git refuses, which names what has been stashed by then.
+    Raises `NotFoundError` if a folder is not on this machine, before anything is touched, and
+    `RejectedError` if git refuses; its message names what was stashed before.
     """
     artefacts = [
         each
@@ -97,6 +97,6 @@ async def _stashed(left: Leftovers, folder: Path, *, before: list[Stash]) -> str
         )
     except RejectedError as error:
         done = ", ".join(f"{each.commit} in {each.folder}" for each in before)
-        told = f"{folder}: {error.message}" + (f"; stashed before that: {done}" if done else "")
-        by_hand = "put it aside by hand, then --choice retry_step"
-        raise RejectedError(told, hint=error.hint or by_hand) from error
+        message = f"{folder}: {error.message}" + (f"; stashed before that: {done}" if done else "")
+        by_hand = "set it aside by hand, then use --choice retry_step"
+        raise RejectedError(message, hint=error.hint or by_hand) from error

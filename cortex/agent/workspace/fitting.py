@@ -1,8 +1,8 @@
-"""Tool output that is too large for the record: kept in a file, of which the model is told.
+"""Tool output that is too large for the record: kept in a file, which the model can read.
 
-Up to 1 MiB it is recorded as it is. Up to 4 MiB it becomes a file in the job's workspace, and its
-beginning is recorded. Beyond that the call has failed; but what an effect returned is never a
-reason to take the effect for failed, so that is cut and kept.
+Up to 1 MiB it is recorded unchanged. Up to 4 MiB it becomes a file in the job's workspace, and its
+beginning is recorded. Beyond that the call has failed. An effect never fails because of its
+result's size: that is cut and kept.
 """
 
 import hashlib
@@ -27,37 +27,41 @@ BEGINNING_BYTES: Final = 4_096
 KEY_CHARS_MAX: Final = 100
 DIGEST_CHARS: Final = 16
 WRITE_S: Final = 30.0
-"""4 MiB on a disc that lives take well under a second."""
-_UNTOLD: Final = re.compile(r"[^A-Za-z0-9_.#-]+")
+"""Writing 4 MiB to a healthy disk takes well under a second."""
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.#-]+")
 
 
 async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = False) -> Any:
-    """Return `output` as JSON that the record takes, or what stands for it: an artefact.
+    """Return `output` as JSON that fits the record, or a reference to a file with it.
 
     `{"artefact": path in the workspace, "bytes": …, "sha256": …, "beginning": first 4 kB}`: bytes
-    and digest are those of the file. The file is there as a whole before this returns; called again
-    with the same output it is the same file. `key` is the step's. Text becomes a text file,
-    anything else JSON; secrets are redacted in both.
+    and digest are those of the file. The file is complete before this returns; the same output
+    gives the same file. `key` is the step's. Text becomes a text file, anything else JSON; secrets
+    are redacted in both.
 
-    Raises `InvalidValueError` for more than 4 MiB, and what writing raises. Nothing of the kind for
-    an effect: of that "truncated" tells the size that it had, "problem" why there is no file.
+    Raises `InvalidValueError` for more than 4 MiB, and errors of writing. For an effect neither is
+    raised: "truncated" is its full size, "problem" why there is no file.
     """
     what = f"the output of tool call {key!r}"
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     try:
         text = encode(output, what=what, limit=None if is_effect else TOOL_OUTPUT)
         if len(text.encode()) <= CHECKPOINT.bytes_max:
             return output
         artefact = _artefact(text, key)
-        told = artefact.told
+        details = artefact.details
         with trio.move_on_after(WRITE_S, shield=is_effect):
             await trio.to_thread.run_sync(artefact.write, workspace, abandon_on_cancel=True)
-            return {"artefact": artefact.path, **told}
+            return {"artefact": artefact.path, **details}
         raise UnavailableError(f"{artefact.path} could not be written within {WRITE_S:g} seconds")
     except CortexError as error:
         if not is_effect:
             raise
-        return {"problem": error.message, "beginning": raw_text(output)[:BEGINNING_BYTES], **told}
+        return {
+            "problem": error.message,
+            "beginning": raw_text(output)[:BEGINNING_BYTES],
+            **details,
+        }
 
 
 @frozen
@@ -66,7 +70,7 @@ class _Artefact:
 
     path: str
     data: bytes
-    told: dict[str, Any]
+    details: dict[str, Any]
 
     def write(self, workspace: Path) -> None:
         *outer, name = self.path.split("/")
@@ -81,15 +85,15 @@ def _artefact(text: str, key: str) -> _Artefact:
     value = orjson.loads(text)
     content, ending = (value, "txt") if isinstance(value, str) else (text, "json")
     data = content.encode()
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if len(data) > TOOL_OUTPUT.bytes_max:
-        told["truncated"] = len(data)
+        details["truncated"] = len(data)
         data = data[: TOOL_OUTPUT.bytes_max].decode(errors="ignore").encode()
     digest = hashlib.sha256(data).hexdigest()
-    told |= {
+    details |= {
         "bytes": len(data),
         "sha256": digest,
         "beginning": clipped(content, BEGINNING_BYTES),
     }
-    name = _UNTOLD.sub("-", key)[:KEY_CHARS_MAX]
-    return _Artefact(f"{FOLDER}/{name}-{digest[:DIGEST_CHARS]}.{ending}", data, told)
+    name = _NOT_IN_NAMES.sub("-", key)[:KEY_CHARS_MAX]
+    return _Artefact(f"{FOLDER}/{name}-{digest[:DIGEST_CHARS]}.{ending}", data, details)

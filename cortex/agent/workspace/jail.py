@@ -1,8 +1,8 @@
 """Paths that stay inside one folder, whatever a model writes and whatever changes meanwhile.
 
-A path is walked part by part from an open descriptor of the folder, each part opened relative to
-the one before and never through a symlink. There is no moment between a check and its use in which
-a part could be swapped for a link.
+A path is walked part by part from an open descriptor of the folder. Each part is opened relative to
+the one before and never through a symlink, so no part can be swapped for a link between a check and
+its use.
 """
 
 import contextlib
@@ -19,20 +19,21 @@ import trio
 from cortex.domain.errors import ForbiddenError, InvalidValueError, NotFoundError, RejectedError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a named pipe would hang the open until somebody writes to it.
+# Without O_NONBLOCK a named pipe would block the open until it has a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# C0, C1 and DEL: no name that a person gives has them, and terminals act on them.
+# C0, C1 and DEL: no name that a person chooses has them, and terminals act on them.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 
 
-PATH_BYTES_MAX = 4_096  # what the kernel takes at once
-PARTS_MAX = 64  # what is deeper, list_files could not show
+PATH_BYTES_MAX = 4_096  # the kernel's limit
+PARTS_MAX = 64  # list_files shows nothing deeper
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """A relative path's parts; `.` has none.
+    """Return a relative path's parts; `.` has none.
 
-    Raises `ForbiddenError` for what points elsewhere, `InvalidValueError` for what is too long.
+    Raises `ForbiddenError` for a path that points elsewhere, `InvalidValueError` for one that is
+    too long.
     """
     size = len(path.encode(errors="surrogatepass"))
     if size > PATH_BYTES_MAX:
@@ -51,11 +52,10 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def open_folder(root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the folder at `parts` below `root`, closed on leaving.
+    """Yield a descriptor of the folder at `parts` below `root`, closed on leaving.
 
-    `root` itself is trusted and may be a symlink. `create` makes the folders that are missing.
-    Raises `ForbiddenError` at a symlink, `NotFoundError` or `RejectedError` where there is no
-    folder.
+    `root` itself is trusted and may be a symlink. `create` makes missing folders. Raises
+    `ForbiddenError` at a symlink, `NotFoundError` or `RejectedError` where there is no folder.
     """
     try:
         here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ def open_folder(root: Path, parts: tuple[str, ...], *, create: bool = False) -> 
 
 @contextlib.contextmanager
 def open_file(root: Path, path: str) -> Iterator[int]:
-    """A descriptor of the regular file at `path` below `root`, for reading; closed on leaving."""
+    """Yield a descriptor of the regular file at `path` below `root`, for reading."""
     *outer, name = parts_of(path) or (".",)
     with open_folder(root, tuple(outer)) as folder:
         with _explained(path, name, folder):
@@ -91,7 +91,7 @@ def open_file(root: Path, path: str) -> Iterator[int]:
 
 
 def refuse_symlink(path: str, name: str, folder: int) -> None:
-    """Raise `ForbiddenError` if `name` in `folder` is a symlink; `path` is what the error says."""
+    """Raise `ForbiddenError` if `name` in `folder` is a symlink; `path` is for the error."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
             raise ForbiddenError(f"{path!r} is a symlink", hint="symlinks are not followed")
@@ -99,7 +99,7 @@ def refuse_symlink(path: str, name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def _explained(path: str, name: str, folder: int) -> Iterator[None]:
-    """The errors of opening `name`, in words; Linux says ENOTDIR or ELOOP for a symlink."""
+    """Translate the errors of opening `name`; Linux reports ENOTDIR or ELOOP for a symlink."""
     try:
         yield
     except FileNotFoundError as error:
@@ -125,10 +125,10 @@ PERMISSIONS = 0o777
 
 
 def write_whole(folder: int, name: str, data: bytes) -> None:
-    """Give the file `name` in an open folder this content; on the disc, through a power cut too.
+    """Give the file `name` in an open folder this content, safe against a power cut.
 
-    To be called in a thread of trio's: when its caller was cancelled meanwhile, the file stays as
-    it was. A link is replaced, not followed. Raises OSError.
+    Call this in a thread of trio's: if its caller was cancelled meanwhile, the file stays
+    unchanged. A link is replaced, not followed. Raises OSError.
     """
     temporary = f".{secrets.token_hex(8)}.tmp"
     file = os.open(temporary, _NEW, 0o666, dir_fd=folder)

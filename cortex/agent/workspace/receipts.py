@@ -1,7 +1,7 @@
-"""Taking the receipt of a time-out: what is known of it, and what it left on this machine's disc.
+"""Takes the receipt of a time-out: what is known of it, and its leftovers on this machine's disk.
 
-Bounded in time and in what runs at once: an outage may time out ten thousand jobs in one second.
-What could not be looked at stands in the receipt as a problem, so that nobody takes it for clean.
+Bounded in time and in concurrency: an outage may time out ten thousand jobs in one second. What
+could not be examined is a problem in the receipt, so that readers do not take it for clean.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from cortex.domain.timeouts import (
     clipped,
 )
 
-LOOK_S: Final = 5.0
-"""For everything; ending what git started may take a second more."""
-LOOKS_MAX: Final = 8
-"""Receipts taken at once; the others wait for their turn, within their time."""
+EXAMINE_S: Final = 5.0
+"""For everything; ending the processes of git may take a second more."""
+CONCURRENT_MAX: Final = 8
+"""Receipts taken at once; the others wait within their time limit."""
 
 
 async def take_receipt(
@@ -36,29 +36,29 @@ async def take_receipt(
     folder: Path | None,
     unix_ms: Callable[[], int],
 ) -> TimeoutReceipt:
-    """Look at what a time-out left in the job's workspace and in the folder that it worked in.
+    """Examine what a time-out left in the job's workspace and in the folder that it worked in.
 
-    Raises nothing but `trio.Cancelled`. `folder` is None for a job that has no other folder than
-    its workspace; `unix_ms` is this machine's clock, by which its files are stamped. The data
-    folder, in which the workspaces lie, is spared where it lies in somebody's work tree.
+    Raises nothing but `trio.Cancelled`. `folder` is None for a job that has no folder besides its
+    workspace; `unix_ms` is this machine's clock, by which its files are stamped. The data folder,
+    which contains the workspaces, is skipped if it lies in a user's work tree.
     """
     left_s = interruption.unsettled_s
-    # Rounded up: a file that was written just before the last checkpoint is not from after it.
+    # Rounded up: a file written just before the last checkpoint does not count as later.
     started_ms = unix_ms() + 1 - 1000 * (interruption.step_elapsed_s if left_s is None else left_s)
     receipt = TimeoutReceipt(
         interruption=_bounded(interruption),
         step_started_at=datetime.fromtimestamp(started_ms / 1000, UTC),
-        problem=f"its files could not be looked at within {LOOK_S:g} seconds",
+        problem=f"its files could not be examined within {EXAMINE_S:g} seconds",
     )
-    found = ArtefactScan()
+    scan = ArtefactScan()
     trees: dict[str, WorkTree] = {}
-    with trio.move_on_after(LOOK_S) as scope:
-        async with _looks():
-            found = await trio.to_thread.run_sync(
+    with trio.move_on_after(EXAMINE_S) as scope:
+        async with _capacity():
+            scan = await trio.to_thread.run_sync(
                 lambda: look_through(workspace, since=receipt.step_started_at),
                 abandon_on_cancel=True,
             )
-            roots = found.work_trees if folder is None else (folder, *found.work_trees)
+            roots = scan.work_trees if folder is None else (folder, *scan.work_trees)
             for root in dict.fromkeys(roots):
                 state = await work_tree_state(root, spared=data_of(workspace))
                 if state is not None:
@@ -66,9 +66,9 @@ async def take_receipt(
     is_cut = scope.cancelled_caught
     return attrs.evolve(
         receipt,
-        artefacts=found.artefacts,
+        artefacts=scan.artefacts,
         work_trees=tuple(trees.values()),
-        problem=receipt.problem if is_cut else found.problem,
+        problem=receipt.problem if is_cut else scan.problem,
     )
 
 
@@ -87,10 +87,10 @@ def _bounded(interruption: Interruption) -> Interruption:
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("looks of receipts")
 
 
-def _looks() -> trio.CapacityLimiter:
+def _capacity() -> trio.CapacityLimiter:
     try:
         return _limiter.get()
     except LookupError:
-        limiter = trio.CapacityLimiter(LOOKS_MAX)
+        limiter = trio.CapacityLimiter(CONCURRENT_MAX)
         _limiter.set(limiter)
         return limiter

@@ -1,4 +1,4 @@
-"""Whether the repository of a work tree is its own: one that a model wrote may name another's.
+"""Checks that the repository of a work tree is its own: one that a model wrote may name another's.
 
 Git follows a `.git` file, `commondir` and symlinks wherever they lead, and writes there.
 """
@@ -12,7 +12,7 @@ from cortex.domain.errors import RejectedError
 POINTER: Final = "gitdir: "
 POINTER_BYTES_MAX: Final = 8_192
 WRITTEN: Final = ("refs", "logs", "objects", "reftable")
-"""Folders in which git writes when it looks at a work tree or sets work aside."""
+"""Folders in which git writes when it reads a work tree or stashes work."""
 READ_ONLY: Final = frozenset({"hooks", "info", "description"})
 """People link these to elsewhere; git does not write them."""
 
@@ -26,9 +26,10 @@ def require_own(root: Path) -> None:
 
 
 def owner_of(root: Path) -> int | None:
-    """Return the user whom git is to run as, None for this process's: root runs as the owner.
+    """Return the user to run git as, None for this process's: root runs it as the owner.
 
-    Git then refuses a repository of several owners, and what it runs has no rights of root.
+    Git then refuses a repository of several owners, and programs that it runs do not have root's
+    rights.
     """
     if os.geteuid() != 0:
         return None
@@ -62,12 +63,12 @@ def _pointed(file: Path, prefix: str = "") -> str:
     with file.open(encoding="utf-8", errors="surrogateescape") as reader:
         text = reader.read(POINTER_BYTES_MAX).rstrip("\r\n")
     if not text.startswith(prefix):
-        raise RejectedError(f"{file.name} is not what git writes there")
+        raise RejectedError(f"{file.name} is not in git's format")
     return text.removeprefix(prefix)
 
 
 def _names(inner: Path, root: Path) -> bool:
-    """Whether the repository of a submodule says that this is its work tree."""
+    """Return whether the repository of a submodule names this work tree."""
     for line in (inner / "config").read_text("utf-8", "surrogateescape").splitlines():
         name, _, value = line.partition("=")
         if name.strip().lower() == "worktree":

@@ -4,13 +4,15 @@ from cortex.cli.options import Group
 
 agents = Group(
     "agents",
-    help="Apply, list and show agents.\n\n"
-    "An agent is a series of versions that never change; a job keeps the one it started with.",
+    help=(
+        "Apply, list and show agents.\n\nAn agent is a series of immutable "
+        "versions; a job keeps the version it started with."
+    ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.agents.ls:ls", "List agents with their newest versions."),
             "show": ("cortex.cli.agents.ls:show", "Show one agent."),
         },
-        "Act": {"apply": ("cortex.cli.agents.apply:apply", "Apply agents from YAML files.")},
+        "Change": {"apply": ("cortex.cli.agents.apply:apply", ("Apply agents from YAML files."))},
     },
 )

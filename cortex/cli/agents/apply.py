@@ -36,10 +36,10 @@ FILE_BYTES_MAX: Final = 1_048_576
 def apply(
     options: Options, *, files: tuple[str, ...], actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Apply agents from YAML files (`-` for stdin): what changed becomes a new version.
+    """Apply agents from YAML files (`-` for stdin); a changed agent becomes a new version.
 
-    All files are checked before anything is written. Jobs keep the version that they started with.
-    A budget that a file declares is set; one that stands in it no more stays until it is removed.
+    All files are checked before anything is written. Jobs keep the version they started with.
+    Budgets declared in a file are set; a budget removed from the file stays until you remove it.
     """
     output = Output(options)
     by = acting_name(actor)
@@ -66,7 +66,7 @@ def apply(
 async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[str, Any]]:
     chance = system_chance()
     changes: dict[str, dict[str, Any]] = {}
-    for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: one order of locks
+    for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: fixed lock order
         version, is_new = await store.apply(
             db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by
         )
@@ -81,7 +81,7 @@ async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[
 
 
 async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict[str, Any]:
-    """Set the budgets of an agent; tell what that changed, and what is declared no more."""
+    """Set the budgets of an agent; return the changes and the budgets no longer declared."""
     wanted = dict(_budgets(spec))
     changed = []
     for budget, limit in wanted.items():
@@ -95,7 +95,7 @@ async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict
 
 
 def _budgets(spec: AgentSpec) -> Iterator[tuple[Budget, Decimal]]:
-    """What its file lets an agent spend; by way of text, so that 0.1 is a tenth."""
+    """Yield the budgets declared in an agent's file; amounts are exact decimals."""
     if spec.budget is None:
         return
     for unit, amount in ((Unit.USD, spec.budget.usd), (Unit.TOKENS, spec.budget.tokens)):
@@ -106,14 +106,17 @@ def _budgets(spec: AgentSpec) -> Iterator[tuple[Budget, Decimal]]:
 
 
 def _explain(output: Output, rows: list[Row]) -> None:
-    """Tell what became of the budgets."""
+    """Report the changed budgets."""
     for row in rows:
         for each in row["budgets"]:
             before = "" if each["before"] is None else f", was {_worded(each, 'before')}"
             output.say(f"budget {each['name']} is {_worded(each, 'after')}{before}", "dim")
         for name in row["left_budgets"]:
             how = f"cortex budgets rm {name} --reason …"
-            output.say(f"budget {name} still holds, though the file has it no more: {how}", "warn")
+            output.say(
+                (f"budget {name} is no longer in the file but still applies; remove it: {how}"),
+                "warn",
+            )
 
 
 def _worded(change: Row, which: str) -> str:
@@ -133,9 +136,7 @@ def _parse(files: tuple[str, ...]) -> list[AgentSpec]:
             raise UsageError(f"{source}:{line}: this is not UTF-8") from error
         for spec in parse_agents(text, source):
             if spec.name in places:
-                raise UsageError(
-                    f"agent {spec.name!r} stands in {places[spec.name]} and in {source}"
-                )
+                raise UsageError(f"agent {spec.name!r} is in both {places[spec.name]} and {source}")
             places[spec.name] = source
             specs.append(spec)
     return specs

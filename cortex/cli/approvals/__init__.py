@@ -4,21 +4,24 @@ from cortex.cli.options import Group
 
 approvals = Group(
     "approvals",
-    help="Decide what jobs ask people for before they do something dangerous.\n\n"
-    "A request is named by its id or the end of it. While one waits, its job holds nothing.",
+    help=(
+        "Decide requests that jobs make before they do something "
+        "dangerous.\n\nName a request by its id or the end of the id. A waiting "
+        "request holds no slot or connection."
+    ),
     sections={
-        "Look": {
-            "ls": ("cortex.cli.approvals.ls:ls", "List requests, the most dangerous first."),
-            "show": ("cortex.cli.approvals.show:show", "Show all that decides about a request."),
+        "Inspect": {
+            "ls": ("cortex.cli.approvals.ls:ls", ("List requests, the most dangerous first.")),
+            "show": ("cortex.cli.approvals.show:show", ("Show everything a decision is based on.")),
             "watch": ("cortex.cli.approvals.watch:watch", "Follow requests and decisions."),
         },
-        "Act": {
+        "Change": {
             "approve": (
                 "cortex.cli.approvals.approve:approve",
-                "Agree, to the arguments as they are or as you edit them.",
+                "Approve, with the arguments as they are or edited.",
             ),
-            "deny": ("cortex.cli.approvals.deny:deny", "Say no, and why."),
-            "link": ("cortex.cli.approvals.link:link", "Make a link to a request's page."),
+            "deny": ("cortex.cli.approvals.deny:deny", "Deny, with a reason."),
+            "link": ("cortex.cli.approvals.link:link", ("Create a link to a request's page.")),
         },
     },
 )

@@ -1,4 +1,4 @@
-"""`cortex approvals approve`: a person agrees, to the arguments as they are or as edited."""
+"""`cortex approvals approve`: approves requests, with the arguments as they are or edited."""
 
 import sys
 from typing import Any, Final
@@ -19,21 +19,21 @@ from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json
 
-OTHER_EDIT: Final = "name one by EDITOR, or give the arguments by --edit FILE"
+OTHER_EDIT: Final = "set EDITOR, or give the arguments with --edit FILE"
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Kept with the decision.", chars_max=REASON_CHARS_MAX)
+@reason_option("Stored with the decision.", chars_max=REASON_CHARS_MAX)
 @click.option(
     "--edit",
     "edit_file",
     metavar="FILE",
-    help="Run it with these arguments: all of them as JSON; - is stdin.",
+    help="Run with these arguments: all of them as JSON; - is stdin.",
 )
-@click.option("--edit-in-editor", is_flag=True, help="Edit the arguments in $EDITOR first.")
-@click.option("--yes", is_flag=True, help="Do not ask, where the risk is LOW or MED.")
-@click.option("--confirm", metavar="ID", help="The last 4 characters of the id: do not ask.")
+@click.option("--edit-in-editor", is_flag=True, help=("Edit the arguments in $EDITOR first."))
+@click.option("--yes", is_flag=True, help="Do not ask, if the risk is LOW or MED.")
+@click.option("--confirm", metavar="ID", help=("The last 4 characters of the id: do not ask."))
 @as_option
 @idempotent
 @click.pass_obj
@@ -49,13 +49,13 @@ def approve(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Agree to requests: what they show runs with exactly these arguments, once.
+    """Approve requests: each call runs with exactly the shown arguments, once.
 
-    The first decision wins. Of a HIGH or CRITICAL one the end of its id is typed; a CRITICAL one
-    needs two people who did not submit its job: two credentials. Yours is your operating-system
-    user, or the token in CORTEX_TOKEN; --as is a label. Several at once must be of one shape, LOW
-    or MED: all are approved, or none. Ends with 5 when somebody else had decided, 7 when it had
-    expired.
+    The first decision wins. To approve a HIGH or CRITICAL request, type the end of its id. A
+    CRITICAL request needs two people, with two credentials, who did not submit its job. Your
+    credential is your operating-system user, or the token in CORTEX_TOKEN; --as is only a label.
+    Several requests at once must have the same shape and be LOW or MED: all are approved, or none.
+    Exits with 5 if another decision came first, 7 if the request has expired.
     """
     output = Output(options)
     if edit_file is not None and edit_in_editor:
@@ -86,10 +86,10 @@ def _edited(
     *,
     in_editor: bool,
 ) -> str | None:
-    """Return the arguments as the person edited them; None: they stay as they are."""
+    """Return the edited arguments; None if they stay as they are."""
     if edit_file is None and not in_editor:
         return None
-    check_editable(approvals)  # before an editor is opened in vain
+    check_editable(approvals)  # fail before the editor opens
     if edit_file is not None:
         return _read(edit_file)
     return _in_editor(approvals[0].arguments, options)
@@ -105,17 +105,19 @@ def _read(name: str) -> str:
 
 def _in_editor(arguments: dict[str, Any], options: Options) -> str:
     if options.no_input or not sys.stdin.isatty():
-        raise UsageError("nobody can edit here", hint="give the arguments by --edit FILE")
+        raise UsageError(
+            "cannot edit without a terminal", hint=("give the arguments with --edit FILE")
+        )
     try:
         edited = click.edit(visible_json(arguments), extension=".json", require_save=False)
     except click.ClickException as error:
-        told = f"the editor failed: {error.message.partition(':')[0]}"
-        raise UsageError(told, hint=OTHER_EDIT) from error
+        text = f"the editor failed: {error.message.partition(':')[0]}"
+        raise UsageError(text, hint=OTHER_EDIT) from error
     except UnicodeDecodeError as error:
         raise InvalidValueError(f"{WHAT} are not UTF-8") from error
     except OSError as error:
-        told = f"what was edited cannot be read: {error.strerror}"
-        raise UsageError(told, hint=OTHER_EDIT) from error
+        text = f"cannot read the edited file: {error.strerror}"
+        raise UsageError(text, hint=OTHER_EDIT) from error
     if edited is None:
-        raise UsageError("the editor gave nothing back", hint=OTHER_EDIT)
+        raise UsageError("the editor returned nothing", hint=OTHER_EDIT)
     return edited

@@ -1,7 +1,7 @@
-"""Deciding from the command line: what was chosen is shown, agreed to, and decided as shown.
+"""Deciding from the command line: shows the chosen requests, asks, and decides exactly those.
 
-A decision carries the digest of the arguments that this terminal showed: were they changed in
-between, it does not count.
+A decision carries the digest of the displayed arguments; if they changed in between, it is
+rejected.
 """
 
 import sys
@@ -45,29 +45,29 @@ CHANNEL: Final = "cli"
 
 
 def choose(call: Session, names: Sequence[str]) -> list[Approval]:
-    """Return the requests that were named, each once. Raises unless they are of one shape."""
+    """Return the named requests, each once. Raises unless all have the same shape."""
     ids = dict.fromkeys(call(store.find, name) for name in names)
     found = [call(store.show, each) for each in ids]
     check_batch(found)
     return found
 
 
-def votes_on(approvals: Sequence[Approval], **said: Any) -> list[Vote]:
+def votes_on(approvals: Sequence[Approval], **answer: Any) -> list[Vote]:
     """Return one person's votes on requests as this terminal shows them."""
     return [
-        Vote(approval_id=each.id, seen=each.digest, channel=CHANNEL, **said) for each in approvals
+        Vote(approval_id=each.id, seen=each.digest, channel=CHANNEL, **answer) for each in approvals
     ]
 
 
 def present(approvals: Sequence[Approval], edited: str | None, output: Output) -> None:
-    """Show people on stderr what they are about to decide; `edited`: arguments, of one request."""
+    """Show the requests to be decided on stderr; `edited`: arguments of a single request."""
     if not output.is_for_people:
         return
     talk = output.talk
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
     if edited is not None:
         found = changes(approvals[0].arguments, parse(edited))
-        lines += ["", talk.paint("  your edit: as it stands, and as it would run", "dim")]
+        lines += ["", talk.paint("  your edit: the requested arguments, and yours", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:
         talk.write(line)
@@ -82,11 +82,15 @@ def agree(
     is_agreed: bool,
     confirmed: str | None,
 ) -> str | None:
-    """Ask whether to approve: y/N, or the end of the id of what is dangerous; return that.
+    """Ask whether to approve: y/N, or the end of the id if the risk is high; return that.
 
-    Raises `UsageError` where nobody can be asked and the answer was not given.
+    Raises `UsageError` if there is no terminal and the answer was not given.
     """
     if confirmed is not None:
+        if not confirmed.strip():  # such as an unset variable of a script: it approves nothing
+            raise UsageError(
+                "--confirm is empty", hint=f"give the last {LAST_DIGITS} characters of the id"
+            )
         return confirmed
     first = approvals[0]
     if len(approvals) > 1:
@@ -109,7 +113,7 @@ def decide(
     output: Output,
     key: str | None,
 ) -> None:
-    """Decide all or none, and show what follows. Raises what `store.approvals.decide` does."""
+    """Decide all or none, and report the result. Raises the errors of `store.approvals.decide`."""
     first = votes[0]
 
     async def work(db: Database) -> list[dict[str, Any]]:
@@ -119,7 +123,7 @@ def decide(
             for each, result in zip(votes, results, strict=True)
         ]
 
-    told = mutate(
+    text = mutate(
         call,
         work,
         output=output,
@@ -136,7 +140,7 @@ def decide(
     by_id = {each.id: each for each in approvals}
     rows = [
         _Taken(by_id[UUID(each["id"])], outcome=each["outcome"], agreed=each["agreed"])
-        for each in told
+        for each in text
     ]
     output.listing("approvals", DECIDED_COLUMNS, rows, empty="")
 
@@ -156,7 +160,7 @@ def _end_of_id(approval: Approval, question: str, options: Options) -> str:
 
 
 def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
-    """What all have in common as the first one says it, and a table of what they differ in."""
+    """Return the common properties once, then a table of the differences."""
     names = varying(approvals)
     first, talk = approvals[0], output.talk
     same = {name: value for name, value in first.arguments.items() if name not in names}

@@ -1,4 +1,4 @@
-"""`cortex approvals deny`: a person says no, and why."""
+"""`cortex approvals deny`: denies requests, with a reason."""
 
 import click
 
@@ -13,7 +13,7 @@ from cortex.domain.approval_vote import REASON_CHARS_MAX
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Told to the agent, and kept.", is_required=True, chars_max=REASON_CHARS_MAX)
+@reason_option("Sent to the agent, and stored.", is_required=True, chars_max=REASON_CHARS_MAX)
 @unasked_option
 @as_option
 @idempotent
@@ -26,10 +26,11 @@ def deny(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Say no to requests: nothing of them is executed.
+    """Deny requests: their calls do not run.
 
-    The first decision wins; one no is enough. Several at once must be of one shape, LOW or MED:
-    all are denied, or none. Ends with 5 when somebody else had decided, 7 when it had expired.
+    The first decision wins; one denial is enough. Several requests at once must have the same shape
+    and be LOW or MED: all are denied, or none. Exits with 5 if another decision came first, 7 if
+    the request has expired.
     """
     output = Output(options)
     with session(options) as call:

@@ -1,4 +1,4 @@
-"""`cortex approvals link`: a link to a request's page, shown this once."""
+"""`cortex approvals link`: a link to a request's page, shown once."""
 
 import hashlib
 import secrets
@@ -28,16 +28,16 @@ URL_MAX: Final = 500
     "--base-url",
     type=Text(URL_MAX),
     metavar="URL",
-    help="Where a pod's API is reached [http:// and the setting http].",
+    help="Base URL of a pod's API [http:// and the setting http].",
 )
 @unasked_option
 @as_option
 @click.pass_obj
 def link(options: Options, *, name: str, base_url: str | None, actor: str | None) -> None:
-    """Make a link that shows a request to whoever has it, and write it to stdout.
+    """Create a link that shows a request to anyone who has it, and print it.
 
-    It takes the place of the one before and is kept nowhere. Once it is decided it only shows how,
-    for a week. Run again it makes another one: so it takes no idempotency key.
+    The link replaces the previous one and is not stored. After the decision it shows only the
+    outcome, for a week. Each run creates a new link, so there is no idempotency key.
     """
     output = Output(options)
     base = _checked(base_url or _default(options))
@@ -47,10 +47,10 @@ def link(options: Options, *, name: str, base_url: str | None, actor: str | None
         approval_id = call(store.find, name)
         call(store.link, approval_id, digest=digest, by=acting_name(actor))
         approval = call(store.show, approval_id)
-    _tell(output, approval, f"{base}/approvals/{approval_id}?t={token}")
+    _report(output, approval, f"{base}/approvals/{approval_id}?t={token}")
 
 
-def _tell(output: Output, approval: Approval, url: str) -> None:
+def _report(output: Output, approval: Approval, url: str) -> None:
     why = why_sign_in(approval)
     document = {
         "id": approval.id,
@@ -64,21 +64,21 @@ def _tell(output: Output, approval: Approval, url: str) -> None:
     until = f"good until it is decided, {span(left_s(approval))} at most"
     output.say(f"{short_id(approval.id)}: {until}; shown this once", "dim")
     if why is not None:
-        output.say(f"it {why}: the link shows it, who decides signs in", "dim")
+        output.say(f"it {why}: the link only shows it, deciding needs a sign-in", "dim")
 
 
 def _default(options: Options) -> str:
     address = settings_from(options).http
     if address is None:
         raise UsageError(
-            "nobody knows where the page is served",
-            hint="say it: --base-url https://cortex.example.org, or configure http",
+            "the address of the page is unknown",
+            hint="give it with --base-url https://cortex.example.org, or configure http",
         )
     return f"http://{address}"
 
 
 def _checked(url: str) -> str:
-    wrong = UsageError(f"--base-url {safe(url)!r} is not such as https://cortex.example.org")
+    wrong = UsageError(f"--base-url {safe(url)!r} is not a URL such as https://cortex.example.org")
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`cortex approvals ls`: what waits for people, and what they decided."""
+"""`cortex approvals ls`: waiting requests and decisions."""
 
 import difflib
 from collections.abc import Sequence
@@ -20,12 +20,14 @@ from cortex.store import approvals as store
 
 LIMIT_MAX: Final = 1000
 WHAT_LEAST: Final = 16
-"""Cells of what is asked for, where who decided stands beside it."""
+"""Minimum cells for the request where the decider stands beside it."""
 WAITING: Final = (ApprovalStatus.PENDING,)
 
 
 @click.command(cls=Command)
-@click.option("--all", "with_decided", is_flag=True, help="Also the decided ones, newest first.")
+@click.option(
+    "--all", "with_decided", is_flag=True, help=("Include decided requests, newest first.")
+)
 @click.option(
     "--status",
     multiple=True,
@@ -35,12 +37,12 @@ WAITING: Final = (ApprovalStatus.PENDING,)
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--after", metavar="ID", help="What comes after this one: the next page.")
+@click.option("--after", metavar="ID", help=("Show the requests after this one: the next page."))
 @click.pass_obj
 def ls(
     options: Options, *, with_decided: bool, status: tuple[str, ...], limit: int, after: str | None
 ) -> None:
-    """List requests that wait: the most dangerous first, of those the first to expire."""
+    """List waiting requests: the most dangerous first, then the first to expire."""
     if with_decided and status:
         raise UsageError("--all and --status exclude each other")
     output = Output(options)
@@ -50,7 +52,7 @@ def ls(
     with session(options) as call:
         rows = _page(call, statuses, after=after, limit=limit)
     if after:
-        empty = "that was all"
+        empty = "no more requests"
     else:
         empty = "nothing waits for a person" if statuses == WAITING else "no request matches"
     output.listing("approvals", columns, rows[:limit], empty=empty)
@@ -59,7 +61,7 @@ def ls(
 
 
 def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
-    """Return the states that words name, several with commas. Raises `UsageError`."""
+    """Return the states named by words; commas separate several. Raises `UsageError`."""
     known = {status.value.lower(): status for status in ApprovalStatus}
     found = []
     for word in (part.strip().lower() for text in words for part in text.split(",")):
@@ -74,10 +76,10 @@ def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
 def _page(
     call: Session, statuses: Sequence[ApprovalStatus], *, after: str | None, limit: int
 ) -> list[ApprovalRow]:
-    """Return one row more than asked for, if there is one."""
+    """Return one page, plus one row if there are more."""
     found = call(store.find, after) if after else None
     if found is not None:
-        call(store.show, found)  # one that does not exist is an error, not the first page
+        call(store.show, found)  # an unknown id is an error, not the first page
     if tuple(statuses) == WAITING:
         return call(store.pending, after=found, limit=limit + 1)
     return call(store.page, statuses=statuses, before=found, limit=limit + 1)

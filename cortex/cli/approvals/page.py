@@ -1,4 +1,4 @@
-"""One request as a person must see it before deciding: the exact arguments, and what follows."""
+"""One request in full, for a person to decide: the exact arguments and the consequences."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -21,7 +21,7 @@ SAID_LINES_MAX: Final = 40
 
 
 def page(approval: Approval, terminal: Terminal) -> Iterator[str]:
-    """Yield all that decides about a request; of its arguments nothing is left out."""
+    """Yield everything a decision is based on; no argument is left out."""
     facts = facts_of(approval)
     state, risk = state_cell(approval), risk_cell(approval)
     head = f"approval {short_id(facts.id)}  {facts.title}"
@@ -32,15 +32,15 @@ def page(approval: Approval, terminal: Terminal) -> Iterator[str]:
     )
     yield "  ".join(painted)
     yield from _labelled(_facts(facts, approval, is_tty=terminal.is_tty), terminal)
-    label = "arguments, exactly as they run" if approval.tool else "what is asked about"
+    label = "arguments, exactly as they run" if approval.tool else "the question"
     digest = f"sha256 {facts.digest[:DIGEST_DIGITS]}…"
     lines = arguments(approval.arguments, terminal)
     yield from _titled(f"{label}  {digest}", lines, terminal)
     if facts.hidden_count:
-        warning = f"  !! {facts.hidden_count} characters that nobody sees stand there as ⟦U+…⟧"
+        warning = f"  !! {facts.hidden_count} invisible characters are shown as ⟦U+…⟧"
         yield terminal.paint(warning, "warn")
     if facts.changes:
-        title = f"edited by {facts.edited_by}: as asked, and as it stands"
+        title = f"edited by {facts.edited_by}: as requested, and as edited"
         yield from _titled(title, diff(facts.changes, terminal), terminal)
     if facts.said:
         title = "what the model said: it may be wrong, do not decide by it"
@@ -52,7 +52,7 @@ def page(approval: Approval, terminal: Terminal) -> Iterator[str]:
 
 
 def arguments(value: dict[str, Any], terminal: Terminal) -> Iterator[str]:
-    """Yield every argument as canonical JSON, each from the beginning of a line."""
+    """Yield every argument as canonical JSON, each at the start of a line."""
     if not value:
         yield "    none"
     for name, item in value.items():
@@ -60,7 +60,7 @@ def arguments(value: dict[str, Any], terminal: Terminal) -> Iterator[str]:
 
 
 def broken(line: str, terminal: Terminal, *, first: str, other: str = CONTINUED) -> Iterator[str]:
-    """Break a line where the terminal would: what comes after passes for no line of its own."""
+    """Wrap a line as the terminal would, and mark the continuation as such."""
     if not terminal.is_tty:
         yield first + line
         return
@@ -71,7 +71,7 @@ def broken(line: str, terminal: Terminal, *, first: str, other: str = CONTINUED)
 
 
 def diff(changes: Iterable[ArgumentChange], terminal: Terminal) -> Iterator[str]:
-    """Yield both sides of each place that differs."""
+    """Yield both sides of each difference."""
     for change in changes:
         yield from broken(safe(change.field), terminal, first="    ")
         for sign, text, style in (("-", change.old, "fail"), ("+", change.new, "done")):
@@ -81,7 +81,7 @@ def diff(changes: Iterable[ArgumentChange], terminal: Terminal) -> Iterator[str]
 
 
 def _said(text: str, terminal: Terminal) -> Iterator[str]:
-    """Yield it behind a bar: none of its lines passes for one of ours, nor pushes those away."""
+    """Yield untrusted text behind a bar, so that its lines cannot pass for ours."""
     lines = text.split("\n")
     for line in lines[:SAID_LINES_MAX]:
         yield from broken(line, terminal, first=BAR, other=BAR)
@@ -94,10 +94,10 @@ def _titled(title: str, lines: Iterable[str], terminal: Terminal) -> Iterator[st
     yield from lines
 
 
-def _labelled(told: dict[str, str], terminal: Terminal) -> Iterator[str]:
-    """Yield each text beside its label: none of it comes to stand where labels do."""
+def _labelled(message: dict[str, str], terminal: Terminal) -> Iterator[str]:
+    """Yield each text beside its label, wrapped within its column."""
     blank = " " * (2 + LABEL_CELLS)
-    for label, text in told.items():
+    for label, text in message.items():
         if text:
             first, *others = broken(text, terminal, first=blank, other=f"{blank}… ")
             painted = terminal.paint(pad(label, LABEL_CELLS), "dim")
@@ -110,8 +110,8 @@ def _facts(facts: Facts, approval: Approval, *, is_tty: bool) -> dict[str, str]:
     return {
         "id": str(facts.id),
         "effect": " · ".join(filter(None, (facts.effect, facts.undo))),
-        "asked by": _asker(facts),
-        "asked at": at_instant(facts.created_at, is_tty=is_tty),
+        "requested by": _asker(facts),
+        "requested at": at_instant(facts.created_at, is_tty=is_tty),
         "policy": facts.policy,
         "so far": facts.so_far,
         "people": facts.votes_words,
@@ -133,7 +133,7 @@ def _expires(facts: Facts, *, is_tty: bool) -> str:
     if facts.is_open:
         return f"in {span(facts.left_s)}, at {at}"
     is_over = facts.status is ApprovalStatus.EXPIRED
-    return f"over since {at}: nobody can decide any more" if is_over else ""
+    return f"expired at {at}: can no longer be decided" if is_over else ""
 
 
 def _votes(votes: Iterable[Vote], terminal: Terminal) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _votes(votes: Iterable[Vote], terminal: Terminal) -> Iterator[str]:
 
 def _vote(vote: Vote, terminal: Terminal) -> str:
     edited = " edited the arguments and" if vote.was_edited else ""
-    other = "" if vote.counts else ", to other arguments than these: it does not count"
+    other = "" if vote.counts else ", for different arguments: it does not count"
     why = f": {vote.reason}" if vote.reason else ""
     at = at_instant(vote.at, is_tty=terminal.is_tty)
     return f"{vote.person}{edited} agreed at {at} on {vote.channel}{other}{why}"

@@ -1,4 +1,4 @@
-"""`cortex approvals show`: all that decides about a request."""
+"""`cortex approvals show`: everything a decision is based on."""
 
 from typing import Any, Final
 
@@ -28,9 +28,9 @@ FIELDS: Final = (
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
-    """Show what exactly would run, who asks, why, and what follows from each answer."""
+    """Show the exact call, who requests it, why, and what each answer leads to."""
     if options.columns is not None:
-        raise UsageError("one request has no columns", hint="all of it: --json")
+        raise UsageError("one request has no columns", hint="for everything use --json")
     output = Output(options)
     with session(options) as call:
         approval = call(store.show, call(store.find, name))
@@ -43,7 +43,7 @@ def show(options: Options, *, name: str) -> None:
 
 
 def document(approval: Approval) -> dict[str, Any]:
-    """Return a request for machines; digests are hexadecimal."""
+    """Return a request as JSON; digests are hexadecimal."""
     return {
         **document_of(approval, FIELDS),
         "expires_in_s": round(left_s(approval), 3),

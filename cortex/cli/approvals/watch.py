@@ -1,4 +1,4 @@
-"""`cortex approvals watch`: requests and decisions as they come, until Ctrl-C."""
+"""`cortex approvals watch`: requests and decisions as they arrive, until Ctrl-C."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,24 +24,25 @@ from cortex.view.cells import fit, pad
 POLL_S: Final = 1.0
 OUTAGE_POLL_S: Final = 2.0
 LATE_MAX: Final = timedelta(seconds=10)
-"""No transaction lasts longer: so late may come what has its instant."""
+"""No transaction lasts longer, so an event appears at most this much after its timestamp."""
 EVENTS_MAX: Final = 2000
 WAITING_MAX: Final = 50
-"""Shown at the beginning."""
+"""Requests shown at the start."""
 COUNT_MAX: Final = 1000
 EVENT_CELLS: Final = len("approved")
 STYLES: Final = {"asked": "appr", "agreed": "warn", "approved": "done", "denied": "fail"}
 
 
 @click.command(cls=Command)
-@click.option("--plain", is_flag=True, help="One line an event, as for a pipe.")
+@click.option("--plain", is_flag=True, help="One line per event, as in a pipe.")
 @click.pass_obj
 def watch(options: Options, *, plain: bool) -> None:
-    """Follow what is asked and decided, until Ctrl-C; begins with what waits now."""
+    """Follow requests and decisions until Ctrl-C; starts with the waiting requests."""
     output = Output(options)
     if output.format in {Format.YAML, Format.NAME}:
         raise UsageError(
-            f"approvals watch has no format {output.format}", hint="take json, or none"
+            f"approvals watch does not support format {output.format}",
+            hint=("use json, or no format"),
         )
     with (
         session(options) as call,
@@ -60,10 +61,10 @@ def _is_live(output: Output, plain: bool) -> bool:  # noqa: FBT001
 
 
 def _looks(call: Session, output: Output) -> Iterator[tuple[list[ApprovalEvent], InboxCount]]:
-    """Yield each event once, look by look; an outage of the database is waited out."""
+    """Yield each event once, poll by poll; waits while the database is unavailable."""
     inbox = call(store.inbox, limit=COUNT_MAX)
     since = inbox.now - LATE_MAX
-    seen = {_key(event) for event in call(store.changes, since=since, limit=EVENTS_MAX)}
+    observed = {_key(event) for event in call(store.changes, since=since, limit=EVENTS_MAX)}
     yield [_asked(row) for row in call(store.pending, limit=WAITING_MAX)], inbox
     is_away = False
     while True:
@@ -77,13 +78,13 @@ def _looks(call: Session, output: Output) -> Iterator[tuple[list[ApprovalEvent],
             is_away = True
             continue
         is_away = False
-        yield [event for event in found if _key(event) not in seen], inbox
+        yield [event for event in found if _key(event) not in observed], inbox
         if len(found) == EVENTS_MAX:
             since = found[-1].at
-            seen |= {_key(event) for event in found}
-        else:  # read again only as far back as something may still come late
+            observed |= {_key(event) for event in found}
+        else:  # re-read only as far back as a late event may appear
             since = inbox.now - LATE_MAX
-            seen = {_key(event) for event in found}
+            observed = {_key(event) for event in found}
 
 
 def _key(event: ApprovalEvent) -> tuple[Any, ...]:
@@ -124,23 +125,23 @@ def _line(event: ApprovalEvent, terminal: Terminal) -> str:
     moment = terminal.clock(event.at)
     what = pad(event.event.replace("cancelled", "void"), EVENT_CELLS)
     risk = RISKS[event.risk]
-    told = f"{short_id(event.id)} {brief(event)}{_more(event, terminal)}"
+    text = f"{short_id(event.id)} {brief(event)}{_more(event, terminal)}"
     line = f"{terminal.paint(moment, 'dim')}  {terminal.paint(what, STYLES.get(event.event, ''))}"
-    return f"{line}  {terminal.paint(risk.text, risk.style)} {safe(told)}"
+    return f"{line}  {terminal.paint(risk.text, risk.style)} {safe(text)}"
 
 
 def _more(event: ApprovalEvent, terminal: Terminal) -> str:
-    told = []
+    parts = []
     if event.event == "asked":
         agent = f" by {event.agent}" if event.agent else ""
-        told.append(f"asked{agent}, expires {terminal.clock(event.expires_at)}")
+        parts.append(f"requested{agent}, expires {terminal.clock(event.expires_at)}")
     elif event.event == "agreed":
-        told.append(f"{event.agreed} of {event.people}")
+        parts.append(f"{event.agreed} of {event.people}")
     if event.person and event.event != "asked":
-        told.append(f"by {event.person}")
+        parts.append(f"by {event.person}")
     if event.reason and event.event != "asked":
-        told.append(str(event.reason))
-    return "".join(f" · {each}" for each in told)
+        parts.append(str(event.reason))
+    return "".join(f" · {each}" for each in parts)
 
 
 def _standing(inbox: InboxCount, terminal: Terminal) -> str:

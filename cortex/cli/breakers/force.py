@@ -1,4 +1,4 @@
-"""`cortex breakers open` and `close`: a person decides whether something may be called."""
+"""`cortex breakers open` and `close`: a person overrides a circuit breaker."""
 
 import difflib
 from functools import partial
@@ -22,10 +22,10 @@ from cortex.store import breakers as store
 from cortex.store.breakers import with_past
 
 NEAR_MAX: Final = 3
-"""Names that a typing error may have meant."""
+"""Similar names suggested for a typing error."""
 AGENTS_MAX: Final = 1000
 
-_reason_option = reason_option("Shown to everybody who waits, and kept.", is_required=True)
+_reason_option = reason_option("Shown to everyone who waits, and stored.", is_required=True)
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -36,7 +36,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
     "for_s",
     type=Span(),
     metavar="TIME",
-    help="So long, such as 30m: then one call tries it [until it is closed].",
+    help="How long, such as 30m; then one call tests it [until it is closed].",
 )
 @_reason_option
 @_yes_option
@@ -53,10 +53,10 @@ def open_(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Hold a breaker open for some time, or until it is closed: jobs that need it wait."""
+    """Hold a breaker open, for a time or until it is closed; jobs that need it wait."""
     policy_of(name)
     if safe(name) != name:
-        raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
+        raise UsageError(f"{safe(name)!r} contains invisible characters: no call uses it")
     end = "until it is closed" if for_s is None else f"for {span(for_s)}"
     confirm(safe(f"open {name}: jobs that need it wait {end}"), options, is_agreed=yes)
     act = partial(store.force_open, name=name, by=acting_name(actor), reason=reason)
@@ -81,7 +81,7 @@ def close(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Close a breaker now and forget its failures: jobs call again at once."""
+    """Close a breaker now and forget its failures; waiting jobs call again at once."""
     policy_of(name)
     confirm(safe(f"close {name}: jobs call it again at once"), options, is_agreed=yes)
     act = partial(store.close, name=name, by=acting_name(actor), reason=reason)
@@ -89,7 +89,7 @@ def close(
 
 
 def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
-    """Act once, and show how the breaker stands now."""
+    """Apply the change, and show the breaker's new state."""
     output = Output(options)
     operation = f"breakers.{act.func.__name__}"
     with session(options) as call:
@@ -101,7 +101,7 @@ def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
 
 
 def _warn_of_typo(call: Session, name: str, output: Output) -> None:
-    """Say so when nothing that is known goes through this breaker: it may be held in vain."""
+    """Warn if no known call or agent uses this breaker: the name may be mistyped."""
     known = {row.name for row in call(store.page)}
     for agent in call(agents.page, limit=AGENTS_MAX):
         known.add(f"llm:{agent.spec['model']}")
@@ -110,4 +110,4 @@ def _warn_of_typo(call: Session, name: str, output: Output) -> None:
         return
     near = difflib.get_close_matches(name, sorted(known), n=NEAR_MAX)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    output.say(f"no call and no agent is known that uses {name}{meant}", "warn")
+    output.say(f"no known call or agent uses {name}{meant}", "warn")

@@ -1,4 +1,4 @@
-"""`cortex breakers ls`: what failed lately, and what waits until it is well again."""
+"""`cortex breakers ls`: recent failures, and the jobs that wait for recovery."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,15 +32,15 @@ _HELD: Final = Cell("◆ held open", "warn")
     type=click.IntRange(1, 10_000),
     default=LIMIT,
     metavar="N",
-    help=f"At most so many [{LIMIT}].",
+    help=f"Maximum number of rows [{LIMIT}].",
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int) -> None:
-    """List circuit breakers, those that are not closed first."""
+    """List circuit breakers, open ones first."""
     output = Output(options)
     with session(options) as call:
         rows = call(with_past, call(store.page, limit=limit))
-    output.listing("breakers", COLUMNS, rows, empty="no breaker is open; no recent failures")
+    output.listing("breakers", COLUMNS, rows, empty=("no breaker is open; no recent failures"))
 
 
 def _waiting(row: BreakerRow) -> Cell:
@@ -49,7 +49,7 @@ def _waiting(row: BreakerRow) -> Cell:
 
 
 def _failures(row: BreakerRow) -> Cell:
-    policy = POLICIES.get(row.name.partition(":")[0])  # newer pods may know more kinds
+    policy = POLICIES.get(row.name.partition(":")[0])  # newer pods may have more kinds
     limit = f"/{policy.opens_after}" if policy else ""
     return Cell(f"{row.failures}{limit}", "" if row.failures else "dim")
 
@@ -91,12 +91,12 @@ def _past(row: BreakerRow) -> Past:
 
 
 def remark(row: BreakerRow) -> str:
-    """Say what a person must know first; "" when there is nothing to say."""
+    """Return the most important remark; "" for none."""
     error = row.last_error or ""
     if row.forced_by is not None:
         return held_text(row, row.now)
     if row.escalated_at is not None:
-        return f"! look after it: {error}"
+        return f"! needs attention: {error}"
     return error
 
 
@@ -105,7 +105,7 @@ def _remark(row: BreakerRow) -> Cell:
     return Cell(safe(remark(row)), "warn" if is_urgent else "dim")
 
 
-# The name is whole at any width: it is what one types.
+# The name is never shortened: people type it.
 COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
     Column(name="name", title="breaker", shown=lambda r: Cell(safe(r.name), "bold")),
     Column(name="state", shown=_state),
@@ -128,4 +128,7 @@ COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
     Column(name="known_since", value=lambda r: _past(r).known_since, is_default=False),
     Column(name="errors", value=lambda r: _past(r).errors, is_default=False),
 )
-"""`last hour`: five minutes a bar, `turns` are its data. `errors`: the last three that counted."""
+"""`last hour`: one bar per five minutes, from the data in `turns`.
+
+`errors`: the last three that counted.
+"""

@@ -1,4 +1,4 @@
-"""`cortex budgets set`, `raise` and `rm`: each is recorded with who and why."""
+"""`cortex budgets set`, `raise` and `rm`: each change is recorded with its person and reason."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -57,7 +57,7 @@ class Tokens(Amount):
         return amount
 
 
-kept_reason = reason_option("Kept with the change.", is_required=True)
+kept_reason = reason_option("Stored with the change.", is_required=True)
 
 
 @click.command("set", cls=Command)
@@ -66,14 +66,14 @@ kept_reason = reason_option("Kept with the change.", is_required=True)
 @click.option(
     "--tenant", type=Text(SUBJECT_MAX), metavar="NAME", help="Calls of this tenant's jobs."
 )
-@click.option("--job", metavar="ID", help="Calls of this job, and of those that go on from it.")
-@click.option("--usd", type=Amount(), metavar="N", help="At most so many US dollars.")
-@click.option("--tokens", type=Tokens(), metavar="N", help="At most so many tokens of any kind.")
+@click.option("--job", metavar="ID", help="Calls of this job, and of its continuations.")
+@click.option("--usd", type=Amount(), metavar="N", help="Limit in US dollars.")
+@click.option("--tokens", type=Tokens(), metavar="N", help="Limit in tokens of any kind.")
 @click.option(
     "--per",
     type=click.Choice([each.value for each in Period]),
     metavar="PERIOD",
-    help="run: each job by itself [default]; day: all together, anew each UTC day.",
+    help="run: each job on its own [default]; day: all together, reset each UTC day.",
 )
 @kept_reason
 @unasked_option
@@ -94,12 +94,12 @@ def set_(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Set a limit, new or not: of an agent, a tenant or a job, or of the budget called NAME.
+    """Set a limit, new or existing: of an agent, a tenant or a job, or of the budget called NAME.
 
-    When it gives more room than before, jobs that wait for it go on.
+    If the new limit leaves room, waiting jobs continue.
     """
     if sum(each is not None for each in (name, agent, tenant, job)) != 1:
-        raise UsageError("whose budget is it?", hint="give a NAME, --agent, --tenant or --job")
+        raise UsageError("no budget given", hint="give a NAME, --agent, --tenant or --job")
     limit, unit = _limit(usd, tokens)
     by = acting_name(actor)
     with session(options) as call:
@@ -122,7 +122,7 @@ def set_(
 @click.command("raise", cls=Command)
 @click.argument("name")
 @click.option(
-    "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
+    "--to", type=Amount(), required=True, metavar="N", help=("The new limit, in the budget's unit.")
 )
 @kept_reason
 @unasked_option
@@ -138,9 +138,9 @@ def raise_(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Raise a limit: jobs that wait for it go on at once, as far as it gives them room.
+    """Raise a limit; waiting jobs continue at once, as far as it gives them room.
 
-    Ends with 5 when it is as high already.
+    Exits with 5 if the limit is already as high.
     """
     by = acting_name(actor)
     if Budget.parse(name).unit is Unit.TOKENS and to != to.to_integral_value():
@@ -171,7 +171,7 @@ def rm(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Remove a limit and what was counted for it: jobs that wait for it go on."""
+    """Remove a limit and its counts; waiting jobs continue."""
     by = acting_name(actor)
     confirm(safe(f"remove budget {name}"), options, is_agreed=yes)
     with session(options) as call:
@@ -189,7 +189,7 @@ def _limit(usd: Decimal | None, tokens: Decimal | None) -> tuple[Decimal, Unit]:
         return usd, Unit.USD
     if tokens is not None and usd is None:
         return tokens, Unit.TOKENS
-    raise UsageError("how much is it?", hint="give either --usd N or --tokens N")
+    raise UsageError("no amount given", hint="give either --usd N or --tokens N")
 
 
 def _named(name: str, unit: Unit, per: str | None) -> Budget:
@@ -197,19 +197,19 @@ def _named(name: str, unit: Unit, per: str | None) -> Budget:
     if budget.unit is not unit or per not in {None, budget.period.value}:
         raise UsageError(
             f"budget {name} counts {budget.unit} per {budget.period}",
-            hint="another unit or period is another budget: give --agent, --tenant or --job",
+            hint=("another unit or period needs another budget: give --agent, --tenant or --job"),
         )
     return budget
 
 
 def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
-    """Say so when money is limited of an agent whose calls have no known price."""
+    """Warn about a money limit for an agent whose model has no known price."""
     if budget.unit is not Unit.USD or budget.scope is not Scope.AGENT:
         return
     try:
         newest, *_ = call(agents.versions, budget.subject)
     except NotFoundError:
-        return  # a budget may be named before its agent is there
+        return  # a budget may exist before its agent
     warning = unpriced_warning(
         budget.subject, newest.spec["model"], prices_of(settings_from(options))
     )
@@ -221,7 +221,7 @@ def _subject(
     call: Session, *, agent: str | None, tenant: str | None, job: str | None
 ) -> tuple[Scope, str]:
     if agent is not None:
-        call(agents.versions, agent)  # an agent that does not exist is an error, not a limit
+        call(agents.versions, agent)  # an unknown agent is an error, not a limit
         return Scope.AGENT, agent
     if tenant is not None:
         return Scope.TENANT, tenant
@@ -237,11 +237,11 @@ def _change(
     key: str | None,
     request: Mapping[str, Any],
 ) -> None:
-    """Change a budget and tell what it did; the rest of very many jobs goes on after it."""
+    """Change a budget and report the result; releases very many waiting jobs in batches."""
     output = Output(options)
     row = mutate(
         call,
-        lambda db: _told(work, db),
+        lambda db: _summary(work, db),
         output=output,
         key=key,
         operation="budgets.change",
@@ -254,7 +254,7 @@ def _change(
     output.listing("budgets", COLUMNS, [row], empty="")
 
 
-async def _told(
+async def _summary(
     work: Callable[[Database], Awaitable[BudgetChange]], db: Database
 ) -> dict[str, Any]:
     change = await work(db)
@@ -276,5 +276,5 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="before", shown=lambda r: _limit_shown(r, "before"), is_right=True),
     Column(name="after", shown=lambda r: _limit_shown(r, "after"), is_right=True),
-    Column(name="woken_jobs", title="jobs go on", is_right=True),
+    Column(name="woken_jobs", title="released jobs", is_right=True),
 )

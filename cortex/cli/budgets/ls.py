@@ -20,7 +20,7 @@ from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000
 NEARLY: Final = Decimal("0.8")
-"""From this share on a budget is nearly spent."""
+"""Share of the limit from which a budget counts as nearly spent."""
 
 
 @click.command(cls=Command)
@@ -28,13 +28,13 @@ NEARLY: Final = Decimal("0.8")
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
 )
 @click.option(
-    "--after", default="", metavar="NAME", help="Only names after this one: the next page."
+    "--after", default="", metavar="NAME", help=("Show the names after this one: the next page.")
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int, after: str) -> None:
-    """List budgets: the limit, what is spent and reserved, and how many jobs wait for more.
+    """List budgets: limit, amounts spent and reserved, and waiting jobs.
 
-    Of a budget per run the run that spent most is shown, of one per day the present UTC day.
+    For a budget per run, shows the run that spent most; for one per day, the current UTC day.
     """
     output = Output(options)
     with session(options) as call:
@@ -77,7 +77,7 @@ def _changed(row: BudgetRow) -> Cell:
     return Cell(safe(f"{age(since_s(row, row.changed_at))} by {row.changed_by}"), "dim")
 
 
-# The name is whole at any width: it is what one types.
+# The name is never shortened: people type it.
 COLUMNS: Final[Sequence[Column[BudgetRow]]] = (
     Column(name="name", title="budget", shown=lambda r: Cell(safe(r.name), "bold")),
     Column(

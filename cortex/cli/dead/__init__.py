@@ -4,16 +4,18 @@ from cortex.cli.options import Group
 
 dead = Group(
     "dead",
-    help="Look at failed jobs, retry them or give them up.\n\n"
-    "Each job that failed leaves a dead letter, named by the job: its id or the end of it.",
+    help=(
+        "List failed jobs, retry or discard them.\n\nEach failed job leaves a "
+        "dead letter, named by the job's id or the end of it."
+    ),
     sections={
-        "Look": {
-            "ls": ("cortex.cli.dead.ls:ls", "List dead letters by their error."),
-            "show": ("cortex.cli.dead.show:show", "Tell why a job failed, and what would help."),
+        "Inspect": {
+            "ls": ("cortex.cli.dead.ls:ls", "List dead letters by error."),
+            "show": ("cortex.cli.dead.show:show", ("Show why a job failed, and what would help.")),
         },
-        "Act": {
-            "retry": ("cortex.cli.dead.retry:retry", "Go on from failed jobs in new ones."),
-            "discard": ("cortex.cli.dead.discard:discard", "Give failed jobs up."),
+        "Change": {
+            "retry": ("cortex.cli.dead.retry:retry", "Continue failed jobs in new ones."),
+            "discard": ("cortex.cli.dead.discard:discard", "Discard dead letters."),
             "acts": ("cortex.cli.dead.bulk:acts", "Acts on many at once, which pods work off."),
         },
     },

@@ -1,4 +1,4 @@
-"""`cortex dead discard`: failed jobs that nobody will go on from."""
+"""`cortex dead discard`: gives failed jobs up."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ from cortex.store import dead_letters
 @acting
 @click.pass_obj
 def discard(options: Options, *, asked: DeadLetterRequest) -> None:
-    """Give failed jobs up: their letters are settled, their records stay.
+    """Discard dead letters; the records of their jobs stay.
 
-    Those that are named are settled at once: ends with 5 when somebody else had settled one. For
-    a filter an act begins that pods work off; it goes on by itself.
+    Named dead letters are discarded at once: exits with 5 if another person resolved one first. A
+    filter starts a bulk operation that pods work off; it continues without this command.
     """
     output = Output(options)
     verb = BulkVerb.DISCARD

@@ -1,4 +1,4 @@
-"""Which dead letters a command works on: the options, and what they come to."""
+"""Filters for dead letters: the options, and their meaning."""
 
 import difflib
 import functools
@@ -33,7 +33,7 @@ class Fingerprint(click.ParamType[str]):
 
 _OPTIONS: Final = (
     click.option(
-        "--fingerprint", type=Fingerprint(), metavar="F", help="Only this error, as `dead ls` says."
+        "--fingerprint", type=Fingerprint(), metavar="F", help=("Only this error, as in `dead ls`.")
     ),
     click.option("--type", "type_", type=NAME, metavar="TYPE", help="Only this job type."),
     click.option("--code", type=NAME, metavar="CODE", help="Only errors of this code."),
@@ -46,12 +46,18 @@ _OPTIONS: Final = (
     ),
     click.option("--agent", type=NAME, metavar="NAME", help="Only this agent's jobs."),
     click.option("--tenant", type=NAME, metavar="NAME", help="Only this tenant's jobs."),
-    click.option("--since", "since_s", type=Span(), metavar="TIME", help="Only of the last 2h."),
+    click.option(
+        "--since",
+        "since_s",
+        type=Span(),
+        metavar="TIME",
+        help=("Only failures of the last 2h, 3d …"),
+    ),
 )
 
 
 def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that filter; the command gets them as `which`."""
+    """Add the filter options; the command gets them as `which`."""
 
     @functools.wraps(command)
     def packed(*args: Any, type_: str | None, **given: Any) -> None:
@@ -65,7 +71,7 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def nothing_matches(call: Session, which: DeadLetterFilter) -> str:
-    """Say that a filter matches no letter; one that never matched any gets a suggestion.
+    """Report that a filter matches nothing; suggests similar values for unknown ones.
 
     Raises `NotFoundError` for an agent that does not exist.
     """
@@ -95,7 +101,7 @@ def _close(given: str, known: list[str]) -> str:
 
 
 def states_of(words: tuple[str, ...]) -> tuple[DeadLetterState, ...]:
-    """Return the states that words name; none: those that wait for a decision."""
+    """Return the states named by words; by default those that wait for a decision."""
     if "all" in words:
         return tuple(DeadLetterState)
     named = tuple(state for state in DeadLetterState if state.value.lower() in words)

@@ -1,4 +1,4 @@
-"""`cortex dead ls`: failed jobs, by their errors or one by one."""
+"""`cortex dead ls`: failed jobs, by error or one by one."""
 
 from typing import Final
 
@@ -30,11 +30,11 @@ NO_OLDER: Final = "no older ones"
     metavar="STATE",
     help="open, escalated, retried, discarded, archived or all [open, escalated].",
 )
-@click.option("--each", is_flag=True, help="One line a letter, not one an error.")
+@click.option("--each", is_flag=True, help="One line per dead letter, not per error.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help="With --each, only older ones: the next page.")
+@click.option("--before", metavar="ID", help=("With --each, show older ones: the next page."))
 @click.pass_obj
 def ls(
     options: Options,
@@ -45,7 +45,7 @@ def ls(
     limit: int,
     before: str | None,
 ) -> None:
-    """List dead letters: what failed, how often, and what would come of a retry."""
+    """List dead letters: what failed, how often, and the effect of a retry."""
     output = Output(options)
     if before and not each:
         raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
@@ -57,7 +57,7 @@ def ls(
         if rows or groups:
             empty = ""
         elif after is not None:
-            call(dead_letters.of_jobs, [after])  # one without a letter is an error
+            call(dead_letters.of_jobs, [after])  # a job without a dead letter is an error
             empty = NO_OLDER
         else:
             is_filtered = which != DeadLetterFilter()
@@ -65,8 +65,8 @@ def ls(
     if not each:
         output.listing("errors", GROUP_COLUMNS, groups, empty=empty)
         if groups and not groups[0].is_all:
-            counted = f"the newest {dead_letters.COUNTED_MAX:,} letters that fit were counted"
-            output.say(f"{counted}: narrow it down, or list older ones with --each", "warn")
+            counted = f"counted only the newest {dead_letters.COUNTED_MAX:,} matching dead letters"
+            output.say(f"{counted}: narrow the filter, or list older ones with --each", "warn")
         return
     shown = rows[:limit]
     output.listing("letters", LETTER_COLUMNS, shown, empty=empty)

@@ -1,4 +1,4 @@
-"""`cortex dead retry`: new jobs that go on from failed ones."""
+"""`cortex dead retry`: continues failed jobs in new ones."""
 
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ class Version(click.ParamType[int]):
         try:
             return click.IntRange(1, VERSION_MAX).convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is no version: give its number, or latest", param, ctx)
+            self.fail(f"{value!r} is not a version: give its number, or latest", param, ctx)
 
 
 @click.command(cls=Command)
@@ -39,9 +39,11 @@ class Version(click.ParamType[int]):
     "--agent-version",
     type=Version(),
     metavar="N",
-    help="Another version of the agent, or latest; begins anew if it differs.",
+    help="Another version of the agent, or latest; starts over if it differs.",
 )
-@click.option("--from-start", is_flag=True, help="Begin anew: do not go on after the last step.")
+@click.option(
+    "--from-start", is_flag=True, help=("Start over instead of continuing after the last step.")
+)
 @click.pass_obj
 def retry(
     options: Options,
@@ -50,10 +52,11 @@ def retry(
     agent_version: int | None,
     from_start: bool,
 ) -> None:
-    """Go on from failed jobs in new ones, each after the last step of its origin.
+    """Continue failed jobs in new ones, each after the last step of its origin.
 
-    The old jobs stay FAILED. Those that are named are settled at once: ends with 5 when somebody
-    else had settled one. For a filter an act begins that pods work off; it goes on by itself.
+    The old jobs stay FAILED. Named jobs are retried at once: exits with 5 if another person
+    resolved one first. A filter starts a bulk operation that pods work off; it continues without
+    this command.
     """
     output = Output(options)
     verb = BulkVerb.RETRY

@@ -1,4 +1,4 @@
-"""`cortex dead show`: why a job failed, and what would come of a retry."""
+"""`cortex dead show`: why a job failed, and the effect of a retry."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -23,7 +23,7 @@ from cortex.view.steps import last_step
 
 LABEL_CELLS: Final = 11
 RAW_CHARS_MAX: Final = 2000
-"""What people are shown of a model's or a tool's own words."""
+"""Shown of the raw text of a model or a tool."""
 FIELDS: Final = (
     *("job_id", "fingerprint", "type", "tenant", "agent", "agent_version", "state"),
     *("error_class", "error_code", "error_source", "error_message", "breaker", "payload"),
@@ -38,9 +38,9 @@ FIELDS: Final = (
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
-    """Tell why a job failed: its cause, last good step, cost, and what would come of a retry."""
+    """Show why a job failed: cause, last good step, cost, and the effect of a retry."""
     if options.columns is not None:
-        raise UsageError("one letter has no columns", hint="all of it: --json")
+        raise UsageError("one dead letter has no columns", hint="for everything use --json")
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, name)
@@ -70,7 +70,7 @@ def _page(
         yield from ("", terminal.paint("  attempts that ended early", "dim"))
         yield from (_attempt(each, terminal) for each in attempts)
     if letter.raw is not None:
-        yield from ("", terminal.paint("  what came", "dim"))
+        yield from ("", terminal.paint("  raw response", "dim"))
         yield from _raw(letter.raw)
     if letter.stack:
         yield from ("", terminal.paint("  stack", "dim"))

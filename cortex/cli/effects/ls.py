@@ -1,4 +1,4 @@
-"""`cortex effects ls`: what jobs did outside, the newest first."""
+"""`cortex effects ls`: external effects of jobs, the newest first."""
 
 import difflib
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ LIMIT_MAX: Final = 1000
     "--status",
     multiple=True,
     metavar="STATE",
-    help="pending, unknown, applied, not-applied or given-up; several with commas.",
+    help="pending, unknown, applied, not-applied or given-up; commas separate several.",
 )
-@click.option("--tool", metavar="NAME", help="Only of this tool.")
-@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option("--tool", metavar="NAME", help="Only effects of this tool.")
+@click.option("--job", metavar="ID", help="Only effects of this job.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help="Only effects older than this one: the next page.")
+@click.option("--before", metavar="ID", help=("Only effects older than this one: the next page."))
 @click.pass_obj
 def ls(
     options: Options,
@@ -46,7 +46,7 @@ def ls(
     limit: int,
     before: str | None,
 ) -> None:
-    """List effects, the newest first. Of unknown ones a person has to say what became of them."""
+    """List effects, the newest first. Unknown ones need a person to record their outcome."""
     statuses = _parsed(status)
     output = Output(options)
     output.chosen(COLUMNS)

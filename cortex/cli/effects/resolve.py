@@ -1,4 +1,4 @@
-"""`cortex effects resolve`: a person says what became of an effect that nobody else can tell of."""
+"""`cortex effects resolve`: a person records the outcome of an unknown effect."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,8 +31,10 @@ from cortex.view.effects import STATES, prospects
     type=click.Choice([each.value for each in Resolution]),
     metavar="applied|not-applied|give-up",
 )
-@reason_option("How you know: kept in the record.", is_required=True)
-@click.option("--result", metavar="JSON", help="What it returned, of one that was applied [null].")
+@reason_option("How you know; stored with the effect.", is_required=True)
+@click.option(
+    "--result", metavar="JSON", help=("What the call returned, if it was applied [null].")
+)
 @click.option("--result-file", metavar="FILE", help="The same, from a file or stdin (-).")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option
@@ -50,31 +52,33 @@ def resolve(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Say of an unknown effect whether it was applied; a job that waits for that goes on.
+    """Record whether an unknown effect was applied; a job that waits for it continues.
 
-    Look at the other side first: a wrong word makes it happen twice, or not at all. Ends with 5
-    when nobody asks any more.
+    Check the other system first: a wrong answer makes the effect happen twice, or never. Exits with
+    5 if the outcome is no longer needed.
     """
-    said = Resolution(resolution)
-    returned = _returned(said, result, result_file)
+    answer = Resolution(resolution)
+    returned = _returned(answer, result, result_file)
     output = Output(options)
     by = acting_name(actor)
     with session(options) as call:
         effect_id = call(effects.find, name)
         effect = call(effects.show, effect_id)
-        question = f"{effect.tool} {short_id(effect_id)} {_SAID[said]}: {prospects(effect)[said]}"
+        question = (
+            f"{effect.tool} {short_id(effect_id)} {_SAID[answer]}: {prospects(effect)[answer]}"
+        )
         confirm(safe(question), options, is_agreed=yes)
         row = mutate(
             call,
             lambda db: effects.resolve_and_show(
-                db, effect_id, said, by=by, reason=reason, result=returned
+                db, effect_id, answer, by=by, reason=reason, result=returned
             ),
             output=output,
             key=idempotency_key,
             operation="effects.resolve",
             request={
                 "effect": effect_id,
-                "resolution": said,
+                "resolution": answer,
                 "result": returned,
                 "by": by,
                 "reason": reason,
@@ -83,12 +87,12 @@ def resolve(
     output.listing("effects", COLUMNS, [row | {"id": UUID(row["id"])}], empty="")
 
 
-def _returned(said: Resolution, result: str | None, result_file: str | None) -> str | None:
+def _returned(answer: Resolution, result: str | None, result_file: str | None) -> str | None:
     """Return the given result as canonical JSON. Raises `UsageError`, `InvalidValueError`."""
     if result is None and result_file is None:
         return None
-    if said is not Resolution.APPLIED or (result is not None and result_file is not None):
-        raise UsageError("only one result, and only of an effect that was applied")
+    if answer is not Resolution.APPLIED or (result is not None and result_file is not None):
+        raise UsageError("give one result, and only for an effect that was applied")
     if result_file is not None:
         raw = read_bytes(result_file, what="result", bytes_max=CHECKPOINT.bytes_max)
         try:
@@ -107,11 +111,11 @@ _SAID: Final = {
 }
 
 
-def _told(row: Row) -> str:
+def _summary(row: Row) -> str:
     if row["job_goes_on"]:
-        return "goes on now"
+        return "continues now"
     if EffectStatus(row["status"]) is EffectStatus.PENDING:
-        return "will call again when it goes on"
+        return "will call again when it continues"
     return f"is {row['job_status']}"
 
 
@@ -121,10 +125,10 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="status", title="state", shown=lambda r: STATES[EffectStatus(r["status"])]),
     Column(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
     Column(
-        name="told",
+        name="remark",
         title="the job",
-        value=_told,
-        shown=lambda r: Cell(_told(r)),
+        value=_summary,
+        shown=lambda r: Cell(_summary(r)),
         is_for_people=True,
     ),
     Column(name="resolution", is_default=False),

@@ -1,4 +1,4 @@
-"""`cortex effects show`: all that is known of one effect, and what a person can do about it."""
+"""`cortex effects show`: everything recorded about one effect, and what a person can do."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -35,9 +35,9 @@ FIELDS: Final = (
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
-    """Show an effect: its call, its outcome, and what would come of resolving it."""
+    """Show an effect: its call, its outcome, and the consequence of each resolution."""
     if options.columns is not None:
-        raise UsageError("one effect has no columns", hint="all of it: --json")
+        raise UsageError("one effect has no columns", hint="for everything use --json")
     output = Output(options)
     with session(options) as call:
         effect = call(effects.show, call(effects.find, name))
@@ -64,11 +64,11 @@ def _page(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -
         if value is not None:
             yield from ("", terminal.paint(f"  {title}", "dim"), *block(value, indent="    "))
     if effect.status is EffectStatus.UNKNOWN:
-        yield from ("", terminal.paint("  a person has to say what became of it", "dim"))
-        for resolution, told in prospects(effect).items():
+        yield from ("", terminal.paint("  a person must record its outcome", "dim"))
+        for resolution, message in prospects(effect).items():
             command = f"cortex effects resolve {short_id(effect.id)} {resolution} --reason TEXT"
             yield f"    {terminal.paint(command, 'bold')}"
-            yield f"      {told}"
+            yield f"      {message}"
 
 
 def _facts(effect: EffectDetail, approval: Approval | None, terminal: Terminal) -> dict[str, str]:
@@ -105,5 +105,5 @@ def _approval(approval: Approval | None) -> str:
     if approval is None:
         return ""
     reason = f": {approval.reason}" if approval.reason else ""
-    told = f"{short_id(approval.id)} {approval.status.lower()}"
-    return f"{told} by {approval.decided_by}{reason}" if approval.decided_by else told
+    text = f"{short_id(approval.id)} {approval.status.lower()}"
+    return f"{text} by {approval.decided_by}{reason}" if approval.decided_by else text

@@ -4,22 +4,24 @@ from cortex.cli.options import Group
 
 jobs = Group(
     "jobs",
-    help="Submit, list, show, watch, wait for and cancel jobs.\n\n"
-    "A job is named by its id or by the end of it, at least 4 digits: …9f3a1c.",
+    help=(
+        "Submit, list, show, watch, wait for and cancel jobs.\n\nA job is named "
+        "by its id or by the end of it, at least 4 digits: …9f3a1c."
+    ),
     sections={
-        "Look": {
+        "Inspect": {
             "ls": ("cortex.cli.jobs.ls:ls", "List jobs, the newest first."),
             "show": ("cortex.cli.jobs.show:show", "Show a job: its steps, attempts and history."),
             "watch": ("cortex.cli.jobs.watch:watch", "Follow a job until it ends."),
-            "wait": ("cortex.cli.jobs.watch:wait", "Wait in silence until jobs end."),
-            "timeouts": ("cortex.cli.jobs.timeouts:timeouts", "Show what timed out in a job."),
+            "wait": ("cortex.cli.jobs.watch:wait", "Wait silently until jobs end."),
+            "timeouts": ("cortex.cli.jobs.timeouts:timeouts", "Show a job's time-outs."),
             "types": ("cortex.cli.jobs.ls:types", "List the job types that pods have registered."),
         },
-        "Act": {
+        "Change": {
             "submit": ("cortex.cli.jobs.submit:submit", "Submit a job and print its id."),
             "cancel": ("cortex.cli.jobs.cancel:cancel", "Cancel jobs."),
-            "retry": ("cortex.cli.jobs.retry:retry", "Let jobs that wait try again now."),
-            "resume": ("cortex.cli.jobs.resume:resume", "Let a failed job go on."),
+            "retry": ("cortex.cli.jobs.retry:retry", "Retry waiting jobs now."),
+            "resume": ("cortex.cli.jobs.resume:resume", "Continue a failed job."),
         },
     },
 )

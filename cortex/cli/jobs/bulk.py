@@ -1,4 +1,4 @@
-"""Acts on all jobs that fit a filter: chosen, shown, agreed to, done, counted."""
+"""Bulk operations on all jobs that match a filter: choose, show, confirm, run, count."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -27,20 +27,20 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @attrs.frozen(kw_only=True)
 class BulkRequest:
-    """What is asked of many jobs at once."""
+    """A request to change many jobs at once."""
 
     filter: str
     which: JobFilter
     limit: int
     rate: float | None
-    """So many in a second; None: as fast as it goes."""
+    """Jobs per second; None: no limit."""
     is_dry_run: bool
     is_agreed: bool
 
 
 @attrs.frozen(kw_only=True)
 class BulkCommand:
-    """What a command does to the jobs that it has chosen."""
+    """The change that a command makes to the chosen jobs."""
 
     operation: str
     """Such as `jobs.cancel`."""
@@ -53,7 +53,7 @@ class BulkCommand:
 
 
 def bulk_options(command: Decorated) -> Decorated:
-    """Add what a command takes that acts on jobs by a filter."""
+    """Add the options of a command that changes jobs by a filter."""
     for option in reversed(
         (
             click.option(
@@ -61,22 +61,24 @@ def bulk_options(command: Decorated) -> Decorated:
                 "filters",
                 multiple=True,
                 metavar="FILTER",
-                help="All jobs that fit, as `jobs ls` has it: 'status:retry agent:a-* age>10m'.",
+                help=("All matching jobs, as in `jobs ls`: 'status:retry agent:a-* age>10m'."),
             ),
-            click.option("--dry-run", is_flag=True, help="Only say how many would be changed."),
+            click.option("--dry-run", is_flag=True, help=("Show how many jobs would change.")),
             click.option(
                 "--limit",
                 type=click.IntRange(1, LIMIT_MAX),
                 default=LIMIT_DEFAULT,
                 show_default=True,
                 metavar="N",
-                help="Of those that fit so many at most, the newest.",
+                help="At most N of the matching jobs, the newest.",
             ),
             click.option(
                 "--rate",
                 type=Rate(),
                 metavar="N",
-                help="So many a second, from here: Ctrl-C stops it.  [as fast as it goes]",
+                help=(
+                    "At most N jobs per second, paced by this command: Ctrl-C stops it.  [no limit]"
+                ),
             ),
         )
     ):
@@ -93,18 +95,20 @@ def bulk_of(
     dry_run: bool,
     is_agreed: bool,
 ) -> BulkRequest | None:
-    """Return what is asked of many jobs; None: of those that are named. Raises `UsageError`."""
+    """Return the bulk request; None if jobs are named by id. Raises `UsageError`."""
     text = " ".join(filters).strip()
     if job_names and text:
         raise UsageError("give ids or a filter, not both")
     if job_names:
         if dry_run:
-            raise UsageError("--dry-run goes with --filter", hint="look at them: cortex jobs show")
+            raise UsageError(
+                "--dry-run goes with --filter", hint=("to look at them: cortex jobs show")
+            )
         if rate is not None:
             raise UsageError("--rate goes with --filter")
         return None
     if not text:
-        raise UsageError("which jobs?", hint="an id, or --filter 'status:retry': cortex jobs ls")
+        raise UsageError("no jobs given", hint="an id, or --filter 'status:retry': cortex jobs ls")
     return BulkRequest(
         filter=text,
         which=parse_filter(text),
@@ -116,42 +120,50 @@ def bulk_of(
 
 
 def act_on_all(
-    options: Options, asked: BulkRequest, act: BulkCommand, *, by: str, reason: str, key: str | None
+    options: Options,
+    request: BulkRequest,
+    act: BulkCommand,
+    *,
+    by: str,
+    reason: str,
+    key: str | None,
 ) -> None:
-    """Choose, ask, act and tell how many, also when it ends early.
+    """Choose, ask, run and report the counts, even when it ends early.
 
-    Under a key all of it is one transaction, and it is done or it is not.
+    Under a key everything is one transaction: all or nothing.
     """
     if options.columns is not None:
-        raise UsageError("numbers of jobs have no columns", hint="all of it: --json")
-    if asked.rate is not None and key is not None:
+        raise UsageError("counts of jobs have no columns", hint=("for everything use --json"))
+    if request.rate is not None and key is not None:
         raise UsageError(
-            "--rate does not go with --idempotency-key, under which all is one transaction",
-            hint="leave the key out: run again, the same command goes on with those that are left",
+            "--rate does not go with --idempotency-key, which needs a single transaction",
+            hint=(
+                "leave the key out: run again, the same command continues with the remaining jobs"
+            ),
         )
     output = Output(options)
     with session(options) as call:
-        choice: JobChoice = call(act.choose, asked.which, limit=asked.limit)
+        choice: JobChoice = call(act.choose, request.which, limit=request.limit)
         count = len(choice.job_ids)
-        if asked.is_dry_run:
+        if request.is_dry_run:
             came = _BulkResult(count, 0, _named(choice.refused), resubmitted=choice.failed)
             document = _document(came, choice, is_dry_run=True)
-            output.record(document, name=str(count), page=lambda: _told(document, act))
+            output.record(document, name=str(count), page=lambda: _summary(document, act))
             return
         if count:
             jobs = "1 job" if count == 1 else f"{count:,} jobs"
-            pace = f", {asked.rate:g} a second" if asked.rate is not None else ""
+            pace = f", {request.rate:g} per second" if request.rate is not None else ""
             question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
-            confirm_count(question, count, options, is_agreed=asked.is_agreed)
+            confirm_count(question, count, options, is_agreed=request.is_agreed)
 
         if key is None:
-            _act_in_batches(asked.rate, call, output, choice, act, by=by, reason=reason)
+            _act_in_batches(request.rate, call, output, choice, act, by=by, reason=reason)
             return
 
         async def work(db: Database) -> dict[str, Any]:
             try:
                 done = await act.work(db, choice.job_ids, by=by, reason=reason)
-            except PartlyDoneError as error:  # what was done before is undone
+            except PartlyDoneError as error:  # the transaction was rolled back
                 raise error.cause from None
             return {
                 "changed": done.changed,
@@ -166,16 +178,16 @@ def act_on_all(
             output=output,
             key=key,
             operation=act.operation,
-            request={"filter": asked.filter, "limit": asked.limit, "by": by, "reason": reason},
+            request={"filter": request.filter, "limit": request.limit, "by": by, "reason": reason},
         )
     came = _BulkResult(
         done["changed"], done["asked"], done["refused"], resubmitted=done.get("resubmitted", 0)
     )
-    _tell(output, came, choice, act)
+    _report(output, came, choice, act)
 
 
 def _failed(choice: JobChoice) -> str:
-    """Say what becomes of those that have failed; "": none has."""
+    """Describe what happens to the failed jobs among the chosen; "" if there are none."""
     if not choice.failed:
         return ""
     of = "" if choice.failed == len(choice.job_ids) else f"{choice.failed:,} failed: "
@@ -192,7 +204,7 @@ def _act_in_batches(
     by: str,
     reason: str,
 ) -> None:
-    """Act, at a rate or not, and tell how far it came. Raises what ends it early."""
+    """Run in batches, at a rate or not. Raises the error that ends it early."""
     tally = Tally(left=len(choice.job_ids))
     try:
         work_at(rate, call, output, choice.job_ids, act.work, tally=tally, by=by, reason=reason)
@@ -205,12 +217,12 @@ def _act_in_batches(
             unsure=tally.unsure,
             resubmitted=tally.resubmitted,
         )
-        _tell(output, came, choice, act)
+        _report(output, came, choice, act)
 
 
 @attrs.frozen
 class _BulkResult:
-    """What it came to."""
+    """The outcome."""
 
     changed: int
     asked: int
@@ -220,9 +232,9 @@ class _BulkResult:
     resubmitted: int = 0
 
 
-def _tell(output: Output, came: _BulkResult, choice: JobChoice, act: BulkCommand) -> None:
+def _report(output: Output, came: _BulkResult, choice: JobChoice, act: BulkCommand) -> None:
     document = _document(came, choice, is_dry_run=False)
-    output.record(document, name=str(came.changed), page=lambda: _told(document, act))
+    output.record(document, name=str(came.changed), page=lambda: _summary(document, act))
 
 
 def _named(refused: Mapping[Refusal, int]) -> dict[str, int]:
@@ -242,12 +254,12 @@ def _document(came: _BulkResult, choice: JobChoice, *, is_dry_run: bool) -> dict
     }
 
 
-def _told(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
-    """Say it in one line: `1,204 cancelled, 3 had ended meanwhile`."""
+def _summary(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
+    """Summarise in one line: `1,204 cancelled, 3 had ended meanwhile`."""
     is_dry_run = document["is_dry_run"]
-    count, asked = document["count"], document["asked_count"]
+    count, request = document["count"], document["asked_count"]
     heirs = document["resubmitted_count"]
-    done = count - asked - heirs
+    done = count - request - heirs
     parts = [f"dry run: {count:,} {act.would}"] if is_dry_run else []
     if not is_dry_run and (done or not heirs):
         parts.append(f"{done:,} {act.done}")
@@ -255,18 +267,18 @@ def _told(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
         parts.append(
             f"{heirs:,} of them in new jobs" if is_dry_run else f"{heirs:,} go on in new jobs"
         )
-    if asked:
-        parts.append(f"{asked:,} asked to end: their pods have to stop them")
+    if request:
+        parts.append(f"{request:,} asked to end: their pods have to stop them")
     later = "" if is_dry_run else " meanwhile"
     for name, number in document["refused"].items():
         parts.append(f"{number:,} {Refusal[name.upper()].value}{later}")
     if document["unsure_count"]:
-        parts.append(f"{document['unsure_count']:,} perhaps, the reply was lost")
+        parts.append(f"{document['unsure_count']:,} unknown: the reply was lost")
     if document["left_count"]:
         parts.append(f"{document['left_count']:,} not begun")
     yield ", ".join(parts)
     if left := document["left_count"] + document["unsure_count"]:
         how = f" with --limit {left}" if document["has_more"] else ""
-        yield f"the same command{how} goes on with those that are left"
+        yield f"the same command{how} continues with the rest"
     elif document["has_more"]:
-        yield "more may fit: raise --limit, or run it again"
+        yield "more may match: raise --limit, or run it again"

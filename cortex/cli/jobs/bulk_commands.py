@@ -1,4 +1,4 @@
-"""How what a command did to several jobs is shown: a row for each, its error in its own row."""
+"""The result of a command on several jobs: one row per job, errors in their own rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,29 +14,29 @@ from cortex.view.cells import Cell, Row
 from cortex.view.jobs import state_shown
 
 
-def typed(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a row whose values have their types again: a response is plain JSON."""
-    status, error = told["status"], told["error"]
-    return told | {
-        "id": UUID(told["id"]),
+def typed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with typed values: a response is plain JSON."""
+    status, error = document["status"], document["error"]
+    return document | {
+        "id": UUID(document["id"]),
         "status": None if status is None else JobStatus(status),
         "error": None if error is None else error_from(error),
     }
 
 
 def show_acts(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
-    """Show what became of each job; then raise the first error, if there was any."""
+    """Show the result of each job; then raise the first error, if any."""
     output.listing("jobs", columns, rows, empty="")
     failed = [row["error"] for row in rows if row["error"] is not None]
     if failed:
         raise failed[0]
 
 
-def act_columns(told: Callable[[Row], str], *more: Column[Row]) -> tuple[Column[Row], ...]:
-    """Return the columns of acts; `told` says for people what happens to a job without an error."""
+def act_columns(describe: Callable[[Row], str], *more: Column[Row]) -> tuple[Column[Row], ...]:
+    """Return the columns of results; `describe` words a job without an error."""
 
     def remark(row: Row) -> str:
-        return told(row) if row["error"] is None else str(row["error"].message)
+        return describe(row) if row["error"] is None else str(row["error"].message)
 
     return (
         Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),

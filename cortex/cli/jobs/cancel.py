@@ -1,4 +1,4 @@
-"""`cortex jobs cancel`: ends jobs that wait, asks the pods of those that run."""
+"""`cortex jobs cancel`: ends waiting jobs, and asks pods to stop running ones."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -37,7 +37,7 @@ CANCEL: Final = BulkCommand(
 @click.command(cls=Command)
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
-@reason_option("Kept in the job's history.")
+@reason_option("Stored in the job's history.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
 @as_option
@@ -57,17 +57,17 @@ def cancel(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Cancel jobs: those that are named, or all that fit a filter.
+    """Cancel jobs, by id or by filter.
 
-    A job that waits is CANCELLED at once; one that runs is stopped by its pod.
-    Ends with 5 when one of them had ended before.
+    A waiting job is CANCELLED at once; a running one is stopped by its pod. Exits with 5 if one of
+    them had ended already.
     """
     by = acting_name(actor)
-    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
-    if asked is not None:
+    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    if request is not None:
         if wait:
-            raise UsageError("--wait goes with ids", hint="cortex jobs ls shows what is left")
-        act_on_all(options, asked, CANCEL, by=by, reason=reason, key=idempotency_key)
+            raise UsageError("--wait goes with ids", hint=("to see the rest: cortex jobs ls"))
+        act_on_all(options, request, CANCEL, by=by, reason=reason, key=idempotency_key)
         return
     output = Output(options)
     with session(options) as call:
@@ -106,11 +106,11 @@ def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any
     return row | {"status": ended, "error": late}
 
 
-def _told(row: Row) -> str:
+def _summary(row: Row) -> str:
     if row["status"] is JobStatus.RUNNING:
         where = f"pod {row['pod']}" if row["pod"] else "the next pod that takes it"
-        return f"asked; {where} has to stop it"
+        return f"requested; {where} has to stop it"
     return "cancelled"
 
 
-COLUMNS: Final = act_columns(_told, Column(name="pod", is_default=False))
+COLUMNS: Final = act_columns(_summary, Column(name="pod", is_default=False))

@@ -1,7 +1,7 @@
-"""What happened to a job since the last look, as facts.
+"""What happened to a job since the last poll, as facts.
 
-Pure store calls: the command line looks through a `Session`, trio code through a `Port`. How people
-read the facts is in `cortex.cli.jobs.follow`.
+Pure store calls: the command line polls through a `Session`, trio code through a `Port`.
+`cortex.cli.jobs.follow` describes the facts to people.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ BATCH_MAX: Final = 500
 
 @attrs.frozen(kw_only=True)
 class Moved:
-    """The job went to another state."""
+    """The job changed its state."""
 
     at: datetime
     previous: JobStatus | None
@@ -33,7 +33,7 @@ class Moved:
 
 @attrs.frozen(kw_only=True)
 class Claimed:
-    """A pod took the job over under a new attempt; its state did not change."""
+    """A pod claimed the job under a new attempt; its state did not change."""
 
     at: datetime
     attempt: int
@@ -81,7 +81,7 @@ Fact = Moved | Claimed | StepCommitted | AttemptEnded
 
 @attrs.frozen
 class Cursor:
-    """How far a job has been followed."""
+    """The position in a job's facts."""
 
     history_id: int = 0
     ended_attempt: int = 0
@@ -91,33 +91,32 @@ class Cursor:
 
 @attrs.frozen(kw_only=True)
 class Snapshot:
-    """A job at one moment, and the facts since the cursor before, in their order."""
+    """A job at one moment, and the facts since the previous cursor, in order."""
 
     job: FollowedJob
     facts: list[Fact]
     cursor: Cursor
     is_complete: bool
-    """No more facts are waiting to be read."""
+    """Whether all facts have been read."""
 
     @property
     def status(self) -> JobStatus:
-        """The job's state at that moment."""
         return self.job.status
 
     @property
     def is_over(self) -> bool:
-        """The job has ended and all its facts have been seen."""
+        """Whether the job has ended and all its facts have been read."""
         return self.status.is_terminal and self.is_complete
 
 
 async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
-    """Look at a job once, in one statement. Raises `NotFoundError`."""
+    """Read a job once, in one statement. Raises `NotFoundError`."""
     after = (cursor.history_id, cursor.ended_attempt, cursor.seq)
     job = await jobs.follow(db, job_id, after=after, limit=BATCH_MAX)
     history, attempts, steps = job.history, job.attempts, job.steps
     is_complete = all(len(batch) < BATCH_MAX for batch in (history, attempts, steps))
     if not is_complete and history and history[-1].new.is_terminal:
-        history = history[:-1]  # the end of the story comes last
+        history = history[:-1]  # the final fact comes last
     facts: list[Fact] = [
         *(_moved(row) for row in history),
         *(_step(row) for row in steps),
@@ -141,7 +140,7 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
 
 
 def document_of(fact: Fact) -> dict[str, Any]:
-    """Return a fact for machines; `fact` names its kind."""
+    """Return a fact as JSON; `fact` names its kind."""
     kinds = {
         Moved: "moved",
         Claimed: "claimed",
@@ -152,12 +151,12 @@ def document_of(fact: Fact) -> dict[str, Any]:
 
 
 def is_ending(fact: Fact) -> bool:
-    """Tell whether it is the job's last one."""
+    """Whether it is the job's last fact."""
     return isinstance(fact, Moved) and fact.new.is_terminal
 
 
 def _order(fact: Fact) -> tuple[datetime, int]:
-    """By time; at the same instant an end comes before what follows from it."""
+    """Order by time; at the same instant an end precedes what follows from it."""
     match fact:
         case StepCommitted():
             return fact.at, 1

@@ -1,4 +1,4 @@
-"""Following a job: its facts as people read them, and what it does now in one line.
+"""Following a job: its facts for people, and its current activity in one line.
 
 cursor = Cursor()
 while True:
@@ -44,51 +44,50 @@ class FactPrinter:
     """Prints facts, one line each."""
 
     def __init__(self, terminal: Terminal, *, prefix: str = "") -> None:
-        """`prefix` tells several jobs apart."""
+        """`prefix` distinguishes several jobs."""
         self._terminal = terminal
         self._prefix = prefix
 
     def print(self, facts: Iterable[Fact]) -> None:
-        """Print facts and make them visible."""
+        """Print facts and flush."""
         for fact in facts:
             self._terminal.write(self.line(fact))
         self._terminal.flush()
 
     def print_ending(self, job: FollowedJob) -> None:
-        """Print how a job ended: in place of its last fact, with what it took and gave."""
+        """Print how a job ended, with its cost and result, instead of its last fact."""
         state = state_of(job)
         ended_at = job.finished_at or job.now
         took_s = (ended_at - (job.started_at or job.created_at)).total_seconds()
         gave = remark(job) if job.result is None else exact(job.result)
-        told = safe(" · ".join(filter(None, (span(took_s), progress(job.checkpoint), gave))))
+        text = safe(" · ".join(filter(None, (span(took_s), progress(job.checkpoint), gave))))
         if self._terminal.is_tty:
-            told = fit(told, self._terminal.width - LEAD_CELLS)
-        self._terminal.write(self._line(ended_at, str(state), state.style, told))
+            text = fit(text, self._terminal.width - LEAD_CELLS)
+        self._terminal.write(self._line(ended_at, str(state), state.style, text))
         self._terminal.flush()
 
     def print_why(self, job: FollowedJob, brief: str) -> None:
-        """Print what keeps a job from running, where no line tells it that is rewritten."""
+        """Print what keeps a job from running, where there is no live line to show it."""
         state = state_of(job)
         self._terminal.write(self._line(job.now, str(state), state.style, safe(brief)))
         self._terminal.flush()
 
     def line(self, fact: Fact) -> str:
-        """Return the line of one fact."""
-        return self._line(fact.at, *self._told(fact))
+        return self._line(fact.at, *self._summary(fact))
 
-    def _line(self, at: datetime, sign: str, style: str, told: str) -> str:
+    def _line(self, at: datetime, sign: str, style: str, text: str) -> str:
         paint = self._terminal.paint
         lead = f"{paint(self._terminal.clock(at), 'dim')}  {self._prefix}"
-        return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {told}".rstrip()
+        return f"{lead}{paint(pad(sign, WORD_CELLS), style)}  {text}".rstrip()
 
-    def _told(self, fact: Fact) -> tuple[str, str, str]:
+    def _summary(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
             case Moved():
                 state = state_shown(fact.new, fact.metadata.get("waiting_on"))
                 return str(state), state.style, safe(self._move_text(fact))
             case Claimed():
-                told = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
-                return "● run", "run", safe(f"{told} goes on")
+                text = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+                return "● run", "run", safe(f"{text} goes on")
             case StepCommitted():
                 return f"+ step {fact.seq}", "", self._step_text(fact)
             case AttemptEnded():
@@ -98,17 +97,17 @@ class FactPrinter:
                 assert_never(fact)
 
     def _move_text(self, fact: Moved) -> str:
-        told = []
+        parts = []
         if fact.new is JobStatus.RUNNING:
-            told.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
+            parts.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
         if waits := move_text(fact.metadata, self._terminal.clock):
-            told.append(waits)
+            parts.append(waits)
         if fact.new is JobStatus.FAILED:
-            told.append(str(fact.metadata.get("error")))
+            parts.append(str(fact.metadata.get("error")))
         if fact.new is JobStatus.CANCELLED and fact.metadata.get("by"):
             reason = fact.metadata.get("reason")
-            told.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
-        return " · ".join(told)
+            parts.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
+        return " · ".join(parts)
 
     def _step_text(self, fact: StepCommitted) -> str:
         cells = self._name_cells()
@@ -121,7 +120,7 @@ class FactPrinter:
         return f"{name}  {self._terminal.paint(figures, 'dim')}"
 
     def _name_cells(self) -> int:
-        """Return how wide names are: on a terminal the figures behind them stay on the line."""
+        """Return the width of names: on a terminal, the figures behind them stay on the line."""
         if not self._terminal.is_tty:
             return NAME_CELLS
         taken = LEAD_CELLS + width_of(self._prefix) + 2 + FIGURES_CELLS
@@ -129,21 +128,21 @@ class FactPrinter:
 
 
 def status_line(job: FollowedJob, terminal: Terminal) -> str:
-    """Return what the job does now, in one line that fits the terminal."""
+    """Return the job's current activity in one line that fits the terminal."""
     state = state_of(job)
     since = job.started_at or job.created_at
-    told = [span(since_s(job, since)), progress(job.checkpoint)]
+    parts = [span(since_s(job, since)), progress(job.checkpoint)]
     if job.pod:
-        told.append(f"attempt {job.attempt} on {job.pod}")
-    told.append(remark(job))
-    text = fit(safe(" · ".join(each for each in told if each)), terminal.width - WORD_CELLS - 2)
+        parts.append(f"attempt {job.attempt} on {job.pod}")
+    parts.append(remark(job))
+    text = fit(safe(" · ".join(each for each in parts if each)), terminal.width - WORD_CELLS - 2)
     return f"{terminal.paint(str(state), state.style)} {text}"
 
 
 def _ending_text(fact: AttemptEnded) -> str:
-    told = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
-    told += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
+    text = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
+    text += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:
-        told += f": {fact.error}"
+        text += f": {fact.error}"
     again = retry_text(fact)
-    return f"{told} · {again}" if again else told
+    return f"{text} · {again}" if again else text

@@ -1,4 +1,4 @@
-"""What a job did outside and what people were asked for it, as its page tells them."""
+"""External effects and approvals of a job, as its page shows them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ APPROVAL_FIELDS: Final = (
 
 
 def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
-    """Return them for machines."""
+    """Return them as JSON."""
     return {
         "effects": [document_of(row, EFFECT_FIELDS) for row in effects],
         "approvals": [document_of(row, APPROVAL_FIELDS) for row in approvals],
@@ -33,26 +33,26 @@ def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow])
 
 
 def approval_line(approval: ApprovalRow, terminal: Terminal) -> str:
-    """Say what was asked, and what was decided or how long it still can be."""
-    told = f"{short_id(approval.id)} {approval.tool or approval.key} {approval.risk}"
+    """Describe the request, and the decision or the time left for it."""
+    text = f"{short_id(approval.id)} {approval.tool or approval.key} {approval.risk}"
     if approval.status == ApprovalStatus.PENDING:
         agreed = f"{approval.agreed} of {approval.people} agreed"
-        told += f" · waits, {agreed}, expires {terminal.clock(approval.expires_at)}"
+        text += f" · waits, {agreed}, expires {terminal.clock(approval.expires_at)}"
     else:
         by = f" by {approval.decided_by}" if approval.decided_by else ""
-        told += f" · {approval.status.lower()}{by}"
-    told += f": {approval.reason}" if approval.reason else ""
-    return f"  {moment(approval.created_at, terminal)}  {safe(told)}"
+        text += f" · {approval.status.lower()}{by}"
+    text += f": {approval.reason}" if approval.reason else ""
+    return f"  {moment(approval.created_at, terminal)}  {safe(text)}"
 
 
 def effect_line(effect: EffectRow, terminal: Terminal) -> str:
-    """Say what was called, and how that stands."""
+    """Describe the call and its state."""
     cell, why = state_cell(effect), remark(effect)
-    told = f"{short_id(effect.id)} {effect.tool}" + (f" · {why}" if why else "")
+    text = f"{short_id(effect.id)} {effect.tool}" + (f" · {why}" if why else "")
     state = terminal.paint(pad(cell.text, EFFECT_CELLS), cell.style)
-    return f"  {moment(effect.created_at, terminal)}  {state}{safe(told)}"
+    return f"  {moment(effect.created_at, terminal)}  {state}{safe(text)}"
 
 
 def moment(instant: datetime, terminal: Terminal) -> str:
-    """Return when it was, at the head of a line."""
+    """Return an instant for the start of a line."""
     return terminal.paint(terminal.clock(instant), "dim")

@@ -38,22 +38,22 @@ STATE_CELLS: Final = 10
 
 @attrs.frozen(kw_only=True)
 class JobRecord:
-    """A job and what happened to it."""
+    """A job and its records."""
 
     job: ShownJob
     steps: Sequence[StepRow]
     attempts: Sequence[EndedAttempt]
     history: Sequence[Transition]
     changes: Sequence[JobChange] = ()
-    """Lifecycle facts: what people changed about it, and budgets that it waited for."""
+    """Lifecycle facts: changes by people, and budgets that the job waited for."""
     effects: Sequence[EffectRow] = ()
     """The newest first."""
     approvals: Sequence[ApprovalRow] = ()
-    """What people were asked for it, the oldest first."""
+    """Approval requests, the oldest first."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it for machines."""
+        """Return everything as JSON."""
         return {
             "job": {name: getattr(self.job, name) for name in JOB_FIELDS},
             "steps": self.steps,
@@ -146,15 +146,15 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
 def _times(job: ShownJob, terminal: Terminal) -> str:
     if not terminal.is_tty:
         ends = {"started": job.started_at, "ended": job.finished_at}
-        told = [f"{label} {rfc3339(at)}" for label, at in ends.items() if at is not None]
-        return " · ".join([rfc3339(job.created_at), *told])
-    told = [f"{_ago(job, job.created_at)} ({clock_time(job.created_at)})"]
+        parts = [f"{label} {rfc3339(at)}" for label, at in ends.items() if at is not None]
+        return " · ".join([rfc3339(job.created_at), *parts])
+    parts = [f"{_ago(job, job.created_at)} ({clock_time(job.created_at)})"]
     if job.started_at is not None:
         waited_s = (job.started_at - max(job.created_at, job.run_at)).total_seconds()
-        told.append(f"started after {span(waited_s)}" if waited_s >= 1 else "started at once")
+        parts.append(f"started after {span(waited_s)}" if waited_s >= 1 else "started at once")
     if job.finished_at is not None:
-        told.append(f"ended {_ago(job, job.finished_at)}")
-    return " · ".join(told)
+        parts.append(f"ended {_ago(job, job.finished_at)}")
+    return " · ".join(parts)
 
 
 def _ago(job: ShownJob, at: datetime) -> str:
@@ -165,23 +165,23 @@ def _ago(job: ShownJob, at: datetime) -> str:
 def _attempts(job: ShownJob) -> str:
     if not job.attempt:
         return ""
-    told = [str(job.attempt)]
+    parts = [str(job.attempt)]
     if job.attempts_spent is not None:
-        told.append(f"{job.attempts_spent} of {job.worker_attempts} worker attempts used")
+        parts.append(f"{job.attempts_spent} of {job.worker_attempts} worker attempts used")
     if job.retry_count or job.rate_limit_count:
-        told.append(f"{job.retry_count} of {job.max_retries} retries used")
+        parts.append(f"{job.retry_count} of {job.max_retries} retries used")
     if job.pod:
-        told.append(f"on pod {job.pod}")
+        parts.append(f"on pod {job.pod}")
     if job.heartbeat_at is not None and job.finished_at is None:
-        told.append(f"heartbeat {_ago(job, job.heartbeat_at)}")
-    return " · ".join(told)
+        parts.append(f"heartbeat {_ago(job, job.heartbeat_at)}")
+    return " · ".join(parts)
 
 
 def _error(job: ShownJob) -> str:
     if not job.error_message:
         return ""
-    told = [job.error_message, job.error_class, job.error_code, job.error_source]
-    return " · ".join(each for each in told if each)
+    parts = [job.error_message, job.error_class, job.error_code, job.error_source]
+    return " · ".join(each for each in parts if each)
 
 
 def _cancellation(job: ShownJob) -> str:
@@ -199,9 +199,9 @@ def _section(title: str, terminal: Terminal) -> Iterator[str]:
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt.outcome, attempt.outcome)
     where = f" on {attempt.pod}" if attempt.pod else ""
-    told = [f"{attempt.attempt}{where}: {why}", attempt.error_class, attempt.error]
-    told.append(retry_text(attempt))
-    line = safe(" · ".join(each for each in told if each))
+    parts = [f"{attempt.attempt}{where}: {why}", attempt.error_class, attempt.error]
+    parts.append(retry_text(attempt))
+    line = safe(" · ".join(each for each in parts if each))
     sign = ended_sign(attempt)
     glyph = terminal.paint(sign.text, sign.style)
     return f"  {moment(attempt.ended_at, terminal)}  {glyph} attempt {line}"
@@ -209,18 +209,18 @@ def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
 
 def _transition(row: Transition, terminal: Terminal) -> str:
     state = state_shown(row.new, row.metadata.get("waiting_on"))
-    told = []
+    parts = []
     if row.new is JobStatus.RUNNING:
-        told.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
+        parts.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
     waits = move_text(row.metadata, terminal.clock)
-    told += [waits] if waits else []
-    told += [
+    parts += [waits] if waits else []
+    parts += [
         f"{key} {value}"
         for key, value in row.metadata.items()
         if value not in (None, "") and key not in _WORDED
     ]
     shown = terminal.paint(pad(str(state), STATE_CELLS), state.style)
-    return f"  {moment(row.at, terminal)}  {shown}{safe(' · '.join(told))}".rstrip()
+    return f"  {moment(row.at, terminal)}  {shown}{safe(' · '.join(parts))}".rstrip()
 
 
 _WORDED: Final = ("waiting_on", "approval", "expires_at")
@@ -229,14 +229,14 @@ _WORDED: Final = ("waiting_on", "approval", "expires_at")
 def _change(fact: JobChange, terminal: Terminal) -> str:
     what = fact.subtype.replace("_", " ")
     source = f" {fact.source}" if fact.source else ""
-    told = change_text(fact.data)
-    line = safe(f"{what}{source}" + (f" {told}" if told else ""))
+    text = change_text(fact.data)
+    line = safe(f"{what}{source}" + (f" {text}" if text else ""))
     dot = terminal.paint(pad("·", STATE_CELLS), "dim")
     return f"  {moment(fact.at, terminal)}  {dot}{line}"
 
 
 def block(value: Any, *, indent: str) -> Iterator[str]:
-    """Yield a JSON value as people read it: a line a key, texts with their line breaks."""
+    """Yield a JSON value for people: one line per key, texts with their line breaks."""
     lines = list(_block_lines(value))
     for line in lines[:BLOCK_LINES_MAX]:
         yield f"{indent}{line}".rstrip()

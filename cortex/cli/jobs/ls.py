@@ -22,11 +22,11 @@ from cortex.view.why_brief import EXPLAINED, brief
 
 LIMIT_MAX: Final = 1000
 PAGES_MAX: Final = 50
-"""So many pages that are short are put together: about 100,000 jobs are looked at."""
+"""At most this many sparse pages are combined: about 100,000 jobs are scanned."""
 
 
 def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
-    """Return what words stand for: `run`, `RUNNING`, `effect`, several with commas."""
+    """Parse states: `run`, `RUNNING`, `effect`; commas separate several."""
     return tuple(term for text in words for part in text.split(",") for term in parse_state(part))
 
 
@@ -38,7 +38,7 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option("--before", metavar="ID", help=("Only jobs older than this one: the next page."))
 @click.pass_obj
 def ls(
     options: Options,
@@ -53,7 +53,7 @@ def ls(
     """List jobs, the newest first.
 
     FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
-    created<2026-01-31 id:9f3a1c'. All terms must hold; values with commas are alternatives.
+    created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives.
     """
     which = _which(filters, parse_states(status), types_, agent)
     output = Output(options)
@@ -62,14 +62,14 @@ def ls(
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
         if agent and not found.jobs:
-            call(agents.versions, agent)  # an agent that does not exist is an error, not no jobs
+            call(agents.versions, agent)  # an unknown agent is an error, not an empty list
     filtered = which != JobFilter() or before
-    empty = "no job matches" if filtered else "no jobs yet; submit one: cortex jobs submit TYPE"
+    empty = "no job matches" if filtered else ("no jobs yet; submit one: cortex jobs submit TYPE")
     output.listing("jobs", JOB_COLUMNS, found.jobs, empty=empty)
     if found.next is None:
         return
     if found.is_short and len(found.jobs) < limit:
-        # In full: the end of an id is looked for among the newest jobs only.
+        # The full id: the end of an id is searched among the newest jobs only.
         output.say(f"many jobs were looked at, there may be more: --before {found.next.id}", "warn")
     elif output.terminal.is_tty:
         output.say(f"older ones: --before {short_id(found.next.id)}", "dim")
@@ -81,7 +81,7 @@ def _which(
     types: tuple[str, ...],
     agent: str | None,
 ) -> JobFilter:
-    """Put the filter and the options together: of one criterion they are alternatives."""
+    """Combine the filter and the options: values of one criterion are alternatives."""
     which = parse_filter(" ".join(filters))
     return attrs.evolve(
         which,
@@ -92,7 +92,7 @@ def _which(
 
 
 def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: int) -> JobPage:
-    """Read on after pages that are short, within bounds."""
+    """Continue reading after sparse pages, within limits."""
     found = call(page, which, before=place, limit=limit)
     rows = found.jobs
     for _ in range(PAGES_MAX - 1):
@@ -124,4 +124,6 @@ def types(options: Options) -> None:
     with session(options) as call:
         live = set(call(pods.live_types))
         rows = [{"type": name, "is_live": name in live} for name in call(jobs.known_types)]
-    output.listing("types", TYPE_COLUMNS, rows, empty="no pod has registered any yet: cortex up")
+    output.listing(
+        "types", TYPE_COLUMNS, rows, empty=("no pod has registered a type yet: cortex up")
+    )

@@ -1,7 +1,7 @@
-"""An act on many jobs: batch after batch from here, at a rate or not, counted however it ends.
+"""Bulk operations on jobs, in batches run by this command, at a rate or not, always counted.
 
-Each batch is a transaction of its own, and what was done to a job leaves it no longer chosen: after
-Ctrl-C, an outage or a kill the same command goes on with those that are left.
+Each batch is a transaction of its own and changed jobs no longer match, so after Ctrl-C, an outage
+or a kill the same command continues with the rest.
 """
 
 import time
@@ -21,37 +21,37 @@ from cortex.postgres.session import Session
 from cortex.store.job_choice import BATCH, BulkDone, PartlyDoneError
 from cortex.view.cells import fit
 
-TOLD_EVERY_S: Final = 5.0
-"""Where no line can be written again."""
+PROGRESS_EVERY_S: Final = 5.0
+"""Interval of progress lines where the live line cannot be rewritten."""
 
 Work = Callable[..., Coroutine[Any, Any, BulkDone]]
 
 
 @attrs.define
 class Tally:
-    """How far an act is."""
+    """The progress of a bulk operation."""
 
     left: int
-    """Not begun."""
+    """Not started."""
     unsure: int = 0
-    """Begun, and nobody knows whether it came about: its reply was lost."""
+    """Sent, but with unknown outcome: the reply was lost."""
     changed: int = 0
     asked: int = 0
     resubmitted: int = 0
     refused: Counter[Refusal] = attrs.field(factory=Counter)
 
     def begin(self, count: int) -> None:
-        """A batch goes out."""
+        """Count a batch as sent."""
         self.left -= count
         self.unsure = count
 
     def undo(self) -> None:
-        """The rest of it did not come about."""
+        """Count the rest of the batch as not started."""
         self.left += self.unsure
         self.unsure = 0
 
     def add(self, done: BulkDone) -> None:
-        """So much of it came about."""
+        """Count the result of a batch."""
         self.unsure -= done.changed + sum(done.refused.values())
         self.changed += done.changed
         self.asked += done.asked
@@ -67,16 +67,16 @@ def work_at(
     work: Work,
     *,
     tally: Tally,
-    **told: str,
+    **fields: str,
 ) -> None:
-    """Do it; `tally` tells how far it came, also when it raises what `work` does, or Ctrl-C.
+    """Run the operation; `tally` holds its progress, even when `work` raises, or on Ctrl-C.
 
-    Without a rate: as fast as it goes.
+    Without a rate: as fast as possible.
     """
     pace = None if rate_per_s is None else Pace(rate_per_s)
     size = BATCH if pace is None else min(BATCH, pace.batch)
     talk, is_for_people = output.talk, output.is_for_people
-    told_at = time.monotonic()
+    shown_at = time.monotonic()
     with live_line(talk, is_on=is_for_people) as live:
         for start in range(0, len(job_ids), size):
             batch = job_ids[start : start + size]
@@ -84,7 +84,7 @@ def work_at(
                 pace.wait(call.pause, len(batch))
             tally.begin(len(batch))
             try:
-                tally.add(call(work, batch, **told))
+                tally.add(call(work, batch, **fields))
             except CortexError as error:
                 cause = error
                 if isinstance(error, PartlyDoneError):
@@ -98,7 +98,7 @@ def work_at(
             if (
                 is_for_people
                 and not talk.moves_cursor
-                and time.monotonic() >= told_at + TOLD_EVERY_S
+                and time.monotonic() >= shown_at + PROGRESS_EVERY_S
             ):
-                told_at = time.monotonic()
+                shown_at = time.monotonic()
                 output.say(line, "dim")

@@ -1,4 +1,4 @@
-"""A job's payload from the command line: inline, from a file or stdin, or by its arguments."""
+"""A job's payload from the command line: inline, from a file or stdin, or from arguments."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ from cortex.durable.registry import JobType
 
 
 def read_payload(given: str | None, arguments: Sequence[str], job_type: JobType | None) -> str:
-    """Return the checked payload: `--payload`, then each `--arg` on top of it.
+    """Return the checked payload: `--payload`, overridden by each `--arg`.
 
-    An argument's value is JSON where it reads as JSON, else text; where the handler wants text it
-    is text. Raises `InvalidValueError` and `UsageError` that name the place and what is wrong.
+    An argument's value is JSON if it parses as JSON, else text; where the handler takes text it is
+    text. Raises `InvalidValueError` and `UsageError` that name the place and the error.
     """
     text = "{}" if given is None else _source(given)
     try:
@@ -59,10 +59,10 @@ def _dumped(value: dict[str, Any]) -> bytes:
 
 
 def _with_hint(error: InvalidValueError, given: str | None) -> InvalidValueError:
-    """Add the way out for what people usually get wrong in a shell."""
+    """Add a hint for common shell mistakes."""
     if error.hint is not None or given is None or given == "-" or given.startswith("@"):
         return error
     if len(given) < 4096 and "\n" not in given and "\0" not in given and Path(given).is_file():  # noqa: PLR2004 -- longest path
-        return InvalidValueError(error.message, hint=f"a file is read with --payload @{given}")
-    hint = """quote it for the shell: --payload '{"name": "value"}', or take --arg name=value"""
+        return InvalidValueError(error.message, hint=f"to read a file: --payload @{given}")
+    hint = """quote it for the shell: --payload '{"name": "value"}', or use --arg " "name=value"""
     return InvalidValueError(error.message, hint=hint)

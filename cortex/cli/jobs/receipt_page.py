@@ -1,4 +1,4 @@
-"""How people read the receipt of a time-out, and what machines get of it."""
+"""The receipt of a time-out, for people and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -28,9 +28,9 @@ FILES_MAX: Final = 8
 
 ACTIONS: Final = {
     FinalAction.RETRIED_CALL: "called again within the step",
-    FinalAction.TOLD_MODEL: "told the model, which went on",
-    FinalAction.RELEASED: "tried again by the worker layer",
-    FinalAction.RETRY: "tried again later, as an application retry",
+    FinalAction.TOLD_MODEL: "reported to the model, which went on",
+    FinalAction.RELEASED: "retried by the worker layer",
+    FinalAction.RETRY: "retried later, as an application retry",
     FinalAction.FAILED: "failed the job",
 }
 PHASES: Final = {
@@ -41,22 +41,22 @@ PHASES: Final = {
 }
 CHOICES: Final = {
     Choice.RETRY_STEP: "run the step again with everything as it is",
-    Choice.DISCARD_AND_RETRY: "set aside what it left, nothing is lost; then run the step again",
+    Choice.DISCARD_AND_RETRY: ("set aside what the step left (nothing is lost), then run it again"),
     Choice.ESCALATE: "leave it to an operator",
 }
 
 
 def document(recorded: Recorded, transcript: Sequence[FullStep] | None) -> dict[str, Any]:
-    """Return all of a receipt for machines; `transcript`: the steps up to the interruption."""
+    """Return a receipt as JSON; `transcript`: the steps up to the interruption."""
     receipt = recorded.receipt
-    told = attrs.asdict(receipt.interruption, recurse=False)
-    lease = told.pop("lease")
+    text = attrs.asdict(receipt.interruption, recurse=False)
+    lease = text.pop("lease")
     return {
         "id": recorded.id,
         "at": recorded.at,
         "job_id": lease.job_id,
         "attempt": lease.attempt,
-        **told,
+        **text,
         "step_started_at": receipt.step_started_at,
         "artefacts": receipt.artefacts,
         "work_trees": receipt.work_trees,
@@ -70,18 +70,18 @@ def document(recorded: Recorded, transcript: Sequence[FullStep] | None) -> dict[
 def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:
     """Yield the lines of one receipt."""
     receipt = recorded.receipt
-    told = receipt.interruption
+    text = receipt.interruption
     at = terminal.clock(recorded.at)
-    head = f"{told.scope} time-out after {span(told.elapsed_s)}, limit {span(told.limit_s)}"
+    head = f"{text.scope} time-out after {span(text.elapsed_s)}, limit {span(text.limit_s)}"
     yield f"{terminal.paint(head, 'bold')}  {terminal.paint(at, 'dim')}"
     lines = {
-        "step": _step(told),
-        "checkpoint": _checkpoint(told),
-        "then": f"{ACTIONS[told.final_action]} · attempt {told.lease.attempt}",
-        "answer": _answer(told.partial_text),
+        "step": _step(text),
+        "checkpoint": _checkpoint(text),
+        "then": f"{ACTIONS[text.final_action]} · attempt {text.lease.attempt}",
+        "answer": _answer(text.partial_text),
         **files(receipt),
     }
-    if told.final_action.ended_attempt:
+    if text.final_action.ended_attempt:
         choice = recommended_choice(receipt)
         lines["resume"] = [f"{choice}: {CHOICES[choice]}"]
     for label, content in lines.items():
@@ -91,26 +91,26 @@ def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:
 
 
 def files(receipt: TimeoutReceipt) -> dict[str, list[str]]:
-    """Return what the step left, in lines by label; labels without lines are empty."""
+    """Return what the step left, as lines by label; labels without lines are empty."""
     found = receipt.artefacts
-    told = {
+    fields = {
         "files": _first([f"{each.path}  {size(each.size_bytes)}" for each in found], of=len(found)),
         "unknown": [] if receipt.problem is None else [receipt.problem],
     }
     for number, tree in enumerate(receipt.work_trees, start=1):
-        told[f"git {number}" if len(receipt.work_trees) > 1 else "git"] = _tree(tree)
-    return told
+        fields[f"git {number}" if len(receipt.work_trees) > 1 else "git"] = _tree(tree)
+    return fields
 
 
-def _step(told: Interruption) -> str:
-    where = PHASES[told.phase]
-    return where if told.step_key is None else f"{step_label(told.step_key)} · {where}"
+def _step(receipt: Interruption) -> str:
+    where = PHASES[receipt.phase]
+    return where if receipt.step_key is None else f"{step_label(receipt.step_key)} · {where}"
 
 
-def _checkpoint(told: Interruption) -> str:
-    if not told.checkpoint_seq:
-        return "none: it begins anew"
-    return f"step {numbered_step(told.checkpoint_seq, told.checkpoint_key or '')}"
+def _checkpoint(receipt: Interruption) -> str:
+    if not receipt.checkpoint_seq:
+        return "none: it starts over"
+    return f"step {numbered_step(receipt.checkpoint_seq, receipt.checkpoint_key or '')}"
 
 
 def _answer(text: str | None) -> list[str]:
@@ -123,12 +123,12 @@ def _tree(tree: WorkTree) -> list[str]:
     where = f"{tree.branch or 'no branch'} at {tree.head[:12] if tree.head else 'no commit'}"
     if tree.problem is not None:
         where = tree.problem
-    told = [f"{tree.folder} · {where} · {tree.change_count} uncommitted"]
+    parts = [f"{tree.folder} · {where} · {tree.change_count} uncommitted"]
     changes = [
         f"{each.state} {each.path}  {'gone' if each.size_bytes is None else size(each.size_bytes)}"
         for each in tree.changes
     ]
-    return told + _first(changes, of=tree.change_count)
+    return parts + _first(changes, of=tree.change_count)
 
 
 def _first(lines: list[str], *, of: int, at: int = FILES_MAX) -> list[str]:

@@ -1,4 +1,4 @@
-"""`cortex jobs resume`: lets a failed job go on, in one of three ways."""
+"""`cortex jobs resume`: continues a failed job, in one of three ways."""
 
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ from cortex.store.timeouts import Recorded
     metavar="CHOICE",
     help="retry_step, discard_and_retry or escalate.",
 )
-@reason_option("Kept with the choice.")
+@reason_option("Stored with the choice.")
 @unasked_option
 @as_option
 @idempotent
@@ -53,16 +53,16 @@ def resume(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Let a failed job go on: a new job continues from its last checkpoint.
+    """Continue a failed job: a new job starts from its last checkpoint.
 
     \b
     retry_step         run the step again with everything as it is
-    discard_and_retry  set aside what the step left half done, then run it again; work since the
-                       last checkpoint that is not committed to git goes into a stash, new files
-                       into a folder: nothing is lost. Runs where the job's folders are.
+    discard_and_retry  set aside what the step left half done, then run it again: uncommitted
+                       changes since the last checkpoint go into a git stash, new files into a
+                       folder; nothing is lost. Run it where the job's folders are.
     escalate           leave it to an operator
 
-    Without --choice a clean job retries its step. One that left something is asked about.
+    Without --choice, a clean job retries its step; for a job that left something, the command asks.
     """  # noqa: D301 -- the mark keeps the lines as they are
     output = Output(options)
     by = acting_name(actor)
@@ -91,25 +91,25 @@ def resume(
 
 
 def _failed(call: Session, job_id: UUID) -> ShownJob:
-    """Return the job, or raise `ConflictError` that says what it is instead of failed."""
+    """Return the job, or raise `ConflictError` with its state if it has not failed."""
     job = call(jobs.show, job_id)
     status = job.status
     if status is JobStatus.FAILED:
         return job
     hints = {
-        JobStatus.RETRY: f"let it retry now: cortex jobs retry {job_id}",
-        JobStatus.WAITING_FOR_APPROVAL: f"see what it waits for: cortex why {job_id}",
+        JobStatus.RETRY: f"to retry it now: cortex jobs retry {job_id}",
+        JobStatus.WAITING_FOR_APPROVAL: f"to see what it waits for: cortex why {job_id}",
     }
     raise ConflictError(f"job {job_id} is {status.value}, not FAILED", hint=hints.get(status))
 
 
 def _is_open(call: Session, job_id: UUID) -> bool:
-    """Whether nobody has resumed it yet: what its successor works on must not be touched."""
+    """Whether the job has not been resumed yet: a successor's files must not be touched."""
     return DeadLetterState(call(dead_letters.show, job_id).state).is_unresolved
 
 
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
-    """Decide for a clean job; ask a person about one that left something."""
+    """Choose for a clean job; ask a person about one that left something."""
     if found is None or found.receipt.is_clean:
         return Choice.RETRY_STEP
     recommended = recommended_choice(found.receipt)
@@ -117,7 +117,10 @@ def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
         raise UsageError(
             f"the time-out of job {job_id} may have left work half done; "
             f"recommended: {recommended}",
-            hint=f"look: cortex jobs timeouts {short_id(job_id)}, then say --choice {recommended}",
+            hint=(
+                f"to see it: cortex jobs timeouts {short_id(job_id)}; then give --choice "
+                f"{recommended}"
+            ),
         )
     for line in block(found, output.talk):
         output.talk.write(line)
@@ -130,7 +133,7 @@ def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
 def _discard(
     failed: ShownJob, found: Recorded | None, settled: Settled, *, data: Path
 ) -> dict[str, Any]:
-    """Set aside what the interrupted step left; return where it has gone, as plain JSON."""
+    """Set aside what the interrupted step left; return where it went, as plain JSON."""
     import trio
 
     from cortex.agent.workspace.discarding import Leftovers, put_aside
@@ -150,7 +153,7 @@ def _discard(
 
 
 def _folder(payload: Any) -> Path | None:
-    """The folder that a job of an agent works in besides its workspace."""
+    """The folder that an agent's job works in, besides its workspace."""
     folder = payload.get("folder") if isinstance(payload, dict) else None
     return Path(folder) if isinstance(folder, str) else None
 
@@ -180,12 +183,12 @@ def _page(done: dict[str, Any]) -> list[str]:
     if done["resumed_as"] is None:
         return [f"job {failed} is left to an operator: cortex dead show {failed}"]
     return [
-        *_told(done["set_aside"] or {}),
-        f"job {failed} goes on as {done['resumed_as']}: {done['choice']}",
+        *_summary(done["set_aside"] or {}),
+        f"job {failed} continues as {done['resumed_as']}: {done['choice']}",
     ]
 
 
-def _told(set_aside: dict[str, Any]) -> list[str]:
+def _summary(set_aside: dict[str, Any]) -> list[str]:
     lines = [
         f"stashed in {each['folder']}: git stash apply {each['commit']} brings it back"
         for each in set_aside.get("stashes", ())

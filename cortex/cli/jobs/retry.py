@@ -1,4 +1,4 @@
-"""`cortex jobs retry`: lets jobs that wait for their next try go on at once."""
+"""`cortex jobs retry`: retries waiting jobs at once."""
 
 import shlex
 from collections.abc import Sequence
@@ -42,8 +42,10 @@ RETRY: Final = BulkCommand(
 @click.command(cls=Command)
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
-@reason_option("Kept in the record.")
-@click.option("--yes", is_flag=True, help="Do not ask; a filter and failed jobs do.")
+@reason_option("Stored in the record.")
+@click.option(
+    "--yes", is_flag=True, help=("Do not ask; filters and failed jobs need confirmation.")
+)
 @as_option
 @idempotent
 @click.pass_obj
@@ -60,17 +62,17 @@ def retry(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Try jobs again now: those that are named, or all that fit a filter.
+    """Retry jobs now, by id or by filter.
 
-    A job in RETRY, or one that waits for its next worker attempt, goes on at once; a circuit
-    breaker that is open still decides about its calls. From a FAILED job a new job goes on after
-    its last step, as `cortex dead retry` does; a filter takes failed jobs only if it names them:
-    'status:fail'. Ends with 5 when a job can be tried in neither way.
+    A job in RETRY, or one that waits for its next worker attempt, continues at once; an open
+    circuit breaker still decides about its calls. A FAILED job continues in a new job after its
+    last step, as with `cortex dead retry`; a filter includes failed jobs only if it names them:
+    'status:fail'. Exits with 5 if a job cannot be retried.
     """
     by, new_id = acting_name(actor), system_chance().new_id
-    asked = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
-    if asked is not None:
-        act_on_all(options, asked, RETRY, by=by, reason=reason, key=idempotency_key)
+    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    if request is not None:
+        act_on_all(options, request, RETRY, by=by, reason=reason, key=idempotency_key)
         return
     output = Output(options)
     with session(options) as call:
@@ -88,13 +90,13 @@ def retry(
             request={"jobs": sorted(job_ids), "by": by, "reason": reason},
         )
         for name in sorted(each for each in waited if each):
-            _tell_of_breaker(call, name, output)
-            _tell_of_hold(waited[name], output)
+            _report_breaker(call, name, output)
+            _report_hold(waited[name], output)
     show_acts(output, COLUMNS, [typed(each) for each in done])
 
 
-def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
-    """Say that an open breaker decides, until when, and what would help."""
+def _report_breaker(call: Session, name: str, output: Output) -> None:
+    """Report that an open breaker decides, until when, and how to close it."""
     for row in call(breakers.page, name=name, limit=1):
         if row.state != BreakerState.OPEN:
             return
@@ -102,7 +104,9 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
         if row.open_until is not None:
             left_s = (row.open_until - row.now).total_seconds()
             at = output.talk.clock(row.open_until)
-            until = f"for {span(left_s)} (until {at})" if left_s > 0 else "until one call tries it"
+            until = (
+                f"for {span(left_s)} (until {at})" if left_s > 0 else ("until one call tests it")
+            )
         output.say(
             f"breaker {name} decides about their calls, and is open {until}: "
             f"cortex breakers close {shlex.quote(name)} --reason TEXT",
@@ -110,16 +114,18 @@ def _tell_of_breaker(call: Session, name: str, output: Output) -> None:
         )
 
 
-def _tell_of_hold(job: ShownJob, output: Output) -> None:
-    """Say that a freeze or a quota decides about their effects, and what would help."""
-    seen = job.awaited
-    if isinstance(seen, FreezeWait) or (isinstance(seen, QuotaWait) and seen.is_used_up):
-        words = localised(seen.words) if output.talk.is_tty else seen.words
-        output.say(f"it {words}; {seen.ways_out[0]}", "warn")
+def _report_hold(job: ShownJob, output: Output) -> None:
+    """Report that a freeze or a quota decides about effects, and how to lift it."""
+    observed = job.awaited
+    if isinstance(observed, FreezeWait) or (
+        isinstance(observed, QuotaWait) and observed.is_used_up
+    ):
+        words = localised(observed.words) if output.talk.is_tty else observed.words
+        output.say(f"it {words}; {observed.ways_out[0]}", "warn")
 
 
 def _question(failed: Sequence[ShownJob]) -> str:
-    """Say what becomes of failed jobs."""
+    """Return the question about failed jobs."""
     if len(failed) > 1:
         return f"retry {len(failed)} failed jobs: {HEIRS}"
     (job,) = failed
@@ -127,10 +133,10 @@ def _question(failed: Sequence[ShownJob]) -> str:
     return safe(f"retry {name}, which failed ({job.error_message}): {HEIR}")
 
 
-def _told(row: Row) -> str:
+def _summary(row: Row) -> str:
     if row.get("retried_as") is None:
         return "tries again now"
     return f"goes on as {short_id(UUID(row['retried_as']))}, from its last checkpoint"
 
 
-COLUMNS: Final = act_columns(_told, Column(name="retried_as", title="new job", is_default=False))
+COLUMNS: Final = act_columns(_summary, Column(name="retried_as", title="new job", is_default=False))

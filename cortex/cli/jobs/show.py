@@ -20,7 +20,7 @@ EFFECTS_MAX = 1000
 
 
 async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> JobRecord:
-    """Read a job; its newest steps without their outputs, or with None all steps with them."""
+    """Read a job with its newest steps without outputs, or with None all steps and outputs."""
     job = await jobs.show(db, job_id)
     found: Sequence[StepRow]
     if steps_max is None:
@@ -49,7 +49,7 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
     default=STEPS_DEFAULT,
     show_default=True,
     metavar="N",
-    help="How many of the newest steps; documents always have all.",
+    help="Number of newest steps; documents always have all.",
 )
 @click.pass_obj
 def show(options: Options, *, job: str, steps_max: int) -> None:

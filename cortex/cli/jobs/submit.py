@@ -1,4 +1,4 @@
-"""`cortex jobs submit`: checks a job as far as it can be checked here, and submits it once."""
+"""`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
 from typing import Final
 from uuid import UUID
@@ -33,36 +33,48 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods
 
-_WAY_OUT: Final = "load yours with --app, or start a pod that has it; known: cortex jobs types"
+_WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
 
 
 @click.command(cls=Command)
 @click.argument("job_type", metavar="TYPE")
-@click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
-@click.option("--arg", "arguments", multiple=True, metavar="K=V", help="One argument on top.")
-@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent that it runs.")
-@click.option("--tenant", type=Text(NAME_MAX), metavar="NAME", help="Whose job it is [default].")
-@click.option("--queue", type=Text(NAME_MAX), metavar="NAME", help="Its jobs run one by one.")
+@click.option("--payload", metavar="JSON|@FILE|-", help=("A JSON object: the handler's arguments."))
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="K=V",
+    help=("Set one argument; overrides --payload."),
+)
+@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent to run.")
+@click.option(
+    "--tenant", type=Text(NAME_MAX), metavar="NAME", help=("The tenant it belongs to [default].")
+)
+@click.option(
+    "--queue", type=Text(NAME_MAX), metavar="NAME", help=("Run the queue's jobs one by one.")
+)
 @click.option(
     "--priority",
     type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX),
     metavar="N",
-    help="Smaller runs first [0].",
+    help="Lower numbers run first [0].",
 )
-@click.option("--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Not before so many seconds.")
+@click.option(
+    "--delay", type=Seconds(DELAY_MAX_S), metavar="S", help=("Earliest start, in seconds from now.")
+)
 @click.option(
     "--timeout",
     type=click.IntRange(1, TIMEOUT_MAX_S),
     metavar="S",
-    help="Seconds that it may run, all attempts together.",
+    help="Maximum run time in seconds, all attempts together.",
 )
 @click.option(
     "--max-retries", type=click.IntRange(0, RETRIES_MAX), metavar="N", help="Application retries."
 )
 @click.option(
-    "--key", type=Text(KEY_MAX), metavar="KEY", help="Replaces the job that waits under it."
+    "--key", type=Text(KEY_MAX), metavar="KEY", help=("Replace the waiting job with this key.")
 )
-@click.option("--app", metavar="APP", help="Module or file with your own job types.")
+@click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @unasked_option
 @as_option
@@ -89,7 +101,7 @@ def submit(
 ) -> None:
     """Submit a job and print its id.
 
-    A type that was loaded here (--app, built-in) has its payload checked against the handler.
+    For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     output = Output(options)
     registry = registry_of(app)
@@ -136,7 +148,7 @@ def submit(
 def _submit(
     call: Session, submission: Submission, *, by: str, output: Output, key: str | None
 ) -> UUID:
-    """Submit and return the job's id; under a key that was used, the id of that time."""
+    """Submit and return the job's id; for a used key, return the id of the first run."""
     if key is None:
         call(jobs.submit_once, submission, by=by, credential=acting_credential())
         return submission.id
@@ -155,7 +167,7 @@ def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
     if output.is_for_people:
         output.line(str(job_id))
         if output.terminal.is_tty and not is_waiting:
-            output.say(f"follow it: cortex jobs watch {short_id(job_id)}", "dim")
+            output.say(f"to follow it: cortex jobs watch {short_id(job_id)}", "dim")
     elif not is_waiting:
         document = {"job": {"id": job_id, "status": "PENDING"}}
         output.record(document, name=str(job_id), page=list)

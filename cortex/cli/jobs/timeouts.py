@@ -20,18 +20,18 @@ from cortex.store.timeouts import Recorded, of_job
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--jsonl", is_flag=True, help="The same as -o jsonl: a whole receipt a line.")
+@click.option("--jsonl", is_flag=True, help=("Same as -o jsonl: one whole receipt per line."))
 @click.pass_obj
 def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
-    """Show what timed out in a job, and what each time-out left.
+    """Show a job's time-outs, and what each one left behind.
 
-    Documents have the whole of it: the answer so far, files, git state and diff, and for those that
-    ended an attempt the transcript: the steps up to the interruption.
+    Documents contain everything: the partial response, files, git state and diff, and for those
+    that ended an attempt the transcript of steps up to the interruption.
     """
     if options.columns is not None:
-        raise UsageError("receipts have no columns", hint="all of them: --json")
+        raise UsageError("receipts have no columns", hint="for everything use --json")
     if jsonl and "output" in click.get_current_context().meta.get(META_KEY, {}):
-        raise UsageError("--jsonl and -o or --json ask for two formats", hint="give one of them")
+        raise UsageError("--jsonl and -o or --json request two formats", hint="give one of them")
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, job)
@@ -64,13 +64,13 @@ def _documents(
 ) -> Iterator[dict[str, Any]]:
     transcript: list[FullStep] | None = None
     for each in receipts:
-        told = each.receipt.interruption
-        if not told.final_action.ended_attempt:
+        text = each.receipt.interruption
+        if not text.final_action.ended_attempt:
             yield document(each, None)
             continue
         if transcript is None:
             transcript = call(steps.outputs, job_id)
-        yield document(each, [step for step in transcript if step.seq <= told.checkpoint_seq])
+        yield document(each, [step for step in transcript if step.seq <= text.checkpoint_seq])
 
 
 def _page(output: Output, job_id: UUID, receipts: Iterator[Recorded]) -> None:
@@ -82,4 +82,4 @@ def _page(output: Output, job_id: UUID, receipts: Iterator[Recorded]) -> None:
             output.line(line)
         is_empty = False
     if is_empty:
-        output.say(f"nothing has timed out in job {short_id(job_id)}", "dim")
+        output.say(f"job {short_id(job_id)} has no time-outs", "dim")

@@ -1,4 +1,4 @@
-"""`cortex jobs watch` and `cortex jobs wait`: until the end of jobs."""
+"""`cortex jobs watch` and `cortex jobs wait`: follow jobs until they end."""
 
 import time
 from collections.abc import Iterator
@@ -26,25 +26,27 @@ from cortex.store.why import facts_of_all
 from cortex.view.why_brief import EXPLAINED, brief
 
 POLL_S: Final = 0.25
-"""One statement a look: four a second."""
+"""One statement per poll: four per second."""
 WHY_EVERY_S: Final = 5.0
-"""What keeps a job from running changes while the job stands as it did; a statement of its own."""
+"""The reason why a job waits changes while its record does not; it takes a statement of its own."""
 EXIT_NOT_COMPLETED: Final = 6
 TIMEOUT_MAX_S: Final = 365 * 86_400.0
 
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--plain", is_flag=True, help="One fact per line, as for a pipe.")
+@click.option("--plain", is_flag=True, help="One fact per line, as in a pipe.")
 @click.pass_obj
 def watch(options: Options, *, job: str, plain: bool) -> None:
     """Follow a job until it ends: each step, each attempt, each change of state.
 
-    Ends with 0 when the job is COMPLETED, 6 when it is FAILED or CANCELLED.
+    Exits with 0 when the job is COMPLETED, 6 when it is FAILED or CANCELLED.
     """
     output = Output(options)
     if output.format in {Format.YAML, Format.NAME}:
-        raise UsageError(f"jobs watch has no format {output.format}", hint="take json, or none")
+        raise UsageError(
+            f"jobs watch does not support format {output.format}", hint=("use json, or no format")
+        )
     with session(options) as call:
         job_id = call(jobs.find, job)
         if output.is_for_people:
@@ -56,12 +58,17 @@ def watch(options: Options, *, job: str, plain: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("job_names", metavar="ID…", nargs=-1, required=True)
-@click.option("--timeout", type=Seconds(TIMEOUT_MAX_S), metavar="S", help="Seconds, then exit 7.")
+@click.option(
+    "--timeout",
+    type=Seconds(TIMEOUT_MAX_S),
+    metavar="S",
+    help=("Time-out in seconds; exits with 7."),
+)
 @click.pass_obj
 def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None) -> None:
-    """Wait in silence until jobs end, then print how.
+    """Wait silently until jobs end, then print how.
 
-    Ends with 0 when all are COMPLETED, 6 when one is FAILED or CANCELLED, 7 after the time-out.
+    Exits with 0 when all are COMPLETED, 6 when one is FAILED or CANCELLED, 7 after the time-out.
     """
     output = Output(options)
     give_up_at = None if timeout is None else time.monotonic() + timeout
@@ -76,19 +83,19 @@ def wait_for(
     call: Session, job_id: UUID, *, output: Output, give_up_at: float | None = None
 ) -> Snapshot:
     """Return the job's last snapshot. Raises `TimedOutError` at a monotonic instant."""
-    for seen in looks(call, job_id, output=output):
-        if seen.is_over:
-            return seen
+    for observed in looks(call, job_id, output=output):
+        if observed.is_over:
+            return observed
         if give_up_at is not None and time.monotonic() >= give_up_at:
             raise TimedOutError(
-                f"job {short_id(job_id)} is still {seen.status.value}",
-                hint=f"it goes on by itself; follow it: cortex jobs watch {job_id}",
+                f"job {short_id(job_id)} is still {observed.status.value}",
+                hint=f"it continues by itself; to follow it: cortex jobs watch {job_id}",
             )
-    raise AssertionError("looks end with a job that is over")
+    raise AssertionError("polling ends with a job that is over")
 
 
 def exit_by(ended: list[Snapshot]) -> None:
-    """End the command by how jobs ended."""
+    """Exit according to how jobs ended."""
     if any(each.status is not JobStatus.COMPLETED for each in ended):
         raise click.exceptions.Exit(EXIT_NOT_COMPLETED)
 
@@ -96,18 +103,18 @@ def exit_by(ended: list[Snapshot]) -> None:
 def looks(
     call: Session, job_id: UUID, *, output: Output, look: Patient | None = None
 ) -> Iterator[Snapshot]:
-    """Look at a job again and again until it is over; an outage of the database is waited out.
+    """Poll a job until it is over; wait while the database is unavailable.
 
-    Raises what the first look raises.
+    Raises the error of the first poll.
     """
     look = look or Patient(call, output)
     cursor = Cursor()
-    seen: Snapshot | None = None
-    while seen is None or not seen.is_over:
-        seen = look(snapshot, job_id, cursor)
-        cursor = seen.cursor
-        yield seen
-        if seen.is_complete and not seen.is_over:
+    observed: Snapshot | None = None
+    while observed is None or not observed.is_over:
+        observed = look(snapshot, job_id, cursor)
+        cursor = observed.cursor
+        yield observed
+        if observed.is_complete and not observed.is_over:
             call.pause(POLL_S)
 
 
@@ -117,22 +124,22 @@ def _watch_lines(call: Session, job_id: UUID, *, output: Output, is_live: bool) 
     look = Patient(call, output)
     whys = _Whys(look)
     with live_line(terminal, is_on=is_live) as live:
-        for seen in looks(call, job_id, output=output, look=look):
-            if seen.facts:
+        for observed in looks(call, job_id, output=output, look=look):
+            if observed.facts:
                 live.clear()
-                printer.print(fact for fact in seen.facts if not is_ending(fact))
-            if seen.is_over:
-                printer.print_ending(seen.job)
-                return seen
-            before, brief = whys.brief, whys.of(seen)
+                printer.print(fact for fact in observed.facts if not is_ending(fact))
+            if observed.is_over:
+                printer.print_ending(observed.job)
+                return observed
+            before, brief = whys.brief, whys.of(observed)
             if brief and brief != before and not live.is_on:
-                printer.print_why(seen.job, brief)
-            live.show(status_line(attrs.evolve(seen.job, why=brief), terminal))
-    raise AssertionError("looks end with a job that is over")
+                printer.print_why(observed.job, brief)
+            live.show(status_line(attrs.evolve(observed.job, why=brief), terminal))
+    raise AssertionError("polling ends with a job that is over")
 
 
 class _Whys:
-    """What keeps a waiting job from running: read when it stands otherwise, and now and then."""
+    """Why a waiting job is not running: read when its record changes, and periodically."""
 
     def __init__(self, look: Patient) -> None:
         self._look = look
@@ -140,28 +147,30 @@ class _Whys:
         self._due_at = 0.0
         self.brief = ""
 
-    def of(self, seen: Snapshot) -> str:
-        """Return it in a few words; "": nothing does, or its own record says it."""
-        job = seen.job
+    def of(self, observed: Snapshot) -> str:
+        """Return the reason in a few words; "" if there is none, or the record already shows it."""
+        job = observed.job
         standing = (job.status, job.attempt, job.retry_count)
         if standing != self._standing or time.monotonic() >= self._due_at:
             self._standing, self._due_at = standing, time.monotonic() + WHY_EVERY_S
             self.brief = ""
-            if seen.status in EXPLAINED:
+            if observed.status in EXPLAINED:
                 facts = self._look(facts_of_all, [job.id]).get(job.id)
                 self.brief = "" if facts is None else brief(facts)
         return self.brief
 
 
 def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot:
-    for seen in looks(call, job_id, output=output):
-        for fact in seen.facts:
+    for observed in looks(call, job_id, output=output):
+        for fact in observed.facts:
             output.json_line(document_of(fact))
-        if seen.is_over:
+        if observed.is_over:
             kept = ("id", "status", "finished_at", "result", "error_message", "error_code")
-            output.json_line({"fact": "ended", **{name: getattr(seen.job, name) for name in kept}})
-            return seen
-    raise AssertionError("looks end with a job that is over")
+            output.json_line(
+                {"fact": "ended", **{name: getattr(observed.job, name) for name in kept}}
+            )
+            return observed
+    raise AssertionError("polling ends with a job that is over")
 
 
 _SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})

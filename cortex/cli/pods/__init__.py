@@ -1,4 +1,4 @@
-"""`cortex pods`: which pods there are, and how they feel."""
+"""`cortex pods`: running pods and their health."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,26 +20,26 @@ from cortex.view.pods import leaving_text, moved_text, whole_s
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
-"""From here on the loop is late enough for people to notice."""
+"""From here on, people notice the event loop's lag."""
 
 pods = Group(
     "pods",
-    help="Look at pods, the processes that run jobs, and drain them.",
+    help="List and drain pods, the processes that run jobs.",
     sections={
-        "Look": {"ls": ("cortex.cli.pods:ls", "List pods and how they feel.")},
-        "Act": {
-            "drain": ("cortex.cli.pods.drain:drain", "Let a pod take no more jobs."),
-            "undrain": ("cortex.cli.pods.drain:undrain", "Let a drained pod take jobs again."),
+        "Inspect": {"ls": ("cortex.cli.pods:ls", "List pods and their health.")},
+        "Change": {
+            "drain": ("cortex.cli.pods.drain:drain", "Stop a pod from taking jobs."),
+            "undrain": ("cortex.cli.pods.drain:undrain", ("Let a drained pod take jobs again.")),
         },
     },
 )
 
 
 @click.command(cls=Command)
-@click.option("--all", "with_ended", is_flag=True, help="Also the newest that have ended.")
+@click.option("--all", "with_ended", is_flag=True, help="Include the newest stopped pods.")
 @click.pass_obj
 def ls(options: Options, *, with_ended: bool) -> None:
-    """List pods: their state, their load, and how long ago they were heard of."""
+    """List pods: state, load, and time since the last heartbeat."""
     output = Output(options)
     with session(options) as call:
         rows = call(with_moved, call(store.page, ended=ENDED_MAX if with_ended else 0))
@@ -58,9 +58,9 @@ def _state(row: PodRow) -> Cell:
         moved = f" · {moved_text(row, row.moved)}" if row.moved is not None else ""
         return Cell(safe(f"◆ {leaving_text(row)}{moved}"), "warn")
     if name == "READY" and row.trouble is not None:
-        told = row.trouble.replace("_", " ")
+        text = row.trouble.replace("_", " ")
         since = "" if row.trouble_at is None else f" {whole_s(since_s(row, row.trouble_at))}"
-        return Cell(f"! {told}{since}", "fail")
+        return Cell(f"! {text}{since}", "fail")
     glyphs = {"READY": "●", "STOPPED": "○", "DEAD": "✗"}
     styles = {"READY": "done", "STOPPED": "dim", "DEAD": "fail"}
     return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
@@ -94,10 +94,10 @@ def _connections(row: PodRow) -> Cell:
 
 
 def _confinement(row: PodRow) -> Cell:
-    told = row.confinement
-    if told is None:
+    text = row.confinement
+    if text is None:
         return Cell(NOTHING, "dim")
-    return Cell(safe(told), "fail" if told in {Confinement.UNSAFE, Confinement.NONE} else "")
+    return Cell(safe(text), "fail" if text in {Confinement.UNSAFE, Confinement.NONE} else "")
 
 
 def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
@@ -178,7 +178,9 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
         "moved",
     ),
 )
-"""`lease`: how long ago that of its jobs was renewed which has waited for longest; where only those
-of other pods were read, which wait for longer: at most so long. `conns`: its sessions in the
-database; null where the server cannot tell whose they are. `moved`: of a pod that leaves or is
-drained, what became of the jobs that it handed back."""
+"""`lease`: time since the least recent lease renewal among its jobs, or an upper bound if only
+other pods' leases were read.
+
+`conns`: its database sessions; null if not reported. `moved`: for a leaving or drained
+pod, what became of the jobs it handed back.
+"""

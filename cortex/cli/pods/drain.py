@@ -1,4 +1,4 @@
-"""`cortex pods drain` and `undrain`: a pod takes no more jobs and stays, until it may again."""
+"""`cortex pods drain` and `undrain`: keeps a running pod from taking jobs, until undrained."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,7 +19,7 @@ from cortex.store.drains import with_moved
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@reason_option("Shown with the pod, and kept.")
+@reason_option("Shown with the pod, and stored.")
 @unasked_option
 @as_option
 @idempotent
@@ -27,16 +27,16 @@ from cortex.store.drains import with_moved
 def drain(
     options: Options, *, pod: str, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let a pod take no more jobs; those that it runs go on elsewhere from their next checkpoint.
+    """Stop a pod from taking jobs; its jobs continue elsewhere from their next checkpoint.
 
-    POD is its name, or the beginning of its id. Its process stays, and nothing is aborted.
+    POD is its name, or the beginning of its id. The process keeps running, and nothing is aborted.
     """
     _act(options, drains.request, pod, reason=reason, actor=actor, key=idempotency_key)
 
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@reason_option("Kept in the record.")
+@reason_option("Stored in the record.")
 @unasked_option
 @as_option
 @idempotent
@@ -44,7 +44,7 @@ def drain(
 def undrain(
     options: Options, *, pod: str, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let a pod that was drained take jobs again, at once.
+    """Let a drained pod take jobs again, at once.
 
     POD is its name, or the beginning of its id.
     """
@@ -60,7 +60,7 @@ def _act(
     actor: str | None,
     key: str | None,
 ) -> None:
-    """Act once, and show how the pod stands now."""
+    """Apply the change, and show the pod's new state."""
     output = Output(options)
     by = acting_name(actor)
     with session(options) as call:
@@ -80,5 +80,5 @@ def _act(
         rows = call(with_moved, [row for row in call(store.page) if row.id == pod_id])
     output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:
-        told = "it was asked to drain already" if act is drains.request else "it was not drained"
-        output.say(f"nothing was done: {safe(told)}", "warn")
+        text = "a drain was requested already" if act is drains.request else "it was not drained"
+        output.say(f"nothing was done: {safe(text)}", "warn")

@@ -1,4 +1,4 @@
-"""`cortex quotas set` and `rm`: each is recorded with who and why."""
+"""`cortex quotas set` and `rm`: each change is recorded with its person and reason."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,21 +27,23 @@ AGENTS_MAX: Final = 1000
 _FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
 _UNIT: Final = re.compile(r"[^\W\d_]\w{0,19}")
 
-kept_reason = reason_option("Kept with the change.", is_required=True)
+kept_reason = reason_option("Stored with the change.", is_required=True)
 
 
 @click.command("set", cls=Command)
 @click.argument("tool")
-@click.option("--limit", required=True, metavar="N", help="At most so much.")
+@click.option("--limit", required=True, metavar="N", help="The limit.")
 @click.option(
     "--per",
     required=True,
     type=click.Choice([each.value for each in Period]),
     metavar="PERIOD",
-    help="hour or day, of UTC.",
+    help="hour or day, in UTC.",
 )
-@click.option("--of", "argument", metavar="ARGUMENT", help="Add this argument up, not the calls.")
-@click.option("--unit", metavar="UNIT", help="What that is measured in, for people: EUR.")
+@click.option(
+    "--of", "argument", metavar="ARGUMENT", help=("Sum up this argument instead of counting calls.")
+)
+@click.option("--unit", metavar="UNIT", help="Unit of that argument, for display: EUR.")
 @kept_reason
 @unasked_option
 @as_option
@@ -59,9 +61,9 @@ def set_(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Set a quota of TOOL, new or not; a tool may have several, all of which must have room.
+    """Set a quota of TOOL, new or existing; if a tool has several, all of them apply.
 
-    It counts from now on. A raise lets jobs that wait go on, as far as it gives them room.
+    Counting starts now. If the new limit leaves room, waiting jobs continue.
     """
     by = acting_name(actor)
     if not _FIGURE.fullmatch(limit):
@@ -72,7 +74,7 @@ def set_(
     quota = Quota.parse(tool, text, argument=argument)
     for name in (tool, argument or ""):
         if safe(name) != name:
-            raise UsageError(f"{safe(name)!r} holds characters that nobody sees")
+            raise UsageError(f"{safe(name)!r} contains invisible characters")
     output = Output(options)
     with session(options) as call:
         _warn_of_typo(call, tool, output)
@@ -101,7 +103,7 @@ def rm(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Remove a quota and what was counted for it: jobs that wait for it go on."""
+    """Remove a quota and its counts; waiting jobs continue."""
     by = acting_name(actor)
     confirm(safe(f"remove quota {name}"), options, is_agreed=yes)
     with session(options) as call:
@@ -115,11 +117,11 @@ def rm(
 
 
 def _warn_of_typo(call: Session, tool: str, output: Output) -> None:
-    """Say so when nothing is known that calls this tool: the quota may hold nothing."""
+    """Warn if no known agent or effect uses this tool: the quota may have no effect."""
     if any(tool in each.spec.get("tools", ()) for each in call(agents.page, limit=AGENTS_MAX)):
         return
     if not call(effects.page, tool=tool, limit=1):
-        output.say(f"no agent has a tool {tool}, and none was ever called as an effect", "warn")
+        output.say(f"no agent has a tool {tool}, and it was never called as an effect", "warn")
 
 
 def _change(
@@ -132,7 +134,7 @@ def _change(
 ) -> None:
     row = mutate(
         call,
-        lambda db: _told(work, db),
+        lambda db: _summary(work, db),
         output=output,
         key=key,
         operation="quotas.change",
@@ -141,7 +143,9 @@ def _change(
     output.listing("quotas", COLUMNS, [row], empty="")
 
 
-async def _told(work: Callable[[Database], Awaitable[QuotaChange]], db: Database) -> dict[str, Any]:
+async def _summary(
+    work: Callable[[Database], Awaitable[QuotaChange]], db: Database
+) -> dict[str, Any]:
     change = await work(db)
     return {
         "name": change.name,

@@ -1,4 +1,4 @@
-"""`cortex quotas ls`: what each allows, what is used of it, and who waits."""
+"""`cortex quotas ls`: limits, usage, and waiting jobs."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -19,7 +19,7 @@ from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000
 NEARLY: Final = Decimal("0.8")
-"""From this share on a quota is nearly used up."""
+"""Share of the limit from which a quota counts as nearly used up."""
 
 
 @click.command(cls=Command)
@@ -27,11 +27,11 @@ NEARLY: Final = Decimal("0.8")
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
 )
 @click.option(
-    "--after", default="", metavar="NAME", help="Only names after this one: the next page."
+    "--after", default="", metavar="NAME", help=("Show the names after this one: the next page.")
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int, after: str) -> None:
-    """List quotas: the limit, what is used of it, when it begins anew, and how many jobs wait."""
+    """List quotas: limit, usage, time of the next reset, and waiting jobs."""
     output = Output(options)
     output.chosen(COLUMNS)
     with session(options) as call:
@@ -65,17 +65,17 @@ def _waiting(row: QuotaRow) -> Cell:
 
 
 def _changed(row: QuotaRow) -> Cell:
-    told = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
-    return Cell(safe(told), "dim")
+    text = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
+    return Cell(safe(text), "dim")
 
 
-# The name is whole at any width: it is what one types.
+# The name is never shortened: people type it.
 COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
     Column(name="name", title="quota", shown=lambda r: Cell(safe(r.name), "bold")),
     Column(name="limit", value=lambda r: r.limit_amount, shown=_limit, is_right=True),
     Column(name="used", shown=_used, is_right=True),
     Column(name="waiting_jobs", title="jobs wait", shown=_waiting, is_right=True),
-    Column(name="resets_at", title="begins anew", shown=_resets, is_spare=True),
+    Column(name="resets_at", title="resets", shown=_resets, is_spare=True),
     Column(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
     *only_on_demand("tool", "argument", "unit", "period", "changed_by", "reason", "created_at"),
 )

@@ -1,4 +1,4 @@
-"""Loading an application: the module or file that defines job types and tools (`--app`)."""
+"""Loads an application: the module or file that defines job types and tools (`--app`)."""
 
 import importlib
 import importlib.util
@@ -18,9 +18,9 @@ _HINT: Final = "give a module, such as shop.jobs, or a file, such as shop/jobs.p
 
 
 def load_app(spec: str) -> ModuleType:
-    """Import a dotted module, seen from the working directory, or a file by its path.
+    """Import a dotted module, relative to the working directory, or a file by its path.
 
-    Raises `UsageError` that names the file and line where the application's own code went wrong.
+    Raises `UsageError` that names file and line of an error in the application's code.
     """
     if spec.endswith(".py") or "/" in spec or not spec:
         load = partial(_load_file, _existing(spec))
@@ -56,7 +56,7 @@ def _load_file(file: Path) -> ModuleType:
     if loaded is not None:
         if getattr(loaded, "__file__", None) == str(file):
             return loaded
-        name = f"cortex_app_{name}"  # a file may be called like a module of somebody else
+        name = f"cortex_app_{name}"  # an app file may share its name with another module
     found = importlib.util.spec_from_file_location(name, file)
     if found is None or found.loader is None:
         raise UsageError("this is not a Python file", hint=_HINT)
@@ -100,7 +100,7 @@ def _is_within(spec: str, name: str | None) -> bool:
 
 
 def _place(error: BaseException) -> str | None:
-    """File and line of the innermost frame that is neither Cortex's nor the import system's."""
+    """Return file and line of the innermost frame outside Cortex and the import system."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

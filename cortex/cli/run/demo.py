@@ -50,9 +50,9 @@ POLL_S = 0.25
 END_OF_THE_POD = {"pre_stop_s": 0.0, "abort_s": 3.0, "closed_s": 13.0, "kill_s": 23.0}
 """After Ctrl-C: enough for a step, short enough for a person."""
 DEATHS_MAX = 1000
-"""A demo is there to be killed: that does not make its job poison."""
+"""Users kill the demo on purpose: that must not make its job a poison job."""
 SETTLE_S = 0.0
-"""Run again, it goes on at once: no others run its jobs, whose locks might come later."""
+"""A repeated demo continues at once: no other pod runs its jobs, so no lock can be late."""
 LABEL_CELLS = 9
 
 
@@ -62,16 +62,16 @@ LABEL_CELLS = 9
     required=False,
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
 )
-@click.option("--approve", is_flag=True, help="Let the agent mail its report, if you agree.")
-@click.option("--model", metavar="NAME", help="A real model, with ANTHROPIC_API_KEY set.")
+@click.option("--approve", is_flag=True, help=("Let the agent mail its report, if you approve."))
+@click.option("--model", metavar="NAME", help="A real model; needs ANTHROPIC_API_KEY.")
 @click.pass_obj
 def demo(options: Options, *, folder: Path | None, approve: bool, model: str | None) -> None:
     """See it work: an agent inspects a folder and writes a report, as a durable job.
 
-    FOLDER is the current git checkout unless given. The model is a script that speaks the
-    Messages API on loopback, so no key is needed. With --approve it wants to mail the report and
-    waits until you decide, in `cortex tui` in a second terminal; the mail becomes a file. Stop it
-    with Ctrl-C, or kill it, at any moment: run again, it goes on with the same job.
+    FOLDER defaults to the current git checkout. The model is a script that speaks the Messages API
+    on loopback, so no key is needed. With --approve the agent asks to mail the report and waits
+    until you decide, in `cortex tui` in a second terminal; the mail becomes a file. Stop the demo
+    with Ctrl-C, or kill it, at any moment: the next run continues the same job.
     """
     if model is not None and not os.environ.get("ANTHROPIC_API_KEY"):
         raise UsageError(
@@ -102,10 +102,10 @@ class _Demo:
     model: str
     is_scripted: bool
     asks: bool
-    """The agent asks a person before it mails its report."""
+    """Whether the agent asks a person before it mails its report."""
     shutdown: Shutdown = attrs.field(factory=Shutdown)
-    told: set[UUID] = attrs.field(factory=set)
-    """Requests of which it was told how to decide them."""
+    announced: set[UUID] = attrs.field(factory=set)
+    """Requests whose instructions were already printed."""
     decided: list[ApprovalRow] = attrs.field(factory=list)
     """The requests, once the job is over."""
     ended: FollowedJob | None = None
@@ -117,14 +117,14 @@ class _Demo:
 
     @property
     def payload(self) -> dict[str, object]:
-        """What makes a job the same job when the demo is run again."""
+        """The identity of the job: the same payload continues the same job."""
         return {"folder": str(self.folder), "model": self.model}
 
     async def run(self) -> int:
-        """Run pod and job to the job's end, or to a signal; return the exit code."""
+        """Run pod and job until the job's end or a signal; return the exit code."""
         name = f"{self.model} (a script on this machine)" if self.is_scripted else self.model
-        self._tell("model", name)
-        self._tell("folder", str(self.folder))
+        self._show("model", name)
+        self._show("folder", str(self.folder))
         async with AsyncExitStack() as stack:
             base_url = api_key = None
             if self.is_scripted:
@@ -139,7 +139,7 @@ class _Demo:
         return self._close(exit_code)
 
     def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
-        """An ordinary pod, but for its jobs: it runs the demo's, and nobody else does."""
+        """Return the parts of an ordinary pod that runs only the demo's jobs."""
         parts = standard_parts(
             app=mail,
             workspaces=data_dir(self.settings) / "workspaces",
@@ -152,33 +152,33 @@ class _Demo:
         return attrs.evolve(parts, registry=Registry([DEMO_JOBS[self.job_type]]))
 
     async def _follow(self, ready: Ready) -> None:
-        """Find or submit the job and show what happens to it; at its end stop the pod."""
+        """Find or submit the job and report its progress; at its end stop the pod."""
         job_id = await self._job(ready.port)
         printer = FactPrinter(self.terminal)
-        seen = await ready.port(snapshot, job_id, Cursor())
+        observed = await ready.port(snapshot, job_id, Cursor())
         with live_line(self.terminal, is_on=True) as live:
             while True:
                 live.clear()
-                printer.print(fact for fact in seen.facts if not is_ending(fact))
-                if seen.is_over:
+                printer.print(fact for fact in observed.facts if not is_ending(fact))
+                if observed.is_over:
                     break
-                self._tell_how_to_decide(seen)
-                live.show(status_line(seen.job, self.terminal))
+                self._tell_how_to_decide(observed)
+                live.show(status_line(observed.job, self.terminal))
                 await trio.sleep(POLL_S)
-                seen = await ready.port(snapshot, job_id, seen.cursor)
-        printer.print_ending(attrs.evolve(seen.job, result=None))
+                observed = await ready.port(snapshot, job_id, observed.cursor)
+        printer.print_ending(attrs.evolve(observed.job, result=None))
         self.decided = await ready.port(approvals.of_job, job_id)
-        self.ended = seen.job
+        self.ended = observed.job
         self.shutdown.request()
 
-    def _tell_how_to_decide(self, seen: Snapshot) -> None:
-        request = open_request(seen)
-        if request is None or request.id in self.told:
+    def _tell_how_to_decide(self, observed: Snapshot) -> None:
+        request = open_request(observed)
+        if request is None or request.id in self.announced:
             return
-        self.told.add(request.id)
+        self.announced.add(request.id)
         self.terminal.write("")
         for label, text in how_to_decide(request, partial(typed, settings=self.settings)):
-            self._tell(label, text)
+            self._show(label, text)
         self.terminal.write("")
         self.terminal.flush()
 
@@ -194,7 +194,7 @@ class _Demo:
         )
         found = await port(jobs.unfinished, agent=agent.name, payload=self.payload)
         if found is not None:
-            self._tell("job", f"{found} goes on from its last step")
+            self._show("job", f"{found} continues after its last step")
         else:
             found = chance.new_id()
             payload = orjson.dumps(self.payload).decode()
@@ -202,7 +202,7 @@ class _Demo:
                 jobs.submit,
                 [Submission(id=found, type=self.job_type, payload=payload, agent=agent.name)],
             )
-            self._tell("job", str(found))
+            self._show("job", str(found))
         self.terminal.write("")
         self.terminal.flush()
         return found
@@ -211,44 +211,44 @@ class _Demo:
         self.terminal.write("")
         job = self.ended
         if job is None:
-            self._tell("paused", f"nothing is lost, it goes on by: {self._again()}")
+            self._show("paused", f"nothing is lost; to continue: {self._again()}")
             return exit_code
         shown = job.id.hex[-ID_DIGITS:]
         next_ = f"{typed('jobs', 'show', shown, settings=self.settings)}    the job, step by step"
         for approval in self.decided:
-            self._tell("decided", how_decided(approval))
+            self._show("decided", how_decided(approval))
         if job.status is not JobStatus.COMPLETED:
             if job.error_code not in (DeniedError.code, ApprovalExpiredError.code):
                 why = str(job.error_message or job.cancel_reason or "")
-                self._tell("failed", why)
-            self._tell("next", next_)
+                self._show("failed", why)
+            self._show("next", next_)
             return 6
         result = job.result
         took = span(took_s(job) or 0.0)
         tokens = result["input_tokens"] + result["output_tokens"]
         price = money(float(result["cost_usd"])) + (" of play money" if self.is_scripted else "")
-        self._tell("report", str(Path(result["workspace"]) / REPORT))
+        self._show("report", str(Path(result["workspace"]) / REPORT))
         for sent in sorted(Path(result["workspace"], mail.OUTBOX).glob("*")):
-            self._tell("mail", str(sent))
-        self._tell("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {took}")
-        self._tell("next", next_)
-        self._tell("", "kill -9 this demo halfway, run it again: it goes on where it was")
+            self._show("mail", str(sent))
+        self._show("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {took}")
+        self._show("next", next_)
+        self._show("", ("kill -9 this demo halfway and run it again: it continues where it was"))
         return exit_code
 
     def _again(self) -> str:
-        """Return the command that goes on with the same job."""
+        """Return the command that continues the same job."""
         words = ["demo", *(["--approve"] if self.asks else [])]
         words += [] if self.is_scripted else ["--model", self.model]
         words += [] if self.folder == _checkout(Path.cwd()) else [str(self.folder)]
         return typed(*words, settings=self.settings)
 
-    def _tell(self, label: str, text: str) -> None:
+    def _show(self, label: str, text: str) -> None:
         head = self.terminal.paint(f"{label:<{LABEL_CELLS}}", "dim")
         self.terminal.write(f"{head}{safe(text)}")
 
 
 def _checkout(start: Path) -> Path:
-    """The git checkout around a folder, or the folder itself."""
+    """Return the git checkout around a folder, or the folder itself."""
     for folder in (start, *start.parents):
         if (folder / ".git").exists():
             return folder

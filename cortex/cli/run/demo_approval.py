@@ -1,4 +1,4 @@
-"""What the demo says of its approval: how to decide it, and who did."""
+"""The demo's messages about its approval: how to decide it, and who decided."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
@@ -10,14 +10,14 @@ from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what
 
 Told: TypeAlias = tuple[str, str]
-"""A label, empty where the line before goes on, and what stands behind it."""
+"""A label (empty on continuation lines) and the text behind it."""
 
 SENT_NOTHING: Final = "nothing was sent"
 
 
-def open_request(seen: Snapshot) -> ApprovalWait | None:
-    """Return the request that a job waits for now; None: it waits for none."""
-    match seen.job.awaited:
+def open_request(observed: Snapshot) -> ApprovalWait | None:
+    """Return the request that a job waits for now, if any."""
+    match observed.job.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as request:
             return request
         case _:
@@ -25,10 +25,10 @@ def open_request(seen: Snapshot) -> ApprovalWait | None:
 
 
 def how_to_decide(request: ApprovalWait, typed: Callable[..., str]) -> Iterator[Told]:
-    """Yield what a person does in another terminal; `typed` writes a command as it is typed."""
+    """Yield the instructions for another terminal; `typed` formats a command for copying."""
     name = request.id.hex[-ID_DIGITS:]
     until = day_time(request.expires_at)
-    yield "waits", f"for you: {request.what} is called only if a person agrees, until {until}"
+    yield "waits", (f"for you: {request.what} is called only if you approve it, until {until}")
     yield "type", typed("tui")
     yield "", "in a second terminal, here: A shows it; read it; a and y approve, d denies"
     yield "or", typed("approvals", "approve", name)

@@ -1,8 +1,8 @@
-"""The first process of a container: it starts the command as its child and buries the dead.
+"""The first process of a container: starts the command as its child and reaps zombies.
 
-The kernel gives process 1 every orphan of its namespace, of which a tool may leave many, and drops
-signals for which it has no handler. So process 1 does nothing but pass signals on and wait; the
-command is an ordinary process. An init such as tini takes this place if the image has one.
+The kernel makes process 1 the parent of every orphan in its namespace (tools may leave many) and
+drops signals without a handler. So process 1 only forwards signals and waits; the command is an
+ordinary process. If the image has an init such as tini, that is process 1.
 """
 
 import os
@@ -56,7 +56,7 @@ def go_on_as_child() -> None:
 def _lead_group() -> None:
     os.setpgid(0, 0)
     if os.isatty(STDIN):
-        # From a group in the background, this stops whoever does not ignore the signal.
+        # From a background group, this call stops a process that does not ignore the signal.
         handler = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         with suppress(OSError):  # a terminal that is not ours to control
             os.tcsetpgrp(STDIN, os.getpid())
@@ -64,7 +64,7 @@ def _lead_group() -> None:
 
 
 def _until_ended(child: int) -> int:
-    """Reap whatever ends until this child has; return its exit code as a shell would say it."""
+    """Reap children until this one has ended; return its exit code as a shell would."""
     while True:
         ended, status = os.wait()
         if ended == child:

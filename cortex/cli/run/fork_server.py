@@ -1,6 +1,6 @@
-"""Starts the fork server of a pod, and serves as its replacement when it was lost.
+"""Starts a pod's fork server, and restarts it as a separate program after it was lost.
 
-`python -m cortex.cli.run.fork_server` is that program; nobody but a pod starts it. It loads the
+`python -m cortex.cli.run.fork_server` is that program; only a pod starts it. It loads the
 application as it is on disk by then.
 """
 
@@ -24,7 +24,7 @@ from cortex.runtime.process import hide_credentials, hide_memory
 
 
 def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
-    """Fork the process that forks runners, before there are threads or connections."""
+    """Fork the fork server, before there are threads or connections."""
     runner = RunnerParts(
         registry=parts.registry,
         tools=parts.tools,
@@ -39,9 +39,9 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
         "cpu_s": settings.isolated_cpu_s,
         "memory_mb": settings.isolated_mb,
     }
-    # -P: the application's own look-up of modules decides, as it does in the pod.
+    # -P: the application's own module look-up decides, as it does in the pod.
     command = (sys.executable, "-P", "-m", "cortex.cli.run.fork_server")
-    # Before the fork: what runners write is redacted like the pod's own, and theirs is as hidden.
+    # Before the fork: runners inherit the redaction of output and the protection of memory.
     hide_memory()
     hide_credentials(settings.dsn)
     return start_fork_server(
@@ -53,7 +53,7 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
 
 
 def main() -> None:
-    """Be the fork server that the pod asks for."""
+    """Run the fork server that the pod requested."""
     hide_memory()
     control, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     control.set_inheritable(False)

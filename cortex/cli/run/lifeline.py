@@ -1,7 +1,7 @@
-"""The socket between `cortex up --tui` and its pod: what is ready goes up; an end shows at both.
+"""The socket between `cortex up --tui` and its pod: reports readiness, and the end of either side.
 
-Nothing goes down. A process that is killed without a word closes its end all the same: a pod whose
-terminal UI is gone drains and ends, and is never one that nobody knows of.
+Only the pod sends. A killed process closes its end as well: a pod whose terminal UI is gone drains
+and ends, so it never keeps running unnoticed.
 """
 
 import json
@@ -25,13 +25,13 @@ class Lifeline:
     def __init__(self, own: socket.socket) -> None:
         self._socket = own
 
-    def tell(self, ready: dict[str, Any]) -> None:
-        """Say that the pod is ready; one line."""
-        with suppress(OSError):  # `_watch` finds out that nobody is there
+    def report(self, ready: dict[str, Any]) -> None:
+        """Send one line that the pod is ready."""
+        with suppress(OSError):  # `_watch` notices the closed socket
             self._socket.sendall(json.dumps(ready).encode() + b"\n")
 
     async def around(self, pod: Callable[[], Awaitable[int]], shutdown: Shutdown) -> int:
-        """Run the pod; drain it when whoever started it has gone. Returns its exit code."""
+        """Run the pod; drain it when the process that started it is gone. Return its exit code."""
         with self._socket:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, shutdown)
@@ -42,5 +42,5 @@ class Lifeline:
     async def _watch(self, shutdown: Shutdown) -> None:
         await trio.lowlevel.wait_readable(self._socket)
         if not shutdown.stop.is_set():
-            _log.warning("the terminal UI that started this pod is gone: it drains")
+            _log.warning("terminal UI gone: pod drains")
             signal.raise_signal(signal.SIGTERM)

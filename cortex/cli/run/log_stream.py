@@ -1,8 +1,8 @@
-"""Where a pod's logs go: a stream whose writes neither fail nor wait for a reader.
+"""The stream for a pod's logs: writes neither fail nor wait for a reader.
 
-A disk that is full, a reader that has gone or has stopped reading costs lines of log. It must not
-cost jobs, nor change an exit code: Python's own stream keeps what it could not write, raises at the
-next line, and turns the exit code into 120 when the last flush fails.
+A full disk or an absent or blocked reader costs lines of log. It must not cost jobs or change an
+exit code: Python's own stream keeps what it could not write, raises at the next line, and exits
+with 120 when the last flush fails.
 """
 
 import io
@@ -13,11 +13,11 @@ from typing import Final
 PIECE: Final = select.PIPE_BUF
 """Bytes that a pipe takes at once when it is writable."""
 PATIENCE_MS: Final = 100
-"""For a reader that is slow for a moment; one that was too slow is not waited for again."""
+"""Time given to a slow reader; after a time-out later writes do not wait."""
 
 
 class LogStream(io.TextIOBase):
-    """Text straight to a file descriptor, without a buffer."""
+    """Unbuffered text to a file descriptor."""
 
     encoding = "utf-8"
 
@@ -37,10 +37,10 @@ class LogStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write it; what cannot be written is counted, and the count logged once a write works."""
+        """Write the text; lost pieces are counted, and the count is logged once a write works."""
         if self._lost_count:
-            told = f"{self._lost_count} earlier pieces of log could not be written\n"
-            if not self._take(told):
+            message = f"{self._lost_count} earlier pieces of log could not be written\n"
+            if not self._take(message):
                 self._lost_count += 1
                 return len(text)
             self._lost_count = 0
@@ -53,7 +53,7 @@ class LogStream(io.TextIOBase):
         try:
             while data:
                 wait_ms = 0 if self._lost_count else PATIENCE_MS
-                if not any(seen & select.POLLOUT for _, seen in self._poll.poll(wait_ms)):
+                if not any(observed & select.POLLOUT for _, observed in self._poll.poll(wait_ms)):
                     return False
                 data = data[os.write(self._number, data[:PIECE]) :]
         except OSError:

@@ -1,8 +1,8 @@
-"""The pod of `cortex up --tui`: a child in a session of its own, whose logs go to a file.
+"""The pod of `cortex up --tui`: a child in a session of its own that logs to a file.
 
-A fork, before anything runs: the child is this very program with what it was told, and it needs no
-second look at arguments that may hold a password. In its own session no signal of the terminal
-reaches it; it is told to end by this process, or by its end: see `lifeline`.
+It is forked before anything runs, so the child has the parsed arguments and does not need to read a
+command line that may hold a password. In its own session it gets no signals of the terminal; this
+process ends it by a signal, or by its own end: see `lifeline`.
 """
 
 import json
@@ -26,15 +26,15 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 
 LOGS_MAX: Final = 20
-"""Files that are kept; more when more pods than that run."""
+"""Number of logs kept; more only while more pods run."""
 LOOK_MS: Final = 1_000
-"""So often it is looked whether the pod has ended; as a rule its end of the lifeline tells."""
+"""Poll interval for the pod's exit; usually the closed lifeline reports it first."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @attrs.define(kw_only=True)
 class PodBeside:
-    """The child, as its parent has it; as long as it is in front nobody else can have its pid."""
+    """The child as seen by its parent; its pid cannot be reused while the parent holds it."""
 
     pid: int
     log: Path
@@ -46,22 +46,22 @@ class PodBeside:
     is_draining: bool = False
 
     def until_ready(self) -> bool:
-        """Wait until it takes jobs; False: it has ended, or is about to."""
+        """Wait until the pod takes jobs; return False if it ended or is ending."""
         with self._socket.makefile("r", encoding="utf-8") as lines:
             line = lines.readline()
         if not line:
             return False
-        told = json.loads(line)
-        self.name, self.http, self.ready_s = told["pod"], told["http"], told["ready_s"]
+        text = json.loads(line)
+        self.name, self.http, self.ready_s = text["pod"], text["http"], text["ready_s"]
         return True
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell would say; None: it runs."""
+        """Exit code as a shell reports it; None while it runs."""
         return self._look(os.WNOHANG)
 
     def ended(self) -> str | None:
-        """Say how it ended, in a few words; None: it runs."""
+        """Describe in a few words how it ended; None while it runs."""
         code = self.exit_code
         if code is None:
             return None
@@ -70,40 +70,40 @@ class PodBeside:
         return f"has ended with exit code {code}" if code else "has ended"
 
     def drain(self) -> None:
-        """Let it end: its jobs go on elsewhere after their next step."""
+        """Drain the pod: its jobs continue elsewhere after their next step."""
         if not self.is_draining:
             self._end()
 
     def signalled(self, number: int, _: FrameType | None = None) -> None:
-        """Take a signal of this process: the first drains, another one hands back at once.
+        """Handle a signal: the first drains the pod, the second hands its jobs back at once.
 
-        A terminal that goes is no reason to hurry.
+        A closed terminal never counts as the second.
         """
         if number != signal.SIGHUP or not self.is_draining:
             self._end()
 
     def wait(self) -> int:
-        """Wait for its end; return the exit code. Bounded by the pod's own deadline, once told.
+        """Wait for its end; return the exit code. A draining pod has a deadline of its own.
 
-        A terminal that goes meanwhile drains it: not each one sends a signal.
+        A terminal that closes meanwhile drains the pod: not every terminal sends a signal.
         """
         poll = select.poll()
         poll.register(sys.stdin, 0)
         poll.register(self._socket, select.POLLIN)
         while not self.is_draining and self.exit_code is None:
-            seen = {number for number, _ in poll.poll(LOOK_MS)}
-            if sys.stdin.fileno() in seen:
+            observed = {number for number, _ in poll.poll(LOOK_MS)}
+            if sys.stdin.fileno() in observed:
                 self.drain()
-            elif seen:
+            elif observed:
                 break  # it is about to end
         code = self._look(0)
         if code is None:
-            raise ChildProcessError(f"nobody knows what became of process {self.pid}")
+            raise ChildProcessError(f"the exit code of process {self.pid} is unknown")
         return code
 
     @contextmanager
     def in_front(self) -> Iterator[Self]:
-        """Pass the signals of this process on while the block lasts; to be left after its end."""
+        """Forward this process's signals during the block; leave it only after the pod's end."""
         before = {number: signal.signal(number, self.signalled) for number in SIGNALS}
         try:
             yield self
@@ -114,7 +114,7 @@ class PodBeside:
             os.waitpid(self.pid, os.WNOHANG)
 
     def last_words(self, lines_max: int) -> str:
-        """Return the end of its log."""
+        """Return the last lines of its log."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-lines_max:])
 
@@ -124,16 +124,16 @@ class PodBeside:
             os.kill(self.pid, signal.SIGTERM)
 
     def _look(self, how: int) -> int | None:
-        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | how)
-        if seen is None:
+        observed = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | how)
+        if observed is None:
             return None
-        return seen.si_status if seen.si_code == os.CLD_EXITED else 128 + seen.si_status
+        return observed.si_status if observed.si_code == os.CLD_EXITED else 128 + observed.si_status
 
 
 def fork_pod() -> PodBeside | Lifeline:
-    """Split in two: the parent gets the pod, and the pod its end of the lifeline.
+    """Fork: the parent gets the pod, and the pod its end of the lifeline.
 
-    Raises `UsageError` when there is no place for logs.
+    Raises `UsageError` when the log cannot be created.
     """
     log, opened = _new_log(platformdirs.user_log_path("cortex", appauthor=False))
     theirs, own = socket.socketpair()
@@ -155,12 +155,12 @@ def fork_pod() -> PodBeside | Lifeline:
 
 
 def _named(log: Path, pid: int) -> Path:
-    """Put the number of the process that writes it into a log's name."""
+    """Put the pid of the writing process into a log's name."""
     return log.with_stem(f"{log.stem.rpartition('-')[0]}-{pid}")
 
 
 def _new_log(folder: Path) -> tuple[Path, int]:
-    """Make an empty log that only its user may read, opened, and keep the newest ones beside it."""
+    """Create and open an empty log readable only by its user; keep the newest others beside it."""
     now = datetime.fromtimestamp(system_chance().unix_ms() / 1000, UTC)
     log = folder / f"pod-{now:%Y%m%dT%H%M%S}-{os.getpid()}.log"
     try:
@@ -172,12 +172,12 @@ def _new_log(folder: Path) -> tuple[Path, int]:
     except OSError as error:
         raise UsageError(
             f"cannot write the pod's log {log}: {error.strerror}",
-            hint="make that folder one that this user may write to, or set XDG_STATE_HOME",
+            hint="make that folder writable for this user, or set XDG_STATE_HOME",
         ) from error
 
 
 def _runs(log: Path) -> bool:
-    """Whether the process in the name of a log is there: it may still write to it."""
+    """Whether the process named in a log is running and may still write to it."""
     number = log.stem.rpartition("-")[2]
     try:
         os.kill(int(number), 0)

@@ -1,4 +1,4 @@
-"""Prices of models as a pod begins with them: the list prices, and over them a person's file.
+"""Prices of models when a pod starts: the list prices, overridden by a file.
 
     # prices.toml, in US dollars per million tokens
     [claude-sonnet-5]
@@ -8,7 +8,7 @@
     input = 0.10
     output = 0.40
 
-What the file does not give stays as it is.
+Prices that the file does not give stay as listed.
 """
 
 import tomllib
@@ -25,19 +25,20 @@ FILE_BYTES_MAX: Final = 1_048_576
 
 
 def unpriced_warning(agent: str, model: str, prices: PriceTable) -> str:
-    """Return what to say when an agent's money is limited; "" if its model has a known price."""
+    """Return a warning if an agent has a money limit and its model no known price; else ""."""
     if prices.cost(model, Usage()) is not None:
         return ""
     return (
-        f"agent {agent}: no price of model {model} is known, so a budget in dollars refuses its "
-        "calls: give its price (setting prices), or limit it with --tokens"
+        f"agent {agent}: model {model} has no known price, so a budget in dollars "
+        "refuses its calls: set its price (setting prices), or limit it with "
+        "--tokens"
     )
 
 
 def prices_of(settings: Settings) -> PriceTable:
-    """Return the prices that the setting `prices` makes of the list prices.
+    """Return the list prices with the changes of the setting `prices`.
 
-    Raises `UsageError` that names the file, and in it the model, the field and the value.
+    Raises `UsageError` that names the file, the model, the field and the value.
     """
     if settings.prices is None:
         return LIST_PRICES
@@ -45,7 +46,7 @@ def prices_of(settings: Settings) -> PriceTable:
     content = read_bytes(path, what="prices", bytes_max=FILE_BYTES_MAX)
     try:
         overrides = tomllib.loads(content.decode(), parse_float=Decimal)
-    except ValueError as error:  # what is not UTF-8, too
+    except ValueError as error:  # also for text that is not UTF-8
         raise UsageError(f"{path}: {error}") from error
     try:
         return LIST_PRICES.with_overrides(overrides)

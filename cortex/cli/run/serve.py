@@ -1,7 +1,8 @@
-"""Runs a pod under signals: drains on the first one, hands everything back on the second.
+"""Runs a pod under signals: the first drains it, the second hands all jobs back.
 
-A terminal that goes (SIGHUP) drains too, unless `nohup` asked to stay, and is never the second one:
-it is no reason to hurry, and as a rule it comes twice, from the shell and from the system.
+A closed terminal (SIGHUP) drains as well, unless `nohup` is in effect, but never counts as the
+second signal: it is no reason to hurry, and usually arrives twice, from the shell and from the
+system.
 """
 
 import os
@@ -37,7 +38,7 @@ from cortex.runtime.process import hide_credentials, hide_memory
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUTPUTS: Final = (0, 1, 2)
 RECOVERED_WITHIN_S: Final = 300.0
-"""A server that replays its log answers, but takes no session; replaying takes minutes at most."""
+"""A server that replays its log refuses sessions; replaying takes minutes at most."""
 RECOVERY_POLL_S: Final = 0.5
 
 _log = structlog.get_logger()
@@ -51,10 +52,10 @@ async def serve(
     shutdown: Shutdown | None = None,
     fork_server: ForkServer | None = None,
 ) -> int:
-    """Prepare the database and run a pod on it until a signal or `shutdown`; return the exit code.
+    """Prepare the database and run a pod until a signal or `shutdown`; return the exit code.
 
-    0: drained, everything ended or was handed back. 1: a phase of the shutdown was cut off.
-    128 + n: signal n came during start-up, or twice.
+    0: drained, every job ended or was handed back. 1: a phase of the shutdown was cut off. 128 + n:
+    signal n came during start-up, or twice.
     """
     hide_memory()
     hide_credentials(settings.dsn)
@@ -78,7 +79,7 @@ async def serve(
                 async for signum in signals:
                     signal_seen = signum
                     starting.cancel(reason=signal.Signals(signum).name)
-                    # Two that come within one turn of the loop are one to trio.
+                    # Two signals within one turn of the loop look like one to trio.
                     while told_count < came_count:
                         told_count += 1
                         ending.request()
@@ -89,7 +90,7 @@ async def serve(
             await nursery.start(guard.run, name=guard.name)
             parts = make_parts()
             if parts.preload is not None:
-                # Beside the database's start: the pod waits for both.
+                # Parallel to the database's start: the pod waits for both.
                 nursery.start_soon(partial(_in_thread, parts.preload), name="preload")
             async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
@@ -115,10 +116,10 @@ async def _in_thread(work: Callable[[], object]) -> None:
 def _arm_by_signals(
     settings: Settings, heard: Sequence[signal.Signals], came: Callable[[], None]
 ) -> None:
-    """Let each signal set the process a last moment, also when the event loop does not turn.
+    """Let each signal set a deadline for the process, even when the event loop is blocked.
 
-    `came` is called at each that counts. The moment comes before the orchestrator's own. To be
-    called inside the signal receiver, which puts the former handlers back.
+    `came` is called for each counted signal. The deadline is before the orchestrator's own. Call
+    this inside the signal receiver, which restores the former handlers.
     """
     after_abort_s = settings.close_s + settings.hard_exit_s
     graces_s = chain([settings.drain_s + after_abort_s], repeat(after_abort_s))
@@ -140,11 +141,13 @@ def _arm_by_signals(
 
 
 def _let_go_of_outputs() -> None:
-    """Put nothing in the place of a terminal that is gone: a line of log would fail there."""
+    """Redirect outputs of a closed terminal to nowhere: a line of log would fail there."""
     poll = select.poll()
     for number in OUTPUTS:
         poll.register(number, 0)
-    gone = [number for number, seen in poll.poll(0) if seen & (select.POLLHUP | select.POLLERR)]
+    gone = [
+        number for number, observed in poll.poll(0) if observed & (select.POLLHUP | select.POLLERR)
+    ]
     if not gone:
         return
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -154,9 +157,9 @@ def _let_go_of_outputs() -> None:
 
 
 async def _migrate(dsn: str) -> None:
-    """Bring the schema up to date; a server that is still recovering is waited for.
+    """Bring the schema up to date; wait for a server that is still recovering.
 
-    Raises what `migrate` raises, after `RECOVERED_WITHIN_S` also for such a server.
+    Raises the errors of `migrate`; for a recovering server only after `RECOVERED_WITHIN_S`.
     """
     give_up_at = trio.current_time() + RECOVERED_WITHIN_S
     has_logged = False
@@ -188,12 +191,12 @@ async def _database(
 
     dsn: str | None = None
     with starting:
-        # A connection that hangs is bounded; a signal does not wait for that.
+        # A hanging connection attempt is bounded; a signal does not wait for it.
         found = await trio.to_thread.run_sync(address, abandon_on_cancel=True)
         await _migrate(found)
         dsn = found
     if dsn is None:
-        # The thread that prepares the database may hang; it gets no time of its own.
+        # The thread that prepares the database may hang; it gets no extra time.
         process.arm(process.GOODBYE_S, exit_code=128 + signal_seen())
     try:
         yield dsn

@@ -28,16 +28,16 @@ from cortex.runtime.pod_parts import standard_parts
 
 @click.command(cls=Command)
 @click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
-@click.option("--slots", type=int, metavar="N", help="Jobs to run at once [1000].")
-@click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 takes a free one.")
-@click.option("--tui", "has_screen", is_flag=True, help="With the terminal UI; logs to a file.")
+@click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
+@click.option("--http", metavar="HOST:PORT", help=("Serve the HTTP API; port 0 picks a free one."))
+@click.option("--tui", "has_screen", is_flag=True, help=("Show the terminal UI; log to a file."))
 @click.pass_obj
 def up(
     options: Options, *, app: str | None, slots: int | None, http: str | None, has_screen: bool
 ) -> None:
-    """Run a pod: it takes jobs until it is told to stop.
+    """Run a pod, which takes jobs until you stop it.
 
-    SIGTERM, Ctrl-C or a terminal that is closed drains it: jobs go on elsewhere after their next
+    SIGTERM, Ctrl-C or closing the terminal drains it: jobs continue elsewhere after their next
     step, or after 40 seconds. A second signal hands everything back at once. Several pods may share
     one database.
     """
@@ -82,27 +82,27 @@ def _run(
     )
     fork_server = start(settings, parts, app)
 
-    def tell(ready: Ready) -> None:
+    def report(ready: Ready) -> None:
         ready_s = time.perf_counter() - began
-        told = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
+        fields = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
         if lifeline is not None:
-            lifeline.tell(told)
+            lifeline.report(fields)
         elif options.output is Format.TABLE:
             jobs = ", ".join(ready.job_types)
             what = f"{settings.slots} slots, jobs {jobs}"
             lines = [f"pod {ready.pod} is ready after {ready_s:.2f} s: {what}"]
             if ready.http is not None:
                 lines.append(f"the API is at {ready.http}")
-            lines.append("Ctrl-C drains it, twice hands back at once")
-            _say("\n".join(lines))  # at once: who reads the first line may rely on the last
+            lines.append("Ctrl-C drains it; a second Ctrl-C hands its jobs back at once")
+            _say("\n".join(lines))  # in one write: a reader of the first line can rely on the last
         else:
-            _say(json.dumps(told))
+            _say(json.dumps(fields))
 
     async def run() -> int:
         exit_code = await serve(
-            settings, lambda: parts, on_ready=tell, shutdown=shutdown, fork_server=fork_server
+            settings, lambda: parts, on_ready=report, shutdown=shutdown, fork_server=fork_server
         )
-        # The pod has ended; a call that was left behind must not hold the process.
+        # The pod has ended; an abandoned call must not hold the process.
         process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
         return exit_code
 
@@ -113,19 +113,19 @@ def _run(
 
 
 def _say(text: str) -> None:
-    """Write to stdout. A pod that is ready does not end because nobody can read that it is."""
+    """Write to stdout. A ready pod does not end because nobody reads its output."""
     try:
         click.echo(text)
     except OSError as error:
         structlog.get_logger().warning("stdout cannot be written", error=error.strerror)
-        # Python would try to flush what is left once more at the end, and change the exit code.
+        # Python would flush the rest again at exit, and change the exit code.
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())
         os.close(nothing)
 
 
 def _left_behind() -> str | None:
-    """Say which calls may hold the process although its pod has ended as it should."""
+    """Describe the calls that may hold the process although its pod has ended normally."""
     count = left_count()
     if not count:
         return None

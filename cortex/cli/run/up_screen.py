@@ -1,8 +1,8 @@
 """`cortex up --tui`: the terminal UI in front, its pod beside it, one terminal for both.
 
-The pod is a process of its own, so neither can hold up the other: asyncio here, trio there. What
-ends is seen by the one that is left. The UI leaves, or fails: the pod goes on until a signal. The
-terminal goes, or this process: the pod drains. The pod goes: the UI says so.
+The pod is a process of its own (asyncio here, trio there), so neither can block the other. When the
+UI ends or fails, the pod runs until a signal. When the terminal or this process ends, the pod
+drains. When the pod ends, the UI says so.
 """
 
 import os
@@ -19,13 +19,13 @@ from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 
 LINES_MAX: Final = 20
-"""Of the log of a pod that could not begin."""
+"""Lines shown of the log of a pod that could not start."""
 BY_SIGNAL: Final = 128
-"""From here on an exit code names a signal."""
+"""Larger exit codes name a signal."""
 
 
 def who_acts() -> str:
-    """Return the name of who sits in front of the screen."""
+    """Return the name of the user at the screen."""
     try:
         return acting_name(None)
     except UsageError as error:
@@ -37,20 +37,20 @@ def who_acts() -> str:
 def up_on_screen(pod: PodBeside, options: Options, settings: Settings, *, actor: str) -> int:
     """Show the UI once the pod is ready, then wait for the pod; return the exit code."""
     with pod.in_front():
-        _tell("starting the pod …")
+        _report("starting the pod …")
         if not pod.until_ready():
             exit_code = pod.wait()
-            _tell(pod.last_words(LINES_MAX))
+            _report(pod.last_words(LINES_MAX))
             return exit_code
-        _tell(f"pod {pod.name} is ready after {pod.ready_s:.2f} s; its log: {pod.log}")
+        _report(f"pod {pod.name} is ready after {pod.ready_s:.2f} s; its log: {pod.log}")
         if pod.http is not None:
-            _tell(f"the API is at {pod.http}")
+            _report(f"the API is at {pod.http}")
         screen_code = 0
         try:
             if not pod.is_draining:
                 with database(settings, must_exist=True) as address:
                     screen_code = show(address, settings, options, actor=actor, pod=pod)
-                if screen_code >= BY_SIGNAL:  # the terminal may have gone without one
+                if screen_code >= BY_SIGNAL:  # the terminal may have closed without a signal
                     pod.drain()
         except BaseException:
             pod.drain()
@@ -61,20 +61,21 @@ def up_on_screen(pod: PodBeside, options: Options, settings: Settings, *, actor:
 
 
 def _until_end(pod: PodBeside) -> int:
-    """Wait for the pod, and say what it does meanwhile and how it ended."""
+    """Wait for the pod, and report its phases and its end."""
     if pod.is_draining:
-        _tell(f"pod {pod.name} drains; Ctrl-C hands its jobs back at once")
+        _report(f"pod {pod.name} drains; Ctrl-C hands its jobs back at once")
     elif pod.ended() is None:
-        _tell(
-            f"pod {pod.name} goes on, its log: {pod.log}\n"
-            "Ctrl-C drains it, twice hands back at once; cortex tui brings the screen back"
+        _report(
+            f"pod {pod.name} keeps running, its log: {pod.log}\nCtrl-C drains it, a "
+            "second one hands its jobs back at once; cortex tui brings the screen "
+            "back"
         )
     exit_code = pod.wait()
-    _tell(f"pod {pod.name} {pod.ended()}; its log: {pod.log}")
+    _report(f"pod {pod.name} {pod.ended()}; its log: {pod.log}")
     return exit_code
 
 
-def _tell(text: str) -> None:
-    """Write to stderr, past its buffer: a terminal that is gone must not spoil the end."""
+def _report(text: str) -> None:
+    """Write to stderr without its buffer: a closed terminal must not spoil the end."""
     with suppress(OSError):
         os.write(2, (safe(text, newline="\n") + "\n").encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""What a job does now, in the last line of the terminal."""
+"""The current activity of a job, in the last line of the terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from cortex.cli.screen.terminal import Terminal
 
 
 class LiveLine:
-    """The last line of the terminal, written again and again; nothing where that cannot be."""
+    """The last line of the terminal, rewritten in place; does nothing where that is impossible."""
 
     def __init__(self, terminal: Terminal, *, is_on: bool) -> None:
         self._terminal = terminal
@@ -15,14 +15,14 @@ class LiveLine:
         self._is_shown = False
 
     def show(self, line: str) -> None:
-        """Write the line, in place of the one before."""
+        """Replace the line."""
         if self.is_on:
-            self._is_shown = True  # first: Ctrl-C may come in the middle of the writing
+            self._is_shown = True  # first: Ctrl-C may interrupt the write
             self._terminal.write(f"\r{line}\x1b[K", end="")
             self._terminal.flush()
 
     def clear(self) -> None:
-        """Take the line away, so that another one can be printed."""
+        """Remove the line, so that another one can be printed."""
         if self._is_shown:
             self._terminal.write("\r\x1b[K", end="")
             self._terminal.flush()
@@ -31,7 +31,7 @@ class LiveLine:
 
 @contextmanager
 def live_line(terminal: Terminal, *, is_on: bool) -> Iterator[LiveLine]:
-    """Leave a clean terminal, however the watching ends."""
+    """Yield a live line; leave a clean terminal however the block ends."""
     live = LiveLine(terminal, is_on=is_on)
     try:
         yield live

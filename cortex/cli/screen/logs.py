@@ -1,4 +1,4 @@
-"""Logs of a pod: JSON lines for machines, one calm line each for people; never local variables."""
+"""Logs of a pod: JSON lines for machines, one plain line each for people; never local variables."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
 
 TEXT_MAX: Final = 4_000
-"""Characters of one value: what a job says must not fill the disk."""
+"""Characters of one value: job texts must not fill the disk."""
 TRACEBACK_MAX: Final = 20_000
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -23,11 +23,11 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 def configure_logs(*, level: int = logging.INFO) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal.
 
-    So are those that tools and libraries write by `logging`, from warnings on. Whatever else is
-    written to stderr goes the same way from here on: see `LogStream`.
+    Includes `logging` records of tools and libraries, from warnings on. All other output to stderr
+    goes the same way from here on: see `LogStream`.
     """
     own = sys.__stderr__
-    if own is not None and sys.stderr is own:  # not one that a test or a caller put there
+    if own is not None and sys.stderr is own:  # not a stream that a test or a caller put there
         own.flush()
         sys.stderr = LogStream(own.fileno())
     is_terminal = sys.stderr.isatty()
@@ -57,7 +57,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
 
 
 def _for_machines() -> list[Processor]:
-    return [structlog.processors.ExceptionRenderer(_told), structlog.processors.JSONRenderer()]
+    return [structlog.processors.ExceptionRenderer(_summary), structlog.processors.JSONRenderer()]
 
 
 def _for_people() -> list[Processor]:
@@ -68,7 +68,7 @@ def _for_people() -> list[Processor]:
 
 
 def _shorten(_: object, __: str, event: EventDict) -> EventDict:
-    """Redact texts as they were given, and before they are cut: half a secret is not found."""
+    """Redact texts before they are cut: half a secret would not be recognised."""
     for key, value in event.items():
         if isinstance(value, str):
             text = redact(value)
@@ -77,7 +77,7 @@ def _shorten(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _disarm(_: object, __: str, event: EventDict) -> EventDict:
-    """Texts of jobs and models may hold what a terminal would obey."""
+    """Make texts of jobs and models safe: they may hold terminal escape sequences."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = safe(value)
@@ -85,14 +85,14 @@ def _disarm(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def _redact_line(_: object, __: str, line: str) -> str:
-    """Redact what was made text only now: lists, errors, whatever JSON has no form for."""
+    """Redact text that was only now formatted: lists, errors, values without a JSON form."""
     return redact(line)
 
 
 def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
-    stream.write("\n" + safe(_told(exc_info), newline="\n"))
+    stream.write("\n" + safe(_summary(exc_info), newline="\n"))
 
 
-def _told(exc_info: ExcInfo) -> str:
-    """The end of a traceback, without locals: those may hold secrets."""
+def _summary(exc_info: ExcInfo) -> str:
+    """Return the end of a traceback, without locals: those may hold secrets."""
     return redact("".join(traceback.format_exception(*exc_info)))[-TRACEBACK_MAX:]

@@ -1,7 +1,7 @@
-"""The one renderer: what a command found, in the format that was asked for, on stdout.
+"""Renders the results of commands on stdout, in the requested format.
 
-JSON and YAML documents have a `schema_version`; their keys stay, new ones may appear. Talk goes to
-stderr, so that stdout can always be piped.
+JSON and YAML documents have a `schema_version`; their keys stay, new ones may appear. Messages go
+to stderr, so that stdout can always be piped.
 """
 
 import difflib
@@ -21,11 +21,11 @@ Row = TypeVar("Row")
 SCHEMA_VERSION: Final = 1
 
 LINE_CHARS_MAX: Final = 2_000
-"""Of a line of a page."""
+"""Maximum length of a page's line."""
 
 
 class Output:
-    """Writes data to stdout and talk to stderr."""
+    """Writes data to stdout and messages to stderr."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -36,13 +36,13 @@ class Output:
 
     @property
     def is_for_people(self) -> bool:
-        """Data is shown as a table or a page, not as a document."""
+        """Whether data is shown as a table or a page, not as a document."""
         return self.format is Format.TABLE
 
     def listing(
         self, noun: str, columns: Sequence[Column[Row]], rows: Sequence[Row], *, empty: str
     ) -> None:
-        """Write rows; `empty` tells people what to do when there are none."""
+        """Write rows; `empty` is the message for people when there are none."""
         chosen = self.chosen(columns)
         match self.format:
             case Format.TABLE:
@@ -64,9 +64,9 @@ class Output:
         page: Callable[[], Iterable[str]],
         is_whole: bool = False,
     ) -> None:
-        """Write one thing: its page for people, its name, or all of it as a document.
+        """Write one resource: its page for people, its name, or a document.
 
-        `is_whole`: no line of the page is cut, however long it is.
+        `is_whole`: long lines of the page are not cut.
         """
         match self.format:
             case Format.TABLE:
@@ -98,17 +98,17 @@ class Output:
         self.terminal.flush()
 
     def say(self, text: str, style: str = "") -> None:
-        """Tell people something that is not data."""
+        """Show people a message that is not data."""
         self.talk.write(self.talk.paint(safe(text), style))
         self.talk.flush()
 
     def mark_replayed(self, remark: str) -> None:
-        """Mark all that follows as what was told before: documents by a key, people by a remark."""
+        """Mark the output as a replay: documents by a key, for people by a remark."""
         self._head["replayed"] = True
         self.say(remark, "dim")
 
     def _cut(self, line: str) -> str:
-        """Cut a line that nobody reads to its end; say where all of it is."""
+        """Cut an overlong line; say where all of it is."""
         more = len(line) - LINE_CHARS_MAX
         if more <= 0:
             return line
@@ -128,15 +128,15 @@ class Output:
             self.line(line)
 
     def chosen(self, columns: Sequence[Column[Row]]) -> list[Column[Row]]:
-        """Return the columns asked for; to be called before reading, so that a typo says so first.
+        """Return the requested columns. Call it before reading, so that a typo fails early.
 
         Raises `UsageError`.
         """
-        asked = self.options.columns
-        if asked is None:
+        request = self.options.columns
+        if request is None:
             return [c for c in columns if c.is_default or not self.is_for_people]
         names = {name: c for c in columns for name in (c.title, c.name) if name}
-        for name in asked:
+        for name in request:
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=1)
                 raise UsageError(
@@ -145,7 +145,7 @@ class Output:
                     if close
                     else f"columns: {', '.join(c.name for c in columns)}",
                 )
-        return [names[name] for name in asked]
+        return [names[name] for name in request]
 
     def _json(self, plain: dict[str, Any], *, is_indented: bool = False) -> None:
         text = json_text(plain, is_indented=is_indented)
@@ -160,7 +160,7 @@ class Output:
         self._utf8(text)
 
     def _utf8(self, text: str) -> None:
-        """Write as it is: documents are UTF-8 whatever the terminal can show."""
+        """Write documents as UTF-8, whatever the terminal supports."""
         self.terminal.flush()
         sys.stdout.buffer.write(text.encode())
 

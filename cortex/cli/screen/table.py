@@ -1,4 +1,4 @@
-"""Tables: calm, aligned, as wide as the terminal and no wider."""
+"""Tables: aligned, and never wider than the terminal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -17,27 +17,27 @@ GAP: Final = "  "
 
 @attrs.frozen(kw_only=True)
 class Column(Generic[Row]):
-    """One property of a row: its value for machines and how people see it."""
+    """One property of a row: its value for machines and its display for people."""
 
     name: str
-    """Key in JSON, and what `--columns` takes."""
+    """The key in JSON, and in `--columns`."""
     value: Callable[[Row], Any] = attrs.Factory(lambda self: _field(self.name), takes_self=True)
-    """For machines; the row's field of this name unless given."""
+    """For machines; defaults to the row's field of this name."""
     shown: Callable[[Row], Cell] | None = None
-    """For people; none: the exact value, an instant in local time."""
+    """For people; None: the exact value, instants in local time."""
     title: str | None = None
     is_right: bool = False
     least: int | None = None
-    """To how many cells it may be cut when the terminal is narrow; None: never."""
+    """Minimum cells when the terminal is narrow; None: never cut."""
     is_spare: bool = False
-    """It may be left out when the terminal is narrow; the last one goes first."""
+    """Whether it may be omitted when the terminal is narrow; the last one goes first."""
     is_default: bool = True
-    """It is in the table when nobody chose columns."""
+    """Whether it is shown unless columns were chosen."""
     is_for_people: bool = False
-    """It is not in JSON: a remark made of other columns."""
+    """Whether it is absent from JSON: a remark made of other columns."""
 
     def cell(self, row: Row, *, for_people: bool) -> Cell:
-        """Return what stands in the table."""
+        """Return the cell of the table."""
         if self.shown is not None and (for_people or self.is_for_people):
             return self.shown(row)
         value = self.value(row)
@@ -54,14 +54,14 @@ def _field(name: str) -> Callable[[Any], Any]:
 
 
 def only_on_demand(*names: str) -> tuple[Column[Any], ...]:
-    """Return plain columns that stand in documents, and in a table when asked for."""
+    """Return plain columns for documents, shown in a table only on request."""
     return tuple(Column(name=name, is_default=False) for name in names)
 
 
 def lines_of(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, terminal: Terminal, headers: bool
 ) -> Iterator[str]:
-    """Yield the lines of a table: fitted to a terminal, else in full with a tab between cells."""
+    """Yield the lines of a table: fitted to a terminal, else in full with tabs between cells."""
     if terminal.is_tty:
         heads = [Cell(c.title or c.name, "dim") for c in columns]
     else:
@@ -91,7 +91,7 @@ def _line(
 
 
 def _fitted(columns: Sequence[Column[Any]], widths: list[int], limit: int) -> list[int]:
-    """Cut columns, the widest first, then leave out spare ones; the width of those is 0."""
+    """Cut columns, the widest first, then omit spare ones; their width is 0."""
     spare = [i for i, column in enumerate(columns) if column.is_spare]
     while True:
         fitted = _cut(columns, widths, limit)

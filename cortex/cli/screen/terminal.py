@@ -1,4 +1,4 @@
-"""What a stream is: a terminal or not, how wide, with which colours and which characters."""
+"""The properties of a stream: terminal or not, width, colours, characters."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from cortex.domain.phrases import clock_time, rfc3339
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40
 
-# Only the sixteen colours that every terminal theme has chosen for itself.
+# Only the sixteen colours that every terminal theme defines.
 _CODES: Final = {
     "dim": "2",
     "bold": "1",
@@ -30,35 +30,35 @@ _CODES: Final = {
     "warn": "33",
 }
 
-# One cell for one cell, so that what was aligned stays aligned.
+# One cell for one cell, so that aligned text stays aligned.
 _ASCII: Final = str.maketrans(
     "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆↻✓✗⊘",
     "~----|[]>########:.>@r+x-",
 )
 _DUMB: Final = frozenset({None, "", "dumb"})
-"""What TERM is where a terminal takes no escape sequences, or nobody knows whether it does."""
+"""Values of TERM for terminals without escape sequences, or with unknown abilities."""
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
-"""Python writes these into LC_CTYPE by itself when the locale is C."""
+"""Python itself sets LC_CTYPE to these when the locale is C."""
 
 
 @attrs.frozen(kw_only=True)
 class Terminal:
-    """A stream and what it can show."""
+    """A stream and its abilities."""
 
     stream: TextIO
     is_tty: bool
     has_color: bool
     is_ascii: bool
     moves_cursor: bool
-    """A line can be written again in its place."""
+    """Whether a line can be rewritten in place."""
 
     @property
     def width(self) -> int:
-        """Cells in a line now: a window may be resized."""
+        """Cells per line now: a window may be resized."""
         return max(WIDTH_MIN, shutil.get_terminal_size((WIDTH_DEFAULT, 24)).columns)
 
     def paint(self, text: str, style: str) -> str:
-        """Return text in a style, or as it is on a stream without colours."""
+        """Return styled text; unchanged on a stream without colours."""
         code = _CODES.get(style)
         return f"\x1b[{code}m{text}\x1b[0m" if code and self.has_color and text else text
 
@@ -67,20 +67,19 @@ class Terminal:
         return clock_time(instant) if self.is_tty else rfc3339(instant)
 
     def plain(self, text: str) -> str:
-        """Return text in characters that this stream shows."""
+        """Return text in characters that this stream can show."""
         return text.translate(_ASCII) if self.is_ascii else text
 
     def write(self, line: str, *, end: str = "\n") -> None:
-        """Write one line; raises `BrokenPipeError` when nobody reads it."""
+        """Write one line; raises `BrokenPipeError` when the reader is gone."""
         print(self.plain(line), file=self.stream, end=end)
 
     def flush(self) -> None:
-        """Make what was written visible."""
         self.stream.flush()
 
 
 def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.environ) -> Terminal:
-    """Look at a stream; `color` is auto, always or never."""
+    """Examine a stream; `color` is auto, always or never."""
     is_tty = stream.isatty()
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
@@ -94,12 +93,12 @@ def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.e
 
 
 def stdout_terminal(color: str) -> Terminal:
-    """Return stdout: data goes here."""
+    """Return stdout, for data."""
     return terminal_of(sys.stdout, color=color)
 
 
 def stderr_terminal(arguments: Sequence[str] = ()) -> Terminal:
-    """Return stderr: talk goes here; its colours follow `--color` even in wrong arguments."""
+    """Return stderr, for messages; follows `--color` even if other arguments are wrong."""
     words = list(arguments)
     given = [word.removeprefix("--color=") for word in words if word.startswith("--color=")]
     given += [b for a, b in pairwise(words) if a == "--color"]

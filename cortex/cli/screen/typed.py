@@ -1,4 +1,4 @@
-"""How a command is typed here: what a person copies into another terminal works there, too."""
+"""Formats commands so that they work when copied into another terminal."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ from cortex.postgres.dsn import redact
 from cortex.postgres.embedded.server import default_data_dir
 
 UNDER_UV = "UV_RUN_RECURSION_DEPTH"
-"""What `uv run` sets: without it `cortex` is not found in another terminal."""
+"""Set by `uv run`: without it `cortex` is not found in another terminal."""
 
 
 def typed(
@@ -21,7 +21,7 @@ def typed(
     program: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> str:
-    """Return a command as it is typed here, with the database that these settings name.
+    """Return a command as typed here, for the database that these settings name.
 
     A password in its address is shown as `***`.
     """

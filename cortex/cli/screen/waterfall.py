@@ -1,4 +1,4 @@
-"""The steps of a job on a time axis: one line a step, aligned, with what it took and cost."""
+"""The steps of a job on a time axis: one aligned line per step, with its duration and cost."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""`cortex tokens create`: makes a token and shows it, this once."""
+"""`cortex tokens create`: creates a token and shows it, once."""
 
 import secrets
 from datetime import datetime
@@ -27,7 +27,7 @@ from cortex.store import tokens as store
     type=Text(ACTOR_MAX),
     required=True,
     metavar="NAME",
-    help="Who holds it: recorded with all that is done by it.",
+    help="Its holder, recorded with all changes made with it.",
 )
 @click.option(
     "--role",
@@ -36,14 +36,14 @@ from cortex.store import tokens as store
     multiple=True,
     required=True,
     metavar="ROLE",
-    help="viewer, approver, operator or admin; may be given again.",
+    help="viewer, approver, operator or admin; repeatable.",
 )
 @click.option(
     "--expires",
     "expires_s",
     type=Span(),
     metavar="SPAN",
-    help="It is good for 12h, 30d … [always].",
+    help="Lifetime: 12h, 30d … [unlimited].",
 )
 @unasked_option
 @as_option
@@ -58,21 +58,22 @@ def create(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Make a token and write it to stdout. It is kept nowhere: nobody can show it again.
+    """Create a token and print it. It is not stored: it cannot be shown again.
 
     viewer reads; approver also decides approvals; operator also acts on jobs, dead letters and
-    breakers; admin does everything. Run again under its key, it does not show the token again.
+    breakers; admin does everything. A repeated run under the same key does not show the token
+    again.
     """
     if safe(name) != name:
-        raise UsageError(f"{safe(name)!r} holds characters that nobody sees")
+        raise UsageError(f"{safe(name)!r} contains invisible characters")
     output = Output(options)
     by = acting_name(actor)
-    asked = [role for role in Role if role.value in roles]
+    request = [role for role in Role if role.value in roles]
     token = token_text(secrets.token_bytes(SECRET_BYTES))
     token_id = system_chance().new_id()
     digest = digest_of_token(token)
     if digest is None:
-        raise AssertionError("what was just made is a token")
+        raise AssertionError("a new token has a value")
     with session(options) as call:
         made: dict[str, Any] = mutate(
             call,
@@ -81,21 +82,21 @@ def create(
                 token_id=token_id,
                 name=name,
                 digest=digest,
-                roles=asked,
+                roles=request,
                 expires_s=expires_s,
                 by=by,
             ),
             output=output,
             key=idempotency_key,
             operation="tokens.create",
-            request={"name": name, "roles": asked, "expires_s": expires_s, "by": by},
+            request={"name": name, "roles": request, "expires_s": expires_s, "by": by},
         )
-    # Under a key that was used before, the row is that of then, and its token is not known.
+    # For a used key, the row is the first one, and its token is unknown.
     is_new = made["id"] == str(token_id)
-    _tell(output, made, token if is_new else None, expires_s=expires_s)
+    _report(output, made, token if is_new else None, expires_s=expires_s)
 
 
-def _tell(
+def _report(
     output: Output, made: dict[str, Any], token: str | None, *, expires_s: float | None
 ) -> None:
     expires_at = made["expires_at"]
@@ -109,9 +110,13 @@ def _tell(
     short = short_id(UUID(made["id"]))
     if token is None:
         output.say(
-            f"the token was shown then, and cannot be again; if it is lost, revoke {short}", "warn"
+            (
+                "the token was shown before and cannot be shown again; if it is lost, "
+                f"revoke {short}"
+            ),
+            "warn",
         )
     elif output.is_for_people:
         until = "until it is revoked" if expires_s is None else f"for {span(expires_s)}"
-        output.say(f"{short} of {made['name']}: {', '.join(made['roles'])}, good {until}", "dim")
-        output.say("this is the only time that it is shown", "dim")
+        output.say(f"{short} of {made['name']}: {', '.join(made['roles'])}, valid {until}", "dim")
+        output.say("it is shown only this once", "dim")

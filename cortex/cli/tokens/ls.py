@@ -1,4 +1,4 @@
-"""`cortex tokens ls`: who may use the HTTP API; never the tokens themselves."""
+"""`cortex tokens ls`: access to the HTTP API; never shows the tokens themselves."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,19 +20,19 @@ LIMIT_MAX: Final = 1000
 
 
 @click.command(cls=Command)
-@click.option("--all", "with_ended", is_flag=True, help="Also those that were revoked or expired.")
+@click.option("--all", "with_ended", is_flag=True, help=("Include revoked and expired tokens."))
 @click.option("--name", metavar="NAME", help="Only this person's.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
 )
 @click.pass_obj
 def ls(options: Options, *, with_ended: bool, name: str | None, limit: int) -> None:
-    """List tokens, the newest first: whose they are, what they open, when they were last used."""
+    """List tokens, the newest first: holder, roles, last use."""
     output = Output(options)
     output.chosen(COLUMNS)
     with session(options) as call:
         rows = call(store.page, name=name, with_ended=with_ended, limit=limit)
-    empty = "no token matches" if name or with_ended else "nobody has a token: cortex tokens create"
+    empty = "no token matches" if name or with_ended else ("no tokens yet: cortex tokens create")
     output.listing("tokens", COLUMNS, rows, empty=empty)
 
 

@@ -1,4 +1,4 @@
-"""`cortex tokens revoke`: from now on the token opens nothing, nor do sessions begun with it."""
+"""`cortex tokens revoke`: invalidates a token and the sessions started with it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from cortex.view.cells import Cell, Row
 
 @click.command(cls=Command)
 @click.argument("named", metavar="TOKEN")
-@reason_option("Kept with the change.")
+@reason_option("Stored with the change.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option
 @idempotent
@@ -34,9 +34,9 @@ def revoke(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Revoke a token, named by its id, the end of it, or its person: it opens nothing more.
+    """Revoke a token, named by its id, the end of it, or its person.
 
-    Reading ends within a second, everything else at once. Ends with 5 when it was revoked before.
+    Reading ends within a second, everything else at once. Exits with 5 if it was revoked before.
     """
     output = Output(options)
     by = acting_name(actor)

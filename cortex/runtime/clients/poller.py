@@ -44,4 +44,4 @@ class Poller:
 
     def ended(self, began_at: float, *, found: bool) -> None:
         """A poll that began at this instant of trio's clock is over; `found`: there was news."""
-        self.pace.looked(began_at, found=found)
+        self.pace.polled(began_at, found=found)

@@ -314,7 +314,9 @@ class Committer:
     async def _record_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
         operations = [e.operation for e in group if isinstance(e.operation, EffectReport)]
         crash_point("before_outcome")
-        recorded = await self._port(effects.tell, pod_id=self._pod_id, operations=operations)
+        recorded = await self._port(
+            effects.record_outcomes, pod_id=self._pod_id, operations=operations
+        )
         crash_point("after_outcome")
         for entry, operation in zip(group, operations, strict=True):
             if operation.id in recorded:

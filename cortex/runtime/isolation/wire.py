@@ -58,10 +58,10 @@ def shaped(value: Any, shape: type[T]) -> T:
     return restored
 
 
-def fields_of(told: dict[str, Any], kind: type, *, without: tuple[str, ...]) -> dict[str, Any]:
+def fields_of(document: dict[str, Any], kind: type, *, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields of an attrs class except some, each in its own shape."""
     return {
-        field.name: shaped(told[field.name], field.type)
+        field.name: shaped(document[field.name], field.type)
         for field in attrs.fields(kind)
         if field.name not in without
     }
@@ -74,23 +74,23 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Suspended):
         return {"kind": "Suspended", "wish": plain(_PlainSuspended.of(error))}
     hint = error.hint if isinstance(error, CortexError) else None
-    told = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
-    return told | {"failure": plain(failure_of(error))}
+    document = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
+    return document | {"failure": plain(failure_of(error))}
 
 
-def error_of(told: dict[str, Any]) -> BaseException:
+def error_of(document: dict[str, Any]) -> BaseException:
     """Restore an error that `plain_error` has converted, with the same classification.
 
     An error of one of our own classes keeps its class, others become `RemoteError`.
     """
-    if told["kind"] == "LeaseLost":
-        return LeaseLost(told["message"])
-    if told["kind"] == "Suspended":
-        return shaped(told["wish"], _PlainSuspended).error()
-    failure = shaped(told["failure"], Failure)
-    kind = _ours(told["kind"], CortexError) or RemoteError
+    if document["kind"] == "LeaseLost":
+        return LeaseLost(document["message"])
+    if document["kind"] == "Suspended":
+        return shaped(document["wish"], _PlainSuspended).error()
+    failure = shaped(document["failure"], Failure)
+    kind = _ours(document["kind"], CortexError) or RemoteError
     error = kind.__new__(kind)
-    CortexError.__init__(error, told["message"], hint=told["hint"])
+    CortexError.__init__(error, document["message"], hint=document["hint"])
     for name in ("retry_after_s", "scope", "limit_s", "raw"):
         setattr(error, name, getattr(failure, name))
     error.failure = failure
@@ -152,12 +152,12 @@ class Channel:
     async def call(self, what: str, /, **given: Any) -> Any:
         """Call a method of the other side; return its answer, or raise its error."""
         self._number += 1
-        number, told = self._number, trio.Event()
+        number, done = self._number, trio.Event()
         answers: list[dict[str, Any]] = []
-        self._waiting[number] = told, answers
+        self._waiting[number] = done, answers
         try:
             await self._outgoing.send(_frame({"call": what, "number": number, "given": given}))
-            await told.wait()
+            await done.wait()
         except trio.Cancelled:
             self.send(drop=number)
             raise

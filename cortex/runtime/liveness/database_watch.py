@@ -29,7 +29,7 @@ ANSWERED_WITHIN_S: Final = 5.0
 SILENT_S: Final = ANSWERED_WITHIN_S
 """By then at least one answer would have come."""
 FORGOTTEN_S: Final = SHORTAGE.cap_s + ANSWERED_WITHIN_S
-"""A failed call that was not repeated within a loop's longest pause tells nothing about now: a pod
+"""A failed call that was not repeated within a loop's longest pause proves nothing about now: a pod
 must not stay unready for a call that is no longer made."""
 LOG_AGAIN_S: Final = 60.0
 LOG_APART_S: Final = 10.0

@@ -62,7 +62,7 @@ def test_what_is_declared_may_depend_on_the_arguments() -> None:
 
 def test_a_function_that_gives_no_truth_value_stops_the_call() -> None:
     for word in ({"effect": lambda _: 1}, {"effect": True, "idempotent": lambda _: None}):
-        with pytest.raises(UsageError, match=r"tool 'pay': (effect|idempotent) says (1|None)"):
+        with pytest.raises(UsageError, match=r"tool 'pay': (effect|idempotent) returned (1|None)"):
             rule(made(**word))
 
 

@@ -284,7 +284,7 @@ async def test_a_closed_port_is_unavailable(
         ({"url": "example.org"}, "is not one"),
         ({"url": "http://"}, "is not one"),
         ({"url": "http://[::1"}, "url"),
-        ({"url": "http://a:b@example.org/"}, "holds a password"),
+        ({"url": "http://a:b@example.org/"}, "contains a password"),
         ({"url": "http://example.org/", "headers": {"hOst": "x"}}, "'hOst' cannot be set"),
         ({"url": "http://example.org/", "headers": {"ä": "x"}}, "not ASCII"),
         ({"url": "http://127.0.0.1/", "headers": {"a": "x\r\nHost: y"}}, "http_request: "),

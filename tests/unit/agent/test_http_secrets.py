@@ -116,7 +116,7 @@ async def test_a_name_before_the_host_is_refused(
     context: ToolContext, servers: tuple[Server, Server]
 ) -> None:
     ours, other = servers
-    with pytest.raises(InvalidValueError, match="holds a password"):
+    with pytest.raises(InvalidValueError, match="contains a password"):
         await call(context, f"http://127.0.0.1:{ours.port}@127.0.0.1:{other.port}/", BEARER)
     assert ours.asked == other.asked == []
 
@@ -132,7 +132,7 @@ async def test_a_redirect_elsewhere_does_not_carry_it(
     first, last = ours.asked
     (between,) = other.asked
     assert VALUE in first
-    # Not even when it leads back: whoever stood between chose where.
+    # Not even when it leads back: a server in between chose the target.
     assert VALUE not in between + last
     assert "{secret" not in between + last
     assert ("stays" in between) == ("X-Other" in headers)

@@ -77,10 +77,10 @@ async def test_what_takes_too_long_is_not_clean(
     (programs / "git").write_text("#!/bin/sh\nexec sleep 1000\n")
     (programs / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setattr(receipts, "LOOK_S", 0.5)
+    monkeypatch.setattr(receipts, "EXAMINE_S", 0.5)
     with trio.fail_after(20):
         receipt = await take(workspace, folder=tmp_path / "checkout")
-    assert receipt.problem == "its files could not be looked at within 0.5 seconds"
+    assert receipt.problem == "its files could not be examined within 0.5 seconds"
     assert not receipt.is_clean
 
 
@@ -90,7 +90,7 @@ async def test_many_at_once_wait_for_their_turn(
     seen: list[int] = []
 
     def counting(folder: Path, *, since: datetime) -> ArtefactScan:
-        seen.append(trio.from_thread.run_sync(lambda: receipts._looks().borrowed_tokens))
+        seen.append(trio.from_thread.run_sync(lambda: receipts._capacity().borrowed_tokens))
         return look_through(folder, since=since)
 
     monkeypatch.setattr(receipts, "look_through", counting)
@@ -98,7 +98,7 @@ async def test_many_at_once_wait_for_their_turn(
         for _ in range(30):
             nursery.start_soon(take, workspace)
     assert len(seen) == 30
-    assert max(seen) == receipts.LOOKS_MAX
+    assert max(seen) == receipts.CONCURRENT_MAX
 
 
 async def test_a_long_answer_is_cut(workspace: Path) -> None:

@@ -286,6 +286,6 @@ def test_a_header_takes_no_secret_without_hosts_none_undeclared_and_no_line_brea
         at(file).in_header("{secret:DB}", origin)
     with pytest.raises(RejectedError, match="declares no secret ''"):
         at(file).in_header("{secret:}", origin)
-    with pytest.raises(RejectedError, match="DB holds a line break") as caught:
+    with pytest.raises(RejectedError, match="DB contains a line break") as caught:
         at(file, hosts=["a.b"]).in_header("{secret:DB}", origin)
     assert "lines" not in f"{caught.value}"

@@ -134,7 +134,7 @@ async def test_input_that_does_not_fit_never_reaches_the_function(context: ToolC
 async def test_a_function_without_async_runs_in_a_thread(context: ToolContext) -> None:
     @tool
     def where() -> bool:
-        """Tell whether this is the main thread."""
+        """Return whether this is the main thread."""
         return threading.current_thread() is threading.main_thread()
 
     assert await where.call(context, {}) is False
@@ -444,7 +444,7 @@ def _takes_a_taken_name(invalid_input: str) -> None:
         (_no_form, "bytes has no JSON form"),
         (_no_name, "cannot be passed by its name"),
         (_describes_another, "unknown argument 'b'"),
-        (_recursive, "Tree holds itself"),
+        (_recursive, "Tree contains itself"),
         (_returns_bytes, "its result: bytes has no JSON form"),
         (_takes_a_taken_name, "'invalid_input' is taken"),
     ],

@@ -43,7 +43,7 @@ def test_one_alone_may_be_anything() -> None:
         ({"policy": "other"}, "of different policies"),
         ({"risk": "LOW"}, "of different policies"),
         ({"effect": None}, "of different policies"),
-        ({"risk": "HIGH"}, "is HIGH: it stands alone"),
+        ({"risk": "HIGH"}, "is HIGH: it must be decided alone"),
         ({"tool": None}, "of different tools"),
     ],
 )

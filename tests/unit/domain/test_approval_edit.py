@@ -59,5 +59,5 @@ def test_a_secret_is_refused_and_not_replaced_by_a_marker(monkeypatch: pytest.Mo
     """What a person wrote is what runs, or nothing does."""
     forget_secrets(monkeypatch)
     redaction.register("TOKEN", "open sesame!")
-    with pytest.raises(InvalidValueError, match="hold secret TOKEN"):
+    with pytest.raises(InvalidValueError, match="contain secret TOKEN"):
         edited_arguments('{"to": "open sesame!"}', schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""What the triage decides of a failed job, and what is told of a retry."""
+"""The triage's decision on a failed job, and the description of a retry."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
         (
             a_cause(error_class="PERMANENT", code="forbidden"),
             None,
-            "restarts; will fail again unless the credentials are mended",
+            "restarts; will fail again unless the credentials are fixed",
         ),
         (
             a_cause(error_class="PERMANENT", code="rejected"),
@@ -69,7 +69,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
             "1 a",
             (
                 "continues after step 1 a, waits while the breaker of llm:x is OPEN; "
-                "will fail again unless the credentials are mended"
+                "will fail again unless the credentials are fixed"
             ),
         ),
         (

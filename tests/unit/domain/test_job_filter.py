@@ -1,4 +1,4 @@
-"""The filter for jobs: what people may type, and what they are told when it is no filter."""
+"""The filter for jobs: what people may type, and the errors for what is no filter."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -76,8 +76,8 @@ def test_a_filter_is_read(text: str, which: JobFilter) -> None:
         ('type:""', "a value is missing", ""),
         ('type:"open', "is no part of a filter", ""),
         ('type:a"open', "is no part of a filter", ""),
-        ("type>x", "type> means nothing", "write type:"),
-        ("age:10m", "age: means nothing", "write age> or age<"),
+        ("type>x", "type> is invalid", "write type:"),
+        ("age:10m", "age: is invalid", "write age> or age<"),
         ("age>10", "'10' is not a time", ""),
         ("age>9999999w", "is not a time", ""),
         ("created>soon", "'soon' is neither a date nor an instant", "2026-01-31"),

@@ -16,7 +16,7 @@ def looks(pace: PollRate, *, until: float, is_news: bool) -> list[float]:
         if now >= until:
             return instants
         instants.append(now)
-        pace.looked(now, found=is_news)
+        pace.polled(now, found=is_news)
 
 
 def test_the_first_looks_come_at_once_and_then_four_a_second() -> None:
@@ -42,7 +42,7 @@ def test_news_after_a_quiet_time_may_be_looked_at_at_once() -> None:
 def test_news_brings_the_next_look_nearer() -> None:
     pace = PollRate(gap_s=GAP_S, quiet_gap_s=1.0)
     for now in range(10):
-        pace.looked(float(now), found=False)
+        pace.polled(float(now), found=False)
     assert pace.due == 10.0
-    pace.looked(10.0, found=True)
+    pace.polled(10.0, found=True)
     assert pace.due == 10.0 + GAP_S

@@ -5,10 +5,10 @@ from typing import Final
 from cortex_tui.model.question import CANCEL, CLEAR, YES, KeyAnswer
 
 REASON_CHARS_MIN: Final = 3
-"""Fewer are a slip of the finger."""
+"""Shorter reasons are slips."""
 REASON_CHARS_MAX: Final = 500
 SHOWN_CHARS: Final = 24
-"""Of what was typed, so that there is room for what is asked."""
+"""Characters of the text shown, to leave room for the question."""
 
 
 class ReasonQuestion:
@@ -24,9 +24,9 @@ class ReasonQuestion:
         self._is_required = is_required
         self._wanted = wanted
         self._agreed = ""
-        """So much of what is wanted was typed."""
+        """The part of `wanted` typed so far."""
         self._is_typed = False
-        """Enter was pressed: `y` agrees now."""
+        """Enter was pressed: `y` confirms now."""
         self._is_short = False
         """Enter was pressed too early."""
 
@@ -36,7 +36,6 @@ class ReasonQuestion:
         return self.typed.strip()
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if self._is_typed:
@@ -53,11 +52,9 @@ class ReasonQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- any, once it is typed
-        """Whether a key is of those that agree."""
         return self._is_typed
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._is_typed:
             said = f'  "{_ending(self.reason)}"' if self.reason else ""
             if len(self._wanted) > 1:

@@ -13,7 +13,7 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown, span
 
 LABEL: Final = 14
-"""Cells of the word at the left of a line."""
+"""Cells of the label at the left of a line."""
 LINES_MAX: Final = 9
 RATE_SPAN_MIN_S: Final = 5.0
 """A bucket that has just begun is too short for a rate."""
@@ -23,7 +23,7 @@ _EACH_MAX: Final = 3
 
 
 def spark_lines(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
-    """Yield a head, then a line a figure: the ones that say most come first."""
+    """Yield a head, then one line per figure, the most telling first."""
     if pulse.recent is None:
         yield (Cell("last 15 min   reading …", "dim"),)
         return

@@ -1,7 +1,7 @@
-"""Effects: those of unknown outcome first, to be resolved; the freeze of all; and quotas.
+"""Effects: unknown outcomes first, to be resolved; the freeze; and quotas.
 
-The parts are read in turns, one statement each. What is listed does not grow with settled effects:
-of those only the newest stand below the unknown ones.
+The parts are read in turns, one statement each. The list does not grow with settled effects: only
+the newest of those appear below the unknown ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,12 +38,12 @@ from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 EVERY_S: Final[Mapping[str, float]] = {"freeze": 2.0, "quotas": 5.0, "others": 5.0, "detail": 5.0}
-"""How often each part is read; the unknown effects whenever nothing else is due."""
+"""How often each part is read; unknown effects are read whenever no other part is due."""
 QUOTA_LINES_MAX: Final = 6
 
 
 class EffectsScreen(Frame):
-    """`effects`; opened for one effect that stands first."""
+    """The list of effects; it can open with one effect first."""
 
     NAME = "effects"
     DEFAULT_CSS = """
@@ -101,7 +101,7 @@ class EffectsScreen(Frame):
         opened_for = self._list.opened_for
         return (self.NAME,) if opened_for is None else (self.NAME, short_id(opened_for))
 
-    # --- looking
+    # --- polling
 
     async def look(self) -> bool:
         now = self.desk.session.clock.now()
@@ -144,7 +144,7 @@ class EffectsScreen(Frame):
         return "unknown" if part == "detail" and row is None else part
 
     async def _look_at_one(self) -> bool:
-        """Read the effect under the cursor in full; before there is a list, the one asked for."""
+        """Read the effect under the cursor in full; before the list is read, the requested one."""
         row = self._effects.current
         effect_id = self._list.opened_for if self._list.wants_first or row is None else row.id
         if effect_id is None:
@@ -156,7 +156,7 @@ class EffectsScreen(Frame):
         return before != self._detail
 
     async def _look_at_unknown(self, *, goes_on: bool) -> None:
-        """Read a page of the unknown effects: the one in sight again, or the next one."""
+        """Read a page of unknown effects: the visible one again, or the next."""
         start = self._list.start_of(self._effects.top, goes_on=goes_on)
         before = self._list.before(start)
         rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
@@ -175,7 +175,6 @@ class EffectsScreen(Frame):
         self.set_focus(self._quota_table if self._table.is_in_front else self._table)
 
     def action_open(self) -> None:
-        """Open the job of the effect."""
         row = self._effect
         if row is None:
             self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
@@ -183,7 +182,7 @@ class EffectsScreen(Frame):
             self.desk.open("job", row.job_id)
 
     def action_resolve(self) -> None:
-        """Ask what became of the effect under the cursor."""
+        """Ask for the outcome of the effect under the cursor."""
         row = self._effect
         if row is None:
             self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
@@ -199,7 +198,7 @@ class EffectsScreen(Frame):
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_freeze(self) -> None:
-        """Ask whether no effect shall begin any more, or whether they may again."""
+        """Ask whether to freeze all effects, or to unfreeze them."""
         if self._freeze is None:
             self.strip.tell("reading …", "dim")
         else:
@@ -209,14 +208,14 @@ class EffectsScreen(Frame):
             )
 
     def action_limit(self) -> None:
-        """Ask for another limit of the quota under the cursor."""
+        """Ask for a new limit of the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.set_limit(self.desk, self.strip, row, acted=self._due.clear)
 
     def action_remove(self) -> None:
-        """Ask whether the quota under the cursor shall be no more."""
+        """Ask whether to remove the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
@@ -239,7 +238,7 @@ class EffectsScreen(Frame):
 
         return Resource(id=quota.name, document=document)
 
-    # --- what is in front
+    # --- the effect in front
 
     @property
     def _effect(self) -> EffectRow | None:
@@ -252,7 +251,7 @@ class EffectsScreen(Frame):
     @on(VirtualTable.Moved)
     @on(Page.Resized)
     def _tell(self) -> None:
-        """Show what is known of the effect under the cursor."""
+        """Show the details of the effect under the cursor."""
         row, detail = self._effects.current, self._detail
         is_known = row is not None and detail is not None and detail.id == row.id
         if row is not None and not is_known:
@@ -270,7 +269,7 @@ class EffectsScreen(Frame):
         return Strip([Segment(text, self.desk.palette[cell.style])])
 
     def _share(self) -> None:
-        """Give the quotas as much room as they need, within bounds."""
+        """Give the quotas the room that they need, within bounds."""
         wanted = 1 + max(1, len(self._quotas.rows))
         self._quota_table.styles.height = min(wanted, QUOTA_LINES_MAX)
 

@@ -1,6 +1,6 @@
-"""`@`: what was done in this sitting, as the commands that do the same, and what it is.
+"""`@`: the actions of this session as shell commands, with their outcomes.
 
-Below the list stands the command under the cursor, whole: people copy it.
+Below the list, the command under the cursor is shown whole, to be copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 CHARS_MAX: Final = 1_000
-"""Of a command in the list: no line is as wide; below the list it stands whole."""
+"""Of a command in the list, more than any line is wide; below the list it is shown whole."""
 
 
 def _at(done: ActionResult, _: datetime) -> Cell:
@@ -48,7 +48,7 @@ COLUMNS: Final[Sequence[Column[ActionResult]]] = (
 
 
 class LogScreen(Frame):
-    """`log`."""
+    """The log of actions."""
 
     NAME = "log"
     DEFAULT_CSS = """
@@ -68,7 +68,7 @@ class LogScreen(Frame):
         self._window.replace(list(desk.acts.log), above=None, below=None)
         self._page = Page(desk, head=self._head)
         self._in_page = 0
-        """Number of the act that the page is about."""
+        """Number of the action on the page."""
         notes = range(len(list(desk.session.notes())))
         self._notes = [Line(desk, partial(self._note, number)) for number in notes]
 
@@ -83,7 +83,7 @@ class LogScreen(Frame):
         return None if done is None else Resource(command=done.command)
 
     def paint(self) -> None:
-        if (done := list(self.desk.acts.log)) != self._window.rows:  # one ended meanwhile
+        if (done := list(self.desk.acts.log)) != self._window.rows:  # an action ended meanwhile
             self._window.rearrange(done)
             self._tell()
         for note in self._notes:

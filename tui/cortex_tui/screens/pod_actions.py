@@ -15,7 +15,7 @@ from cortex_tui.widgets.strip_line import StripLine
 
 
 def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence[PodRow]) -> None:
-    """Ask whether a pod shall take no more jobs, or take them again."""
+    """Ask whether to drain a pod, or to let it take jobs again."""
     pods = desk.backend.pods
     if row is None:
         strip.tell("no pod under the cursor", "dim")
@@ -31,7 +31,7 @@ def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence
 
 
 def pause(desk: AppContext, strip: StripLine, row: QueueRow | None) -> None:
-    """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
+    """Ask whether to pause a queue, or to resume it."""
     queues = desk.backend.queues
     if row is None:
         strip.tell("no queue under the cursor", "dim")
@@ -76,5 +76,5 @@ def _propose(
 
 
 def name_of(row: PodRow | QueueRow) -> str:
-    """Return what a command takes."""
+    """Return the name that commands take."""
     return str(row.id) if isinstance(row, PodRow) else queue_shown(row.queue)

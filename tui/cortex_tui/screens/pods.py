@@ -1,7 +1,7 @@
-"""Who works: the pods, and below them the queues that they take jobs from.
+"""The pods, and below them the queues from which they take jobs.
 
-One of the two tables has the cursor; at its end the cursor goes on in the other one. The looks
-take turns: each is one statement.
+One of the two tables has the cursor; at its end the cursor continues in the other. The queries
+alternate: each is one statement.
 """
 
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 QUEUE_LINES_MIN: Final = 4
-"""Of the queues and their titles, however many pods there are."""
+"""Lines for the queues and their titles, however many pods there are."""
 MOVED_EVERY_S: Final = 4.0
-"""The looks take turns: no more of them for what is told of one pod."""
+"""The queries take turns: this one must not crowd out the others."""
 UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not status.is_terminal)
 
 
 class PodsScreen(Frame):
-    """`pods`."""
+    """The list of pods and queues."""
 
     NAME = "pods"
 
@@ -69,7 +69,7 @@ class PodsScreen(Frame):
         self._is_queues_turn = False
         self._moved: Moved | None = None
         self._moved_of: UUID | None = None
-        """The pod whose jobs those are."""
+        """The pod that the jobs came from."""
         self._moved_at = float("-inf")
 
     def body(self) -> Iterable[Widget]:
@@ -105,12 +105,12 @@ class PodsScreen(Frame):
         self.query_one("#doing", Line).redraw()
 
     async def look(self) -> bool:
-        """Read the pods, or the queues: in turns; now and then where the jobs of one went."""
+        """Read the pods and the queues in turns; sometimes, where the jobs of a pod went."""
         pod, now = self._pod, self.desk.session.clock.now()
         is_old = now >= self._moved_at + MOVED_EVERY_S or (pod and pod.id) != self._moved_of
         if pod is not None and pod.is_leaving and self._are_queues_read and is_old:
             if self._moved_of != pod.id:
-                self._moved_of, self._moved = pod.id, None  # nothing, too, if this fails
+                self._moved_of, self._moved = pod.id, None  # also if this fails
             self._moved_at = now
             self._moved = await self.desk.backend.pods.moved(pod.id)
             return False
@@ -123,13 +123,13 @@ class PodsScreen(Frame):
             self._is_read = True
         self._is_queues_turn = not self._is_queues_turn
         if is_changed:
-            self.has_other = True  # beats are no news to the poller: its looks keep their pace
+            self.has_other = True  # beats are no news to the poller, so that its pace stays calm
             self._share()
-        # After the first look at the pods the queues are wanted at once.
+        # After the first read of the pods, read the queues at once.
         return not self._are_queues_read
 
     def _share(self) -> None:
-        """Give the pods as much room as they need, and the queues what is left."""
+        """Give the pods the room that they need, and the rest to the queues."""
         body = self.app.size.height - 7  # top bar, gap, three lines about the row, strip, footer
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
@@ -148,7 +148,7 @@ class PodsScreen(Frame):
     # --- keys
 
     def action_move(self, how: str) -> None:
-        """Move the cursor, from one table into the other one, too."""
+        """Move the cursor, also from one table into the other."""
         window = self._in_front
         is_last = not window.rows or window.cursor == len(window.rows) - 1
         goes_down = how in ("down", "half_down") and is_last and window is self._pods
@@ -170,7 +170,7 @@ class PodsScreen(Frame):
         self.set_focus(self._queue_table if is_pods else self._pod_table)
 
     def action_open(self) -> None:
-        """Open the jobs that a pod runs, or those of a queue."""
+        """Open the jobs of a pod or of a queue."""
         if (pod := self._pod) is not None:
             running = term("status", STATE_WORDS[JobStatus.RUNNING])
             self.desk.open("jobs", f"{running} {term('pod', pod.name)}")
@@ -192,12 +192,10 @@ class PodsScreen(Frame):
 
     @property
     def _pod(self) -> PodRow | None:
-        """The pod under the cursor."""
         return self._pods.current if self._pod_table.is_in_front else None
 
     @property
     def _queue(self) -> QueueRow | None:
-        """The queue under the cursor."""
         return self._queues.current if self._queue_table.is_in_front else None
 
     def _go_to(self, table: VirtualTable[PodRow] | VirtualTable[QueueRow], how: str) -> None:
@@ -207,19 +205,19 @@ class PodsScreen(Frame):
     # --- words
 
     def _about(self, width: int) -> Strip:
-        """Tell of the row under the cursor what has no column."""
+        """Draw the facts about the row under the cursor that have no column."""
         if (pod := self._pod) is not None:
             return self._line(pod_about(pod), width)
         queue = self._queue
         return self._line("" if queue is None else queue_about(queue, self.desk.session.now), width)
 
     def _holds(self, width: int) -> Strip:
-        """Tell what the pod under the cursor holds."""
+        """Draw what the pod under the cursor holds."""
         pod = self._pod
         return self._line("" if pod is None else pod_holds(pod, self.desk.session.now), width)
 
     def _doing(self, width: int) -> Strip:
-        """Tell how the pod under the cursor leaves."""
+        """Draw how the pod under the cursor shuts down."""
         if (pod := self._pod) is None:
             return self._line("", width)
         moved = self._moved if pod.is_leaving and self._moved_of == pod.id else None

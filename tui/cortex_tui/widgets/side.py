@@ -1,4 +1,4 @@
-"""Beside a list: what its cursor is on, in full. A wide screen has one, a very wide one two."""
+"""The pane beside a list with the details under the cursor; very wide screens have two."""
 
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -10,42 +10,42 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.widgets.page import Lines, Page
 
 SIDE_MIN: Final = 120
-"""Cells of a screen; from here on there is one."""
+"""Cells of a screen; from here on it has a side pane."""
 THIRD_MIN: Final = 200
-"""From here on there is a second one, or a wider first one."""
+"""From here on there is a second pane, or a wider first one."""
 
 
 @attrs.frozen(kw_only=True)
 class About:
-    """What a pane tells."""
+    """The content of a pane."""
 
     key: Hashable
-    """Of the thing: another one is told from its beginning."""
+    """The identity of the object: another one is shown from its beginning."""
     title: Cell
     lines: Lines
 
 
 class Side(Page):
-    """Told anew by `tell`; `Frame` says when there is one, and how wide it is."""
+    """Updated by `tell`; `Frame` decides whether it is shown, and how wide."""
 
     def __init__(self, desk: AppContext, *, about: Callable[[int], About | None]) -> None:
-        """`about`: for a width in cells; None: the cursor is on nothing."""
+        """`about` returns the content for a width in cells; None if the cursor is on nothing."""
         super().__init__(desk, head=lambda: (self._title, Cell("")))
         self._about = about
         self._key: Hashable = None
         self._title = Cell("")
 
     def on_resize(self) -> None:
-        self._scroll(0)  # who waits for another page to be `Resized` hears of that one alone
+        self._scroll(0)  # only the waiting page's `Resized` counts
         self.tell()
 
     @property
     def is_seen_now(self) -> bool:
-        """The screen has room for it."""
+        """Whether the screen has room for it."""
         return self.size.width > 0
 
     def tell(self) -> None:
-        """Tell what the cursor is on now."""
+        """Show the details under the cursor."""
         if not self.is_seen_now:
             return
         found = self._about(self.room)
