@@ -1,8 +1,9 @@
-"""A person's vote on a request for approval, and the rules that it must follow.
+"""A person's vote on a request for approval, and the rules that every vote must keep.
 
-The store applies these rules to every vote, from any front end. `cortex.decide` applies those that
-need the locked row: the first decision wins; no vote counts after the expiry or for other arguments
-than the person saw; the person who asked for a critical call cannot agree to it.
+The store applies these rules to each vote, whichever front end it comes from. `cortex.decide`
+applies the rules that need the locked row: the first decision wins, a vote counts only before the
+expiry and for the arguments that the person saw, and the submitter of a critical request, or a
+person who has agreed already, cannot agree to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,24 +34,24 @@ ALONE: Final = "decide them one by one"
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """One person's vote on one request."""
+    """One person's decision on one request."""
 
     approval_id: UUID
     is_approved: bool
     by: str
     credential: str | None
-    """Identifies the person, see `domain.token`; None: not signed in."""
+    """Proves who votes, see `domain.token`; None: nobody signed in."""
     seen: bytes
-    """SHA-256 of the arguments that this person saw: the vote does not apply to others."""
+    """SHA-256 of the arguments that this person saw; the vote counts for no others."""
     version: int | None = None
     """The version that this person saw; None: any version with these arguments."""
     reason: str | None = None
     confirm: str | None = None
     """The end of the id, as this person typed it."""
     edited: str | None = None
-    """The arguments as this person edited them, JSON; None: unchanged."""
+    """The arguments as this person edited them, JSON; None: as they stand."""
     channel: str
-    """cli, api, page, link (not signed in) or tui."""
+    """cli, api, page, link (nobody signed in) or tui."""
     address: str | None = None
     client: str | None = None
 
@@ -64,11 +65,12 @@ class VoteError(InvalidValueError):
 
 
 def checked(approvals: Sequence[Approval], votes: Sequence[Vote]) -> list[Vote]:
-    """Return the votes on these requests, in the same order, as they are to be counted.
+    """Check the votes on these requests, in the same order, and return them ready to be counted.
 
-    Edited arguments become canonical JSON, None if they change nothing. Raises `UsageError` for
-    requests that cannot be decided together, `ForbiddenError`, `ConflictError`, `VoteError` and the
-    errors of `edited_arguments`. A finished request passes: the store returns how it ended.
+    Edited arguments become canonical JSON, or None if they change nothing. Raises `UsageError` for
+    requests that cannot be decided together, `ForbiddenError`, `ConflictError`, `VoteError` and
+    what `edited_arguments` raises. A vote on a request that has ended passes without its edit: the
+    database answers how the request ended.
     """
     check_batch(approvals)
     if len(votes) > 1 and any(vote.edited is not None for vote in votes):
@@ -88,18 +90,18 @@ def _checked(approval: Approval, vote: Vote) -> Vote:
     return attrs.evolve(vote, edited=edited, reason=reason)
 
 
-# --- Who may decide, and the confirmation that they must type.
+# --- Who may decide, and what they must type.
 
 
 def why_sign_in(approval: ApprovalHead) -> str | None:
-    """Return why a link does not identify the person well enough; None: a link is enough."""
+    """Return why the person who decides must sign in; None: a link is enough."""
     if approval.people > 1:
         return "needs several people"
     return f"is {approval.risk}" if approval.risk.needs_sign_in else None
 
 
 def check_signed_in(approval: ApprovalHead, credential: str | None) -> None:
-    """Raise `ForbiddenError` unless this credential, or the lack of one, may decide a request."""
+    """Raise `ForbiddenError` if nobody signed in and a link is not enough."""
     if credential is None and why_sign_in(approval) is not None:
         raise _not_signed_in(approval)
 
@@ -117,20 +119,17 @@ def last_digits(approval_id: UUID) -> str:
 
 
 def needs_last_digits(approval: ApprovalHead) -> bool:
-    """Return whether the person who agrees has to type the end of the id."""
+    """Whether an approver must type the end of the id."""
     return approval.risk.rank >= Risk.HIGH.rank
 
 
 def is_end_of_id(approval: ApprovalHead, typed: str) -> bool:
-    """Return whether the end of this request's id was typed."""
+    """Whether somebody typed the end of this request's id."""
     return typed.strip().lstrip("…").lower() == last_digits(approval.id)
 
 
 def check_confirmed(approval: ApprovalHead, typed: str | None) -> None:
-    """Raise `VoteError` unless the end of the id was typed where it is required.
-
-    An unnecessary confirmation must be right, too.
-    """
+    """Raise `VoteError` if the end of the id is wrong, or missing where it is needed."""
     if typed and typed.strip():
         if is_end_of_id(approval, typed):
             return
@@ -154,7 +153,7 @@ def check_reason(reason: str | None, *, is_required: bool) -> None:
         raise VoteError("reason", f"the reason is longer than {REASON_CHARS_MAX:,} characters")
 
 
-# --- The arguments that the person saw, and their edits.
+# --- What they saw, and what they change.
 
 
 def check_editable(approvals: Sequence[Approval]) -> None:
@@ -166,10 +165,11 @@ def check_editable(approvals: Sequence[Approval]) -> None:
 
 
 def edit_in(approval: Approval, vote: Vote) -> str | None:
-    """Return the arguments by which a vote replaces the present ones; None: it keeps them.
+    """Return the arguments that a vote puts in place of the current ones; None: it changes none.
 
-    Raises `ConflictError` if the present ones are not those that the person saw, `VoteError` if the
-    person is not signed in, `UsageError` for a denial, and the errors of `edited_arguments`.
+    Raises `ConflictError` if the person saw other arguments than the current ones, `VoteError` for
+    an edit without a sign-in, `UsageError` for an edit by a denial, and what `edited_arguments`
+    raises.
     """
     is_same_version = vote.version is None or vote.version == approval.version
     if not is_same_version or vote.seen != approval.digest:
@@ -188,7 +188,7 @@ def edit_in(approval: Approval, vote: Vote) -> str | None:
 
 
 def check_ids(ids: Sequence[UUID]) -> None:
-    """Raise `UsageError` for too many requests in one decision, or one named twice."""
+    """Raise `UsageError` for no request, too many of them, or one that is named twice."""
     if not ids or len(set(ids)) < len(ids):
         raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
     if len(ids) > BATCH_MAX:
@@ -200,7 +200,7 @@ def check_ids(ids: Sequence[UUID]) -> None:
 def check_batch(approvals: Sequence[Approval]) -> None:
     """Raise `UsageError` that names the first difference unless they may be decided together.
 
-    One request always may. Takes requests as `store.approvals.show` returns them.
+    One may always. Takes requests as `store.approvals.show` gives them.
     """
     check_ids([each.id for each in approvals])
     if len(approvals) == 1:
@@ -247,9 +247,10 @@ def _listed(shape: Any) -> str:
 
 
 def refusal(approval: Approval, outcome: str) -> CortexError:
-    """Return the error for a vote that does not count; `outcome` as `cortex.decide` names it.
+    """Return the error for a vote that does not count; `outcome` is what `cortex.decide` returned.
 
-    A `ConflictError`, except for the two that `checked` finds first: not signed in, no schema.
+    A `ConflictError`, except for the two outcomes that `checked` raises first: no sign-in, and an
+    edit without a schema.
     """
     name = f"approval {approval.id}"
     match outcome:
@@ -264,7 +265,7 @@ def refusal(approval: Approval, outcome: str) -> CortexError:
 
 
 def objection(outcome: str, name: str) -> str:
-    """Return the objection against a vote on the request that is called `name`."""
+    """Return the reason against a vote, with the request called `name`."""
     return _OBJECTIONS[outcome][0].format(name=name)
 
 

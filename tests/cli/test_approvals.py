@@ -464,7 +464,7 @@ def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers)
         rf"https://cortex\.example\.org/approvals/{request.id}\?t=([\w-]{{43}})\n", ended.out
     )
     assert found, ended.out
-    assert "who decides signs in" in ended.err
+    assert "deciding needs a sign-in" in ended.err
     row = sql(askers.dsn, "SELECT * FROM cortex.approval")[0]
     assert found[1] not in str(dict(row))
     assert row["token_by"] == "ana"

@@ -4,8 +4,6 @@ A decision names the digest of the arguments that were seen: it never counts for
 later is told by a 409 who decided, when and how.
 """
 
-import hashlib
-import secrets
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
+from cortex.domain.approval import ApprovalStatus
 from cortex.domain.approval_vote import Vote, why_sign_in
 from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
@@ -148,9 +146,7 @@ async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Resp
 async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
     """Make a link; run again, it makes another one."""
     approval_id = asked.path["approval_id"]
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    digest = hashlib.sha256(token.encode()).digest()
-    await api.port(approvals.link, approval_id, digest=digest, by=asked.principal.name)
+    token = await api.port(approvals.link, approval_id, by=asked.principal.name)
     row = await api.port(approvals.show, approval_id)
     path = f"/approvals/{approval_id}?t={token}"
     made = Link(
