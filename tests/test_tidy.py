@@ -33,7 +33,7 @@ NAMES_THAT_SAY_NOTHING = frozenset({"base", "common", "helpers", "misc", "types"
 SOURCES = ("cortex/domain/clock.py", "cortex/config.py")
 SUPPORT = ("tests/conftest.py", "tests/support/")
 CHAOS = "chaos/"  # a fault holds for a while
-VIRTUAL = ("tests/chaos/test_sim",)  # on a clock that jumps nobody waits
+VIRTUAL = ("tests/chaos/test_sim",)  # on a clock that jumps no test waits
 
 # What may be used only under these path prefixes. A full name goes before its module's `.*`.
 HOME: dict[str, tuple[str, ...]] = {
@@ -212,7 +212,7 @@ def dict_row_functions(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def imported_names(nodes: list[ast.AST]) -> dict[str, str]:
-    """Return what each imported name stands for, in full: `dt` → `datetime`."""
+    """Return the full name behind each imported name: `dt` → `datetime`."""
     bound = {"print": "print"}
     for node in nodes:
         if isinstance(node, ast.Import):
