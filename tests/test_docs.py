@@ -200,7 +200,7 @@ def test_tour_of_the_readme(server_home: Path, tmp_path: Path) -> None:
     with terminal(here) as first:
         first.until(lambda text: "waits    for you" in text, what="the question")
         with terminal(there) as second:
-            second.until(lambda text: "◆ 1 asks" in text, what="the pulse")
+            second.until(lambda text: "◆ 1 approval" in text, what="the pulse")
             second.type("A")
             second.until(lambda text: "customers@example.org" in text, what="the request")
             second.press_until("a", lambda text: "y yes" in text, what="the question")

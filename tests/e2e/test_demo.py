@@ -173,7 +173,7 @@ def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
     name = run.told("or", containing="approve ").split(" approve ")[1].split()[0]
     tui = [*words(run.told("type")), "--as", "li"]
     with PtyScreen(tui, folder=demo.home, env=demo.environ) as screen:
-        screen.until(lambda text: "1 asks" in text, what="that something waits")
+        screen.until(lambda text: "1 approval" in text, what="that something waits")
         screen.type("A")
         screen.until(lambda text: name in text and "customers@" in text, what="all of it")
         screen.press_until("a", lambda text: "y yes" in text, what="the question")
