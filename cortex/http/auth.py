@@ -152,6 +152,6 @@ class Authenticator:
 
 
 def lacks(principal: Principal, needed: Role) -> str:
-    """Say what somebody is missing."""
+    """Describe the missing role."""
     held = ", ".join(sorted(role.value for role in principal.roles)) or "none"
     return f"this needs the role {needed.value}; {principal.name} has: {held}"

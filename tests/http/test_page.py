@@ -189,7 +189,7 @@ def test_a_wrong_token_signs_nobody_in_and_is_not_shown(server: HttpServer) -> N
     guess = "cortex_" + "ab" * 32
     told = Reader(server).sign_in(guess)
     assert (told.status, "set-cookie" in told.headers) == (401, False)
-    assert "Nobody has this token" in words_of(told)
+    assert "This token is unknown" in words_of(told)
     assert guess.encode() not in told.body
 
 
@@ -213,7 +213,7 @@ def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: As
     request = askers.asked()
     viewer = approver(server, "kim", "viewer")
     page = viewer.look(request)
-    assert "kim may look, but not decide" in words_of(page)
+    assert "kim may view, but not decide" in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
     told = viewer.answer(request, "approve", digest=request.digest.hex(), version="1", csrf="")
     assert (told.status, row_of(askers.call, request).status) == (403, "PENDING")

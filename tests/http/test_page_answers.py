@@ -213,7 +213,7 @@ def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
     for act in ("approve", "deny", "review"):
         told = ana.answer(request, act, fields=form, reason="no")
         assert told.status == 409
-        assert "Your answer came too late" in words_of(told)
+        assert "Your decision came too late" in words_of(told)
         assert "nothing ran; a new request is needed" in words_of(told)
         assert "Denied" not in words_of(told)
     assert outcome(askers, request)[0] == "PENDING"
@@ -346,7 +346,7 @@ def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Ask
     ana = approver(server)
     same = '{ "customer":\r\n"cus_88", "amount": 12.4 }'
     told = ana.answer(request, "review", draft=same)
-    assert (told.status, "Nothing is changed" in words_of(told)) == (422, True)
+    assert (told.status, "Nothing was changed" in words_of(told)) == (422, True)
     assert ana.answer(request, "approve", draft=same).status == 303
     row = row_of(askers.call, request)
     assert (row.status, row.version, row.edited_by) == ("APPROVED", 1, None)

@@ -46,7 +46,7 @@ class ApprovalForm:
         return ": ".join(text for text in (self.canned, self.reason.strip()) if text)
 
     def typed_name(self) -> str:
-        """Return the name that somebody gave. Raises `VoteError`."""
+        """Return the typed name. Raises `VoteError`."""
         name = self.name.strip()
         if not name:
             raise VoteError("name", "Enter your name: it is stored with your decision.")
