@@ -1836,6 +1836,20 @@ CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
  STABLE
 RETURN (SELECT (count(DISTINCT CASE v.credential WHEN ''::text THEN ('name:'::text || cortex.same_person(v.person)) ELSE v.credential END))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
 
+-- Whether this person, by credential or by name, agreed to these arguments.
+CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, by_person text, with_credential text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM cortex.approval_vote v WHERE ((v.approval_id = has_agreed.of_approval) AND (v.digest = has_agreed.to_digest) AND ((v.credential = has_agreed.with_credential) OR (cortex.same_person(v.person) = cortex.same_person(has_agreed.by_person))))));
+
+-- Whether a request is critical and this person submitted its job: they do not decide it.
+CREATE FUNCTION cortex.is_own_request(risk text, requested_by text, requested_with text, person text, with_credential text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN COALESCE(((risk = 'CRITICAL'::text) AND ((with_credential = requested_with) OR (cortex.same_person(person) = cortex.same_person(requested_by)))), false);
+
 -- The single way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
 CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text, by_client text, edited json, with_credential text)
  RETURNS TABLE(outcome text, votes integer)
@@ -1875,14 +1889,10 @@ BEGIN
         WHEN seen <> held.digest THEN 'changed'
         WHEN NOT is_approved THEN NULL
         WHEN held.people > 1 AND with_credential IS NULL THEN 'no_credential'
-        WHEN held.risk = 'CRITICAL' AND (with_credential = held.requested_with
-                                         OR cortex.same_person(person) = cortex.same_person(held.requested_by))
+        WHEN cortex.is_own_request(held.risk, held.requested_by, held.requested_with, person, with_credential)
             THEN 'own_request'
         WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
-        WHEN stands_digest = held.digest AND EXISTS (
-            SELECT FROM cortex.approval_vote v
-            WHERE v.approval_id = of_approval AND v.digest = held.digest
-              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
+        WHEN stands_digest = held.digest AND cortex.has_agreed(of_approval, held.digest, person, with_credential)
             THEN 'agreed_before'
         END;
     IF outcome IS NOT NULL THEN
@@ -1901,10 +1911,7 @@ BEGIN
         SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
                CASE WHEN stands_digest <> held.digest THEN held.arguments END
         -- Edited back to what this person agreed to before, it is no second vote.
-        WHERE NOT EXISTS (
-            SELECT FROM cortex.approval_vote v
-            WHERE v.approval_id = of_approval AND v.digest = stands_digest
-              AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person($3)))
+        WHERE NOT cortex.has_agreed(of_approval, stands_digest, person, with_credential)
         ON CONFLICT DO NOTHING;
         agreed := cortex.agreed(of_approval, stands_digest);
         UPDATE cortex.approval a

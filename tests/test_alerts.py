@@ -1,4 +1,4 @@
-"""The alert rules name metrics that pods tell, by labels that these have."""
+"""The alert rules use names and labels of metrics that pods export."""
 
 import re
 from pathlib import Path

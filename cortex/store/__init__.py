@@ -1,1 +1,1 @@
-"""The asyncio island: everything that speaks to Postgres."""
+"""The store: every module that talks to Postgres, one per aggregate."""

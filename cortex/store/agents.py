@@ -34,7 +34,7 @@ async def apply(
     digest = hashlib.sha256(text).digest()
 
     async def lock_and_apply(connection: Connection) -> Record | None:
-        # Only a statement that begins after the lock sees the version that another one made.
+        # Only a statement that begins after the lock sees a version that another session created.
         await connection.fetch(sql("agents.lock"), name)
         return await connection.fetchrow(
             sql("agents.apply"), new_id, name, text.decode(), digest, by
@@ -51,8 +51,8 @@ async def spec(db: Database, agent_id: UUID, version: int) -> dict[str, Any]:
     row = await db.fetch_one("agents.version", agent_id, version)
     if row is None:
         raise NotFoundError(f"agent {agent_id} has no version {version}")
-    found: dict[str, Any] = orjson.loads(row["spec"])
-    return found
+    specification: dict[str, Any] = orjson.loads(row["spec"])
+    return specification
 
 
 async def page(db: Database, *, after: str = "", limit: int = 200) -> list[AgentVersion]:

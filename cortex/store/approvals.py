@@ -1,4 +1,4 @@
-"""Approvals: requests, their one decision, their links. Asking is part of `tasks.suspend`."""
+"""Approvals: requests, their one decision, their links. `tasks.suspend` creates requests."""
 
 import hashlib
 import hmac
@@ -40,12 +40,12 @@ EXPIRE_BATCH: Final = 200
 COUNTED: Final = frozenset({"approved", "agreed", "denied"})
 AGAIN: Final = "again"
 TRIES: Final = 5
-"""A job that got or lost its task while its locks were waited for: rare once, again is chance."""
+"""A job may get or lose its task while this waits for its locks: rare once, unlikely twice."""
 
 
 @attrs.frozen(kw_only=True)
 class VoteResult:
-    """What a vote that counts led to."""
+    """The result of a vote that counts."""
 
     outcome: str
     """approved · agreed (more people are needed) · denied"""
@@ -54,11 +54,11 @@ class VoteResult:
 
 @attrs.frozen(kw_only=True)
 class ApprovalEvent:
-    """What happened to a request."""
+    """One event of a request."""
 
     at: datetime
     event: str
-    """asked · agreed (more people were needed) · how it was decided, in lower case."""
+    """asked · agreed (more people were needed) · the decision, in lower case."""
     id: UUID
     person: str | None
     reason: str | None
@@ -90,13 +90,13 @@ class InboxRow(ApprovalHead):
     """A request as one person's inbox lists it."""
 
     is_own: bool
-    """It is critical, and this person asked for it."""
+    """It is critical, and this person requested it."""
     has_agreed: bool
-    """This person did, to these arguments."""
+    """This person has agreed to these arguments."""
 
 
 async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
-    """Return the newest request of a line of jobs for a step."""
+    """Return the newest request of a lineage of jobs for a step."""
     row = await db.fetch_one("approvals.of_line", lineage_id, key)
     if row is None:
         return None
@@ -117,16 +117,16 @@ async def of_line(db: Database, lineage_id: UUID, key: str) -> Decided | None:
 
 
 async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
-    """Count votes on requests, each on its own one: all or none. In the order given.
+    """Count votes, each on its own request, all or none; results in the given order.
 
-    The first decision of each request wins. Raises `NotFoundError`, and for the first vote that
-    breaks a rule what `approval_vote.checked` and `approval_vote.refusal` say, or `RejectedError`
-    for an edit that needs more than was asked for; then nothing is changed.
+    The first decision of each request wins. For the first vote that breaks a rule, raises what
+    `approval_vote.checked` and `approval_vote.refusal` return, `NotFoundError`, or
+    `RejectedError` for an edit that needs more approval than was requested; then nothing changes.
     """
     ids = [vote.approval_id for vote in votes]
     check_ids(ids)
-    found = {each.id: each for each in await show_all(db, ids)}
-    approvals = [found[each] if each in found else _missing(each) for each in ids]
+    existing = {each.id: each for each in await show_all(db, ids)}
+    approvals = [existing[each] if each in existing else _missing(each) for each in ids]
     counted = checked(approvals, votes)
     for approval, vote in zip(approvals, counted, strict=True):
         await _refuse_beyond(db, approval, vote)
@@ -140,7 +140,7 @@ async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
 
 
 async def _refuse_beyond(db: Database, approval: Approval, vote: Vote) -> None:
-    """Raise `RejectedError` for an edit into a call that the agent's rules ask more people for."""
+    """Raise `RejectedError` for an edit into a call that needs more people by the agent's rules."""
     agent_id, version, tool = approval.agent_id, approval.agent_version, approval.tool
     if vote.edited is None or agent_id is None or version is None or tool is None:
         return
@@ -185,29 +185,29 @@ async def _all_or_none(
 
 
 async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
-    """Close requests that nobody decided in time, with what follows for their jobs; how many."""
+    """Close requests that were not decided in time, with all consequences; return how many."""
     row = await db.fetch_one("approvals.expire", limit)
     return row["count"] if row else 0
 
 
 async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> None:
-    """Give a request a link, in place of the one before; `digest`: SHA-256 of its token.
+    """Give a request a link, replacing the previous one; `digest`: SHA-256 of its token.
 
-    Raises `NotFoundError`, and what `refusal` gives if it cannot be decided any more.
+    Raises `NotFoundError`, and what `refusal` returns if it can no longer be decided.
     """
     if await db.fetch_one("approvals.link", approval_id, digest, by) is None:
         raise refusal(await show(db, approval_id), "already")
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
-    """Whether this is the token of the request's link, compared in constant time.
+    """Return whether this is the token of the request's link, compared in constant time.
 
-    The link of a request that was decided decides nothing, but tells for a week how it ended.
+    The link of a decided request decides nothing, but shows the decision for a week.
     """
     row = await db.fetch_one("approvals.token", approval_id)
-    known = (row["token_digest"] if row else None) or bytes(hashlib.sha256().digest_size)
+    stored_digest = (row["token_digest"] if row else None) or bytes(hashlib.sha256().digest_size)
     given = hashlib.sha256(token.encode(errors="replace")).digest()
-    return hmac.compare_digest(given, known)
+    return hmac.compare_digest(given, stored_digest)
 
 
 async def find(db: Database, name: str) -> UUID:
@@ -229,7 +229,7 @@ async def show_all(db: Database, ids: Sequence[UUID]) -> list[Approval]:
 async def pending(
     db: Database, *, after: UUID | None = None, limit: int = 100
 ) -> list[ApprovalRow]:
-    """Return requests that wait: the most dangerous first, of those the first to expire."""
+    """Return waiting requests: the most dangerous first, then the first to expire."""
     return [_row(row) for row in await db.fetch("approvals.pending", after, limit)]
 
 
@@ -240,7 +240,7 @@ async def page(
     before: UUID | None = None,
     limit: int = 100,
 ) -> list[ApprovalRow]:
-    """Return requests, the newest first."""
+    """Return requests, newest first."""
     words = [status.value for status in statuses]
     return [_row(row) for row in await db.fetch("approvals.list", words, before, limit)]
 
@@ -248,9 +248,9 @@ async def page(
 async def changes(
     db: Database, *, since: datetime | None, limit: int = 1000
 ) -> list[ApprovalEvent]:
-    """Return what happened to requests since an instant, in order; None: from now on.
+    """Return the events of requests since an instant, in order; None: from now on.
 
-    What a transaction did that is still under way comes later, with an instant that has passed.
+    Events of a transaction that is still open arrive later, with an instant in the past.
     """
     rows = await db.fetch("approvals.changes", since, limit)
     return [row_of(ApprovalEvent, row, arguments=parse(row["arguments"])) for row in rows]
@@ -265,7 +265,7 @@ async def inbox(db: Database, *, limit: int = 1000) -> InboxCount:
 
 
 async def of_job(db: Database, job_id: UUID, *, limit: int = 1000) -> list[ApprovalRow]:
-    """Return a job's requests, the oldest first."""
+    """Return a job's requests, oldest first."""
     return [_row(row) for row in await db.fetch("approvals.of_job", job_id, limit)]
 
 
@@ -298,7 +298,7 @@ def _columns(vote: Vote) -> tuple[object, ...]:
 
 
 def _result(row: Record | None, vote: Vote) -> VoteResult:
-    """Return what a vote led to. Raises `_VoteRefused` for one that does not count."""
+    """Return the result of a vote. Raises `_VoteRefused` for one that does not count."""
     if row is None:
         raise AssertionError("cortex.decide always answers")
     if row["outcome"] == "missing":
@@ -335,19 +335,19 @@ def _decoded(row: Record) -> dict[str, Any]:
     }
 
 
-# --- The approvals inbox: what waits for people, looked at again and again.
+# --- The approvals inbox: what waits for people, polled repeatedly.
 
 
 async def waiting(
     db: Database, *, by: str, credential: str, also: Sequence[UUID], limit: int
 ) -> list[InboxRow]:
-    """Return requests that wait, the most urgent ones, and some by their ids; in no order."""
+    """Return waiting requests, the most urgent ones, and some by their ids; in no order."""
     rows = await db.fetch("inbox.waiting", limit, by, list(also), credential)
     return rows_of(InboxRow, rows)
 
 
 async def decided(db: Database, *, limit: int) -> list[InboxRow]:
-    """Return requests that wait no more, the last one first."""
+    """Return requests that no longer wait, latest first."""
     return rows_of(InboxRow, await db.fetch("inbox.decided", limit))
 
 
@@ -356,7 +356,7 @@ async def arguments(
 ) -> list[tuple[UUID, bytes, str]]:
     """Return the id, the digest of the arguments, and those as canonical JSON.
 
-    Of the first ones, as many as make up `chars` characters, and of one at least.
+    Returns as many as fit into `chars` characters, and at least one.
     """
-    found = await db.fetch("inbox.arguments", list(ids), chars)
-    return [(row["id"], row["digest"], row["text"]) for row in found]
+    rows = await db.fetch("inbox.arguments", list(ids), chars)
+    return [(row["id"], row["digest"], row["text"]) for row in rows]

@@ -1,6 +1,6 @@
 """Circuit breakers that all pods share: each change holds the row, applies a rule, records a fact.
 
-The rules are those of `cortex.domain.breaker`; here is only how they become true for everybody.
+The rules are in `cortex.domain.breaker`; this module only applies them to the shared rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from cortex.postgres.queries import sql
 from cortex.store.rows import row_of
 
 COUNT_MAX: Final = 1_000
-"""Jobs that wait for one breaker, or for the freeze, are counted so far, as on the screens."""
+"""How many jobs to count that wait for one breaker, or for the freeze, as on the screens."""
 
 Rule = Callable[[Breaker, datetime], Breaker]
 
@@ -41,7 +41,7 @@ _COLUMNS = [field.name for field in attrs.fields(Breaker)]
 
 @attrs.frozen(kw_only=True)
 class BreakerReading:
-    """A breaker and the database's time when it was so."""
+    """A breaker, and the database's time when it was read."""
 
     breaker: Breaker
     now: datetime
@@ -56,14 +56,14 @@ class BreakerRow:
     name: str
     state: BreakerState = attrs.field(converter=BreakerState)
     failures: int
-    """In a row."""
+    """Consecutive ones."""
     requests: int
     """Since it last closed."""
     opened_at: datetime | None
     open_until: datetime | None
     probe_by: UUID | None
     probe_pod: str | None
-    """Name of the pod that tries it now."""
+    """Name of the pod that probes it now."""
     forced_by: str | None
     """Who holds it open."""
     forced_reason: str | None
@@ -92,7 +92,7 @@ class FreezeState:
 
 
 async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
-    """Return the time and the breakers that are not healthy: any other lets calls pass."""
+    """Return the time and the breakers that are not healthy: all others admit calls."""
     rows = await db.fetch("breakers.look", limit)
     return rows[0]["now"], [_breaker(row) for row in rows if row["name"] is not None]
 
@@ -107,21 +107,21 @@ async def failed(
 
 
 async def succeeded(db: Database, name: str, *, requests: int, probe: int | None) -> BreakerReading:
-    """End a row of failures, or answer the probe."""
+    """End a run of failures, or answer the probe."""
     return await _change(db, name, lambda b, _: rules.succeeded(b, requests=requests, probe=probe))
 
 
 async def move_on(db: Database, name: str) -> BreakerReading:
-    """Write what time alone has made of it; see `cortex.domain.breaker.moved_on`."""
+    """Write the state change that is due by time alone; see `cortex.domain.breaker.moved_on`."""
     return await _change(db, name, rules.moved_on)
 
 
 async def take_probe(
     db: Database, name: str, *, pod_id: UUID, lease_s: float
 ) -> tuple[BreakerReading, int | None]:
-    """Take the probe, if nobody else has it; return its number then.
+    """Take the probe if it is free; return its number then.
 
-    After `OutcomeUnknownError` it may be taken: it counts as lost when its lease runs out.
+    After `OutcomeUnknownError` it may be taken: it counts as lost when its lease expires.
     """
     taken: list[bool] = []
 
@@ -129,26 +129,26 @@ async def take_probe(
         taken[:] = [breaker.may_be_probed(now)]
         return rules.probe_taken(breaker, now, by=pod_id, lease_s=lease_s)
 
-    seen = await _change(db, name, rule)
-    return seen, seen.breaker.probe if taken == [True] else None
+    reading = await _change(db, name, rule)
+    return reading, reading.breaker.probe if taken == [True] else None
 
 
 async def renew_probe(db: Database, name: str, *, probe: int, lease_s: float) -> BreakerReading:
-    """Say that the probe is still on its way."""
+    """Renew the probe's lease: it is still in flight."""
     return await _change(
         db, name, lambda b, now: rules.renewed(b, now, probe=probe, lease_s=lease_s)
     )
 
 
 async def give_back(db: Database, name: str, *, probe: int) -> BreakerReading:
-    """Let somebody else take the probe: this one said nothing."""
+    """Release the probe for another call: this one had no result."""
     return await _change(db, name, lambda b, _: rules.given_back(b, probe=probe))
 
 
 async def force_open(
     db: Database, name: str, *, by: str, reason: str, for_s: float | None = None
 ) -> BreakerReading:
-    """Hold a breaker open for so many seconds; None: until somebody closes it.
+    """Hold a breaker open for this many seconds; None: until a person closes it.
 
     Raises `UsageError` for an impossible name or time.
     """
@@ -156,7 +156,7 @@ async def force_open(
     if for_s is not None and not HOLD_MIN_S <= for_s <= HOLD_MAX_S:
         raise UsageError(
             f"a breaker is held open for 1 second to 30 days, not {for_s:g} s",
-            hint="without a time it is held until somebody closes it",
+            hint="without a time it is held until a person closes it",
         )
     return await _change(
         db,
@@ -167,13 +167,13 @@ async def force_open(
 
 
 async def close(db: Database, name: str, *, by: str, reason: str) -> BreakerReading:
-    """Close a breaker now and forget what was counted. Raises `NotFoundError`."""
-    await _known(db, name)
+    """Close a breaker now and reset its counts. Raises `NotFoundError`."""
+    await _require(db, name)
     return await _change(db, name, lambda b, _: rules.closed(b), person=(by, reason))
 
 
 async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
-    """Let no pod begin an effect from now on: jobs wait. Who froze last is told as the one."""
+    """Let no pod begin an effect from now on: jobs wait. Records who froze last."""
     return await _change(
         db,
         FREEZE,
@@ -183,7 +183,7 @@ async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
 
 
 async def unfreeze(db: Database, *, by: str, reason: str) -> BreakerReading:
-    """Let effects begin again: jobs go on. Raises `ConflictError` if they are not frozen."""
+    """Permit effects again: jobs continue. Raises `ConflictError` if they are not frozen."""
     if not (await frozen(db)).is_frozen:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
     return await _change(db, FREEZE, lambda b, _: rules.closed(b), person=(by, reason))
@@ -198,7 +198,7 @@ async def frozen(db: Database) -> FreezeState:
 
 
 async def forget(db: Database, *, idle_s: float, limit: int) -> int:
-    """Remove breakers that were closed and untouched for so long; return how many."""
+    """Remove breakers that were closed and unchanged for this long; return how many."""
     return len(await db.fetch("breakers.forget", idle_s, limit))
 
 
@@ -208,23 +208,23 @@ async def page(db: Database, *, name: str | None = None, limit: int = 200) -> li
     return [row_of(BreakerRow, row, past=None) for row in rows]
 
 
-async def _known(db: Database, name: str) -> None:
+async def _require(db: Database, name: str) -> None:
     policy_of(name)
     if await page(db, name=name, limit=1):
         return
-    known = ", ".join(row.name for row in await page(db, limit=10))
+    names = ", ".join(row.name for row in await page(db, limit=10))
     raise NotFoundError(
         f"there is no circuit breaker {name!r}",
-        hint=f"there are: {known}" if known else "none has ever opened or counted a failure",
+        hint=f"there are: {names}" if names else "none has ever opened or counted a failure",
     )
 
 
 async def _change(
     db: Database, name: str, rule: Rule, *, person: tuple[str, str] | None = None
 ) -> BreakerReading:
-    """Hold a breaker, made if need be, and write what the rule makes of it with its facts.
+    """Hold a breaker, create it if needed, and write the result of the rule with its facts.
 
-    What a person does is recorded even if it changes nothing.
+    A person's action is recorded even if it changes nothing.
     """
 
     async def hold_and_apply(connection: Connection) -> BreakerReading:
@@ -255,24 +255,24 @@ async def _held(connection: Connection, name: str) -> Record:
         await connection.execute(sql("breakers.enter"), name)
         row = await connection.fetchrow(sql("breakers.hold"), name)
     if row is None:
-        raise AssertionError(f"breaker {name} was made and is not there")
+        raise AssertionError(f"breaker {name} was created but does not exist")
     return row
 
 
 def _outside(breaker: Breaker) -> tuple[object, ...]:
-    """What other pods must know at once; counts are found by polling."""
+    """Return what other pods must know at once; polling finds the counts."""
     return (breaker.state, breaker.open_until, breaker.probe_until is None, breaker.forced_by)
 
 
 def _data(before: Breaker, after: Breaker, person: tuple[str, str] | None) -> str:
-    """Say in a fact what changed; after a return to health the numbers are those of the outage."""
-    told = before if after.state is BreakerState.CLOSED else after
+    """Return a fact's data; after a return to health its numbers are those of the outage."""
+    reported = before if after.state is BreakerState.CLOSED else after
     by, reason = person or (None, None)
     document = {
         "before": before.state,
         "after": after.state,
-        "failures": told.failures,
-        "opened_at": told.opened_at,
+        "failures": reported.failures,
+        "opened_at": reported.opened_at,
         "open_until": after.open_until,
         "probe_by": None if after.probe_by is None else str(after.probe_by),
         "error": after.last_error,
@@ -289,17 +289,17 @@ def _breaker(row: Record) -> Breaker:
     return Breaker(**{**values, "state": BreakerState(row["state"])})
 
 
-# --- What happened to circuit breakers lately, from the facts: bounded, however many there are.
+# --- Recent history of circuit breakers, from the facts: bounded, however many there are.
 
 
 CHANGES_MAX: Final = 50_000
-"""That are read, of all breakers together."""
+"""Changes to read, of all breakers together."""
 CHANGES_EACH_MAX: Final = 500
-"""Of one, the newest: it is tried every half minute, which changes it twice."""
+"""Of one breaker, the newest: a probe every half minute changes it twice."""
 
 
 async def past(db: Database, names: Sequence[str]) -> dict[str, Past]:
-    """Return by name what happened in the last hour, and the last errors that count."""
+    """Return by name the events of the last hour, and the last errors that count."""
     if not names:
         return {}
     changes = max(1, min(CHANGES_EACH_MAX, CHANGES_MAX // len(names)))
@@ -315,9 +315,9 @@ async def past(db: Database, names: Sequence[str]) -> dict[str, Past]:
 
 
 async def with_past(db: Database, rows: Sequence[BreakerRow]) -> list[BreakerRow]:
-    """Return breakers with what happened to them lately."""
-    known = await past(db, [row.name for row in rows])
-    return [attrs.evolve(row, past=known[row.name]) for row in rows]
+    """Return breakers with their recent history."""
+    history = await past(db, [row.name for row in rows])
+    return [attrs.evolve(row, past=history[row.name]) for row in rows]
 
 
 def _timed(document: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Budgets: room for calls before they are made, what they took, and what people change."""
+"""Budgets: room for calls before they are made, their usage, and people's changes."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ WAKE_BATCH: Final = 1000
 
 @attrs.frozen(kw_only=True)
 class BudgetCall:
-    """A call that asks to begin: whose it is, and under which id it will be settled."""
+    """A call that requests admission: its owner, and the id under which it will be settled."""
 
     id: UUID
     lease: Lease
@@ -39,34 +39,34 @@ class BudgetVerdict:
     """Whether a call may begin: `granted`, or why not."""
 
     word: str
-    """granted · busy: others hold the room · spent · unpriced: the model's price is not known ·
+    """granted · busy: other calls hold the room · spent · unpriced: the model's price is unknown ·
     lease_lost."""
     budget: str | None
-    """The one that stops it."""
+    """The budget that stops it."""
     unit: Unit | None
     spent: Decimal | None
     limit: Decimal | None
     next_day_s: float | None
-    """Seconds until a budget per day begins anew; None of one per run."""
+    """Seconds until a budget per day renews; None for one per run."""
     is_own: bool
-    """Whether the attempt's own calls hold room in it: what they leave is still to come."""
+    """Whether the attempt's own calls hold room in it, so that room may become free."""
 
 
 @attrs.frozen(kw_only=True)
 class Bill:
-    """What a call took that has ended."""
+    """The usage of a call that has ended."""
 
     call_id: UUID
     job_id: UUID
     tokens: int
     cost_usd: Decimal | None
     data: Mapping[str, Any]
-    """Outcome, usage and what else the fact of the cost tells."""
+    """Outcome, usage and the other data of the cost fact."""
 
 
 @attrs.frozen
 class WaitingJob:
-    """A job that waits for a budget; those that do are in the order of these."""
+    """A job that waits for a budget; waiting jobs are ordered by these fields."""
 
     waiting_on: str
     job_id: UUID
@@ -74,7 +74,7 @@ class WaitingJob:
 
 @attrs.frozen
 class BudgetUse:
-    """What a run or a day took from a budget; they are in the order of these."""
+    """The usage of a budget by a run or a day; uses are ordered by these fields."""
 
     at: datetime
     budget_id: int
@@ -82,14 +82,14 @@ class BudgetUse:
 
 
 FIRST: Final = WaitingJob("", UUID(int=0))
-"""Goes before every job that waits."""
+"""Sorts before every waiting job."""
 
 
 async def reserve(db: Database, call: BudgetCall) -> BudgetVerdict:
     """Take room in every budget that the call counts against, or in none.
 
-    Safe to repeat: the same call is granted once. Books what earlier attempts of the job left open,
-    except what another pod that lives may still book itself.
+    Safe to repeat: the same call is admitted once. Books what earlier attempts of the job left
+    open, except what another living pod may still book itself.
     """
     row = await db.fetch_one(
         "budgets.reserve",
@@ -122,7 +122,7 @@ async def reserve(db: Database, call: BudgetCall) -> BudgetVerdict:
 
 
 async def settle(db: Database, bills: Sequence[Bill]) -> int:
-    """Book what calls took and give their room back; return how many were not booked before."""
+    """Book what calls used and return their room; return how many were not booked before."""
     row = await db.fetch_one(
         "budgets.settle",
         [bill.call_id for bill in bills],
@@ -134,10 +134,10 @@ async def settle(db: Database, bills: Sequence[Bill]) -> int:
 
 
 async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> tuple[int, UUID | None]:
-    """Look at so many calls under way, and book those as lost of which nobody will tell more.
+    """Check up to `limit` calls in flight, and book those as lost whose cost will stay unknown.
 
-    Return how many, and from where to go on; None at the end. While another pod looks, nothing is
-    done. A call whose attempt runs is not lost; one whose pod lives, only a minute after its end.
+    Returns how many, and from where to continue; None at the end. Does nothing while another pod
+    does this. A call whose attempt runs is not lost; if its pod lives, only a minute after its end.
     """
     row = await db.fetch_one("budgets.sweep", after, limit)
     return (row["booked"], row["after"]) if row else (0, after)
@@ -146,10 +146,10 @@ async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> tuple
 async def forget(
     db: Database, *, day_s: float, run_s: float, limit: int, after: BudgetUse | None = None
 ) -> tuple[int, BudgetUse | None]:
-    """Delete what was counted on days before `day_s`, and in runs that are over since `run_s`.
+    """Delete usage of days before `day_s`, and of runs that are over since `run_s`.
 
-    A run is over when all jobs of its line have ended. Looks at `limit` uses, the oldest first;
-    return how many are gone, and from where to go on; None at the end.
+    A run is over when all jobs of its lineage have ended. Checks `limit` uses, oldest first;
+    returns how many were deleted, and from where to continue; None at the end.
     """
     began = (after.at, after.budget_id, after.window_key) if after else (None, None, None)
     row = await db.fetch_one("budgets.forget", *began, limit, day_s, run_s)
@@ -176,10 +176,10 @@ class BudgetLimit:
 
 @attrs.frozen(kw_only=True)
 class BudgetRow(BudgetLimit):
-    """A budget, what is spent of it, and the jobs that wait for it."""
+    """A budget, its usage, and the jobs that wait for it."""
 
     window_key: str | None
-    """The day, or the run that spent most; None of a budget that no call has used."""
+    """The day, or the most expensive run; None if no call has used it."""
     spent: Decimal
     reserved: Decimal
     waiting_jobs: int
@@ -188,21 +188,22 @@ class BudgetRow(BudgetLimit):
 
 @attrs.frozen(kw_only=True)
 class BudgetChange:
-    """What a person's change of a budget did."""
+    """The effect of a person's change of a budget."""
 
     name: str
     before: Decimal | None
     """The limit; None if there was none."""
     after: Decimal | None
-    """None if there is none any more."""
+    """None if it was removed."""
     woken_count: int
-    """Jobs that go on by it, at most `WAKE_BATCH` at once; the others follow by `wake_next`."""
+    """Jobs that continue because of it, at most `WAKE_BATCH` at once; `wake_next` wakes the
+    others."""
 
 
 async def put(
     db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str
 ) -> BudgetChange:
-    """Set a limit, new or not; jobs that waited go on if it gives them room."""
+    """Set a limit, new or not; waiting jobs continue if it gives them room."""
     change = await _put(db, budget, limit=limit, by=by, reason=reason, is_declared=False)
     if change is None:
         raise AssertionError("budgets.put always answers a person")
@@ -220,21 +221,21 @@ async def ensure(
 
 
 async def declared(db: Database, agent: str) -> list[str]:
-    """Return names of the budgets that an agent's file has declared, now or before."""
+    """Return names of the budgets that an agent's file declares or declared."""
     return [row["name"] for row in await db.fetch("budgets.declared", agent)]
 
 
 async def raise_limit(
     db: Database, name: str, *, to: Decimal, by: str, reason: str
 ) -> BudgetChange:
-    """Raise a limit; jobs that waited for it go on.
+    """Raise a limit; jobs that waited for it continue.
 
-    Raises `NotFoundError`, and `ConflictError` if it is as high already.
+    Raises `NotFoundError`, and `ConflictError` if it is not below the new limit.
     """
     change = await _changed(db, name, "budgets.raise", name, to, by, reason)
     if change is None:
-        found = await show(db, name)
-        limit = worded(found.limit_amount, found.unit)
+        existing = await show(db, name)
+        limit = worded(existing.limit_amount, existing.unit)
         raise ConflictError(
             f"budget {name} is {limit} already", hint="a smaller limit: cortex budgets set"
         )
@@ -242,7 +243,7 @@ async def raise_limit(
 
 
 async def remove(db: Database, name: str, *, by: str, reason: str) -> BudgetChange:
-    """Remove a limit and what was counted for it; jobs that waited for it go on.
+    """Remove a limit and its usage; jobs that waited for it continue.
 
     Raises `NotFoundError`.
     """
@@ -264,10 +265,10 @@ async def wake(db: Database, names: Sequence[str]) -> int:
 async def wake_next(
     db: Database, *, limit: int, after: WaitingJob = FIRST
 ) -> tuple[int, WaitingJob | None]:
-    """Look at so many jobs that wait for any budget, and give a task to those that have room.
+    """Check up to `limit` jobs that wait for any budget, and give a task to those that have room.
 
-    Return how many, and from where to go on; None at the end. While another pod looks, nothing is
-    done.
+    Returns how many, and from where to continue; None at the end. Does nothing while another pod
+    does this.
     """
     row = await db.fetch_one("budgets.wake_next", after.waiting_on, after.job_id, limit)
     if row is None or row["after_id"] is None:
@@ -284,7 +285,7 @@ async def show(db: Database, name: str) -> BudgetLimit:
 
 
 async def page(db: Database, *, after: str = "", limit: int = 100) -> list[BudgetRow]:
-    """Return budgets by name, each with what is spent, reserved, and the jobs that wait for it."""
+    """Return budgets by name with their usage, reservations, and waiting jobs."""
     return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit))
 
 
@@ -297,11 +298,11 @@ async def _put(
 
 
 async def _changed(db: Database, name: str, query: str, *args: object) -> BudgetChange | None:
-    """Change a budget and let its jobs go on, in one transaction; None if nothing changed."""
+    """Change a budget and wake its jobs, in one transaction; None if nothing changed."""
 
     async def change(inner: Database) -> tuple[Record | None, int]:
         row = await inner.fetch_one(query, *args)
-        # A statement of its own: only one that begins later sees the new limit.
+        # A separate statement: only one that begins later sees the new limit.
         return row, 0 if row is None else await wake(inner, [name])
 
     row, woken_count = await db.transact(lambda connection: change(db.bound(connection)))

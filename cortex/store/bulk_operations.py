@@ -1,10 +1,10 @@
-"""Acts on many dead letters: begun by a person, worked off by pods in batches, whoever leaves.
+"""Bulk operations on dead letters: a person starts one, and pods process it in batches.
 
-The letters are fixed when an act begins. Each batch is one transaction: what becomes of its letters
-and how far the act is are written together, so that a kill anywhere repeats nothing and loses
-nothing. A batch that takes too long, that waits in vain for what somebody holds, or that the
-database refuses, is made smaller; a letter that fails alone is told of, and the act goes on; for
-one that is held alone the act waits while others have their turns.
+The dead letters are fixed when the operation starts. Each batch is one transaction: it writes what
+happened to its dead letters together with the operation's progress, so that a kill at any point
+repeats nothing and loses nothing. A batch that takes too long, waits in vain for a lock, or is
+refused by the database is made smaller. A dead letter that fails alone is recorded, and the
+operation continues; for one that is locked alone, the operation waits while others proceed.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,26 +23,26 @@ from cortex.store import dead_letters
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, SettledDeadLetter
 
 BATCH_S: Final = 0.5
-"""A batch has as many letters as the rate lets through in this time."""
+"""A batch has as many dead letters as the rate admits in this time."""
 UNDER_WAY_MAX: Final = 100
 ERROR_MAX: Final = 1000
 WHICH_MAX: Final = 2000
 ELSEWHERE_S: Final = 1.0
-"""Another pod is at it: look again after so long."""
+"""Another pod is processing it: poll again after this long."""
 HELD_S: Final = 5.0
-"""Somebody holds the letter whose turn it is: its act waits so long, and the others go on."""
+"""The next dead letter is locked: its operation waits this long, and the others proceed."""
 
 
 @attrs.frozen(kw_only=True)
 class BulkOperation:
-    """What is asked for; two with the same token are one."""
+    """A request; two with the same token are one."""
 
     token: UUID
     verb: BulkVerb
     job_ids: Sequence[UUID]
-    """The failed jobs, in the order of their turns; each once."""
+    """The failed jobs in order, each once."""
     which: str
-    """How they were chosen, as one types it; for people only, and kept up to `WHICH_MAX`."""
+    """How they were selected, as typed; for people only, and kept up to `WHICH_MAX`."""
     rate_per_s: float
     by: str
     reason: str
@@ -51,34 +51,36 @@ class BulkOperation:
     from_start: bool = False
 
 
-async def begin(db: Database, act: BulkOperation) -> int:
-    """Begin an act; return its number. Repeating it begins no second one.
+async def begin(db: Database, operation: BulkOperation) -> int:
+    """Start a bulk operation; return its number. Repeating this starts no second one.
 
-    Raises `UsageError` for no letters or more than `LETTERS_MAX`, `ConflictError` while
-    `UNDER_WAY_MAX` acts are under way.
+    Raises `UsageError` for no dead letters or more than `LETTERS_MAX`, `ConflictError` while
+    `UNDER_WAY_MAX` operations are active.
     """
-    if not 0 < len(act.job_ids) <= LETTERS_MAX:
-        told = f"an act takes from 1 to {LETTERS_MAX:,} letters, not {len(act.job_ids):,}"
-        raise UsageError(told)
-    number, _ = await repeat_if_lost(partial(_begin, db, act))
+    if not 0 < len(operation.job_ids) <= LETTERS_MAX:
+        message = f"an act takes from 1 to {LETTERS_MAX:,} letters, not {len(operation.job_ids):,}"
+        raise UsageError(message)
+    number, _ = await repeat_if_lost(partial(_begin, db, operation))
     return number
 
 
-async def _begin(db: Database, act: BulkOperation) -> int:
+async def _begin(db: Database, operation: BulkOperation) -> int:
     row = await db.fetch_one(
         "dead_acts.begin",
-        act.token,
-        act.verb.value,
-        act.which if len(act.which) <= WHICH_MAX else f"{act.which[: WHICH_MAX - 1]}…",
-        act.agent_version,
-        act.from_start,
-        act.rate_per_s,
-        act.by,
-        act.reason,
-        list(act.job_ids),
-        _batch_most(act.verb),
+        operation.token,
+        operation.verb.value,
+        operation.which
+        if len(operation.which) <= WHICH_MAX
+        else f"{operation.which[: WHICH_MAX - 1]}…",
+        operation.agent_version,
+        operation.from_start,
+        operation.rate_per_s,
+        operation.by,
+        operation.reason,
+        list(operation.job_ids),
+        _batch_most(operation.verb),
         UNDER_WAY_MAX,
-    ) or await db.fetch_one("dead_acts.of_token", act.token)
+    ) or await db.fetch_one("dead_acts.of_token", operation.token)
     if row is None:
         raise ConflictError(
             f"{UNDER_WAY_MAX} acts on dead letters are under way: no more are begun",
@@ -89,9 +91,9 @@ async def _begin(db: Database, act: BulkOperation) -> int:
 
 
 async def change(db: Database, act_id: int, how: BulkChange, *, by: str, reason: str = "") -> None:
-    """Pause an act, let it go on or end it.
+    """Pause, resume or end a bulk operation.
 
-    Raises `NotFoundError`, and `ConflictError` that says how it stands.
+    Raises `NotFoundError`, and `ConflictError` that names its state.
     """
     states = [state.value for state in how.before]
     fact = f"dead_act_{how.name}"
@@ -103,31 +105,31 @@ async def change(db: Database, act_id: int, how: BulkChange, *, by: str, reason:
 
 
 async def page(db: Database, *, limit: int) -> list[dict[str, Any]]:
-    """Return acts, those that are under way first, then the newest."""
+    """Return bulk operations, active ones first, then the newest."""
     return [dict(row) for row in await db.fetch("dead_acts.list", None, limit)]
 
 
 async def show(db: Database, act_id: int) -> dict[str, Any]:
-    """Return one act. Raises `NotFoundError`."""
+    """Return one bulk operation. Raises `NotFoundError`."""
     row = await db.fetch_one("dead_acts.list", act_id, 1)
     if row is None:
-        told = f"there is no act {act_id} on dead letters"
-        raise NotFoundError(told, hint="list them: cortex dead acts ls")
+        message = f"there is no act {act_id} on dead letters"
+        raise NotFoundError(message, hint="list them: cortex dead acts ls")
     return dict(row)
 
 
 async def failures(db: Database, act_id: int, *, limit: int) -> list[dict[str, Any]]:
-    """Return the letters that an act could not settle, in the order of their turns."""
+    """Return the dead letters that a bulk operation could not settle, in order."""
     return [dict(row) for row in await db.fetch("dead_acts.failures", act_id, limit)]
 
 
 async def forget(db: Database, *, kept_s: float, limit: int) -> int:
-    """Delete acts that ended so long ago; return how many. Their letters stay as they are."""
+    """Delete bulk operations that ended that long ago; return how many. The dead letters stay."""
     return len(await db.fetch("dead_acts.forget", kept_s, limit))
 
 
 async def work_off(db: Database, *, new_id: Callable[[], UUID]) -> float | None:
-    """Do one batch, if one is due; return in how many seconds the next one is, None: there is none.
+    """Process a due batch; return the seconds until the next one, None if there is none.
 
     One pod at a time does so. After `OutcomeUnknownError` the next call goes on from what is true.
     """
@@ -140,37 +142,40 @@ async def work_off(db: Database, *, new_id: Callable[[], UUID]) -> float | None:
     async def batch(connection: Connection) -> bool:
         if not await connection.fetchval(sql("dead_acts.lock")):
             return False
-        act = await connection.fetchrow(sql("dead_acts.take"))
-        if act is None:  # somebody was quicker, or holds it
+        operation = await connection.fetchrow(sql("dead_acts.take"))
+        if operation is None:  # another session was quicker, or holds it
             return False
-        await _batch(db.bound(connection), connection, act, new_id)
+        await _batch(db.bound(connection), connection, operation, new_id)
         return True
 
     return 0.0 if await db.transact(batch) else ELSEWHERE_S
 
 
 async def _batch(
-    db: Database, connection: Connection, act: Record, new_id: Callable[[], UUID]
+    db: Database, connection: Connection, operation: Record, new_id: Callable[[], UUID]
 ) -> None:
-    verb = BulkVerb(act["verb"])
-    in_time = max(1, int(act["rate_per_s"] * BATCH_S))
+    verb = BulkVerb(operation["verb"])
+    in_time = max(1, int(operation["rate_per_s"] * BATCH_S))
     letters = await connection.fetch(
-        sql("dead_acts.next"), act["id"], act["passed"], min(act["batch_max"], in_time)
+        sql("dead_acts.next"),
+        operation["id"],
+        operation["passed"],
+        min(operation["batch_max"], in_time),
     )
     ids = [row["job_id"] for row in letters]
-    grown = min(2 * act["batch_max"], _batch_most(verb))
+    grown = min(2 * operation["batch_max"], _batch_most(verb))
     try:
-        async with connection.transaction():  # a savepoint: what fails is undone, the act goes on
-            settled = await _settle(db, verb, act, ids, new_id)
+        async with connection.transaction():  # a savepoint: the operation outlives a failure
+            settled = await _settle(db, verb, operation, ids, new_id)
     except Exception as error:
         refusal = dead_letters.refused(error)
         if refusal is None and not is_locked(error) and not is_called_off(error):
             raise
         if len(ids) > 1:
-            await _note(connection, act, {}, done=0, batch_max=len(ids) // 2, pause_s=0)
+            await _note(connection, operation, {}, done=0, batch_max=len(ids) // 2, pause_s=0)
             return
         if refusal is None:
-            await _note(connection, act, {}, done=0, batch_max=1, pause_s=HELD_S)
+            await _note(connection, operation, {}, done=0, batch_max=1, pause_s=HELD_S)
             return
         settled = [SettledDeadLetter(job_id=ids[0], error=refusal)]
     errors = {
@@ -179,14 +184,14 @@ async def _batch(
         if each.error is not None
     }
     done = len(settled) - len(errors)
-    pause_s = len(ids) / act["rate_per_s"]
-    await _note(connection, act, errors, done=done, batch_max=grown, pause_s=pause_s)
+    pause_s = len(ids) / operation["rate_per_s"]
+    await _note(connection, operation, errors, done=done, batch_max=grown, pause_s=pause_s)
 
 
 async def _settle(
-    db: Database, verb: BulkVerb, act: Record, ids: Sequence[UUID], new_id: Callable[[], UUID]
+    db: Database, verb: BulkVerb, operation: Record, ids: Sequence[UUID], new_id: Callable[[], UUID]
 ) -> list[SettledDeadLetter]:
-    by, reason = act["asked_by"], act["reason"]
+    by, reason = operation["asked_by"], operation["reason"]
     if verb is BulkVerb.DISCARD:
         return await dead_letters.discard(db, ids, by=by, reason=reason)
     wanted = [Resubmission(job_id=each, new_id=new_id()) for each in ids]
@@ -195,14 +200,14 @@ async def _settle(
         wanted,
         by=by,
         reason=reason,
-        agent_version=act["agent_version"],
-        from_start=act["from_start"],
+        agent_version=operation["agent_version"],
+        from_start=operation["from_start"],
     )
 
 
 async def _note(
     connection: Connection,
-    act: Record,
+    operation: Record,
     errors: dict[int, CortexError],
     *,
     done: int,
@@ -211,17 +216,17 @@ async def _note(
 ) -> None:
     await connection.fetch(
         sql("dead_acts.progress"),
-        act["id"],
+        operation["id"],
         done,
         list(errors),
         [error.code for error in errors.values()],
-        [_told(error)[:ERROR_MAX] for error in errors.values()],
+        [_message(error)[:ERROR_MAX] for error in errors.values()],
         batch_max,
         pause_s,
     )
 
 
-def _told(error: CortexError) -> str:
+def _message(error: CortexError) -> str:
     return error.message if error.hint is None else f"{error.message}; {error.hint}"
 
 

@@ -1,4 +1,4 @@
-"""What pods were configured with: immutable, so that a job keeps what it began with."""
+"""Configurations of pods: immutable, so that a job keeps the one that it started with."""
 
 from hashlib import sha256
 from typing import Any
@@ -10,10 +10,10 @@ from cortex.postgres.database import Database
 
 
 async def ensure(db: Database, spec: dict[str, Any]) -> int:
-    """Enter a configuration unless it is there already; return its id."""
+    """Store a configuration unless it exists; return its id."""
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     row = await db.fetch_one("config.ensure", sha256(text).digest(), text.decode())
-    if row is None:  # another pod entered it meanwhile, after this statement's snapshot
+    if row is None:  # another pod stored it meanwhile, after this statement's snapshot
         row = await db.fetch_one("config.ensure", sha256(text).digest(), text.decode())
     if row is None:
         raise AssertionError("a configuration that exists cannot be missing")
@@ -25,5 +25,5 @@ async def spec(db: Database, config_id: int) -> dict[str, Any]:
     row = await db.fetch_one("config.spec", config_id)
     if row is None:
         raise NotFoundError(f"configuration {config_id} does not exist")
-    found: dict[str, Any] = orjson.loads(row["spec"])
-    return found
+    specification: dict[str, Any] = orjson.loads(row["spec"])
+    return specification

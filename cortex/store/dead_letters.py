@@ -1,7 +1,7 @@
-"""Dead letters: one for each failed job, and the jobs that go on from them.
+"""Dead letters: one for each failed job, and the jobs that continue them.
 
-The database writes a letter when a job fails. A letter is settled once: whoever comes second is
-told who was first, and when.
+The database writes a dead letter when a job fails. A dead letter is settled once: a later request
+gets an error that names who settled it and when.
 """
 
 import shlex
@@ -35,20 +35,20 @@ from cortex.store.jobs import payload_of
 from cortex.store.rows import row_of, rows_of
 
 RESUBMIT_BATCH: Final = 20
-"""Letters retried in one statement, which copies all their steps within its time."""
+"""Dead letters retried in one statement, which copies all their steps within its time."""
 DISCARD_BATCH: Final = 500
 KNOWN_MAX: Final = 1000
 COUNTED_MAX: Final = 10_000
-"""Letters of one filter that are counted by their errors: the newest."""
+"""Dead letters of one filter that are counted by their errors: the newest."""
 LOOKED_MAX: Final = 5_000
-"""Errors, and letters, that are looked at for what may have been meant."""
+"""Errors, and dead letters, that are read for suggestions."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterFilter:
-    """Which letters; None leaves a criterion out."""
+    """Selects dead letters; None leaves a criterion out."""
 
     fingerprint: str | None = None
     """The fingerprint or its beginning."""
@@ -59,7 +59,7 @@ class DeadLetterFilter:
     tenant: str | None = None
     states: tuple[DeadLetterState, ...] = UNRESOLVED
     since_s: float | None = None
-    """Failed at most so many seconds ago."""
+    """Failed at most this many seconds ago."""
 
     @property
     def arguments(self) -> tuple[object, ...]:
@@ -68,7 +68,7 @@ class DeadLetterFilter:
         return (*given, [state.value for state in self.states], self.since_s)
 
     def typed(self, *, limit: int) -> str:
-        """Return it as the command line is told, but for the states."""
+        """Return it in the syntax of the command line, except for the states."""
         since = None if self.since_s is None else f"{self.since_s:.0f}s"
         given = {
             "--fingerprint": self.fingerprint,
@@ -85,25 +85,25 @@ class DeadLetterFilter:
 
 @attrs.frozen(kw_only=True)
 class KnownValues:
-    """What letters have of one kind."""
+    """The values of one kind in dead letters."""
 
     names: list[str]
     is_all: bool
-    """There are no others; else these are of those that were looked at."""
+    """There are no others; if False, these are from the dead letters that were read."""
 
 
 @attrs.frozen
 class NewestLetters:
-    """Letters of one error, the newest first."""
+    """Dead letters of one error, newest first."""
 
     letters: list[DeadLetter]
     is_all: bool
-    """There are no others; else these are of those that were looked at."""
+    """There are no others; if False, these are from the dead letters that were read."""
 
 
 @attrs.frozen(kw_only=True)
 class Resubmission:
-    """A failed job, and the new one that shall go on from it."""
+    """A failed job, and the new job that will continue it."""
 
     job_id: UUID
     new_id: UUID
@@ -112,7 +112,7 @@ class Resubmission:
 
 @attrs.frozen(kw_only=True)
 class SettledDeadLetter:
-    """What a request to retry or discard one letter came to."""
+    """The result of a request to retry or discard one dead letter."""
 
     job_id: UUID
     retried_as: UUID | None = None
@@ -139,15 +139,15 @@ async def resubmit(
     agent_version: int | None = None,
     from_start: bool = False,
 ) -> list[SettledDeadLetter]:
-    """Make jobs that go on from failed ones and settle their letters; answer in the same order.
+    """Create jobs that continue failed ones, settle their dead letters; results in this order.
 
     A new job has its origin's steps, so that it runs none of them again, unless `from_start` or
-    an `agent_version` with another specification: that one would ask for other steps. It does not
-    have a model response that failed the origin, nor what came after: the model is asked again.
+    an `agent_version` with another specification, which would need other steps. It does not have
+    a model response that failed the origin, nor what came after: the model is called again.
     `NEWEST` is each agent's newest version, None the version that the job had.
     Each batch is one transaction. Repeating it with the same new ids changes nothing more.
-    Raises `UnavailableError` when several jobs have more steps than are copied in time; one alone
-    is told of as the others are that were refused.
+    Raises `UnavailableError` when several jobs have more steps than can be copied in time; a
+    single such job is reported like other refusals.
     """
 
     async def retry(batch: Sequence[Resubmission]) -> list[SettledDeadLetter]:
@@ -161,7 +161,7 @@ async def resubmit(
                 from_start,
                 by,
                 [reason] * len(batch),
-                False,  # noqa: FBT003 -- a parameter of the query: not by itself
+                False,  # noqa: FBT003 -- a parameter of the query: not automatic
             )
         except Exception as error:
             if from_start or not is_overdue(error):
@@ -169,7 +169,7 @@ async def resubmit(
             if len(batch) > 1:
                 raise _too_many(batch) from error
             return [SettledDeadLetter(job_id=batch[0].job_id, error=too_large(batch[0].job_id))]
-        rows = await _standing(db, [each.job_id for each in batch])
+        rows = await _state(db, [each.job_id for each in batch])
         return [_retried(each, rows.get(each.job_id), agent_version) for each in batch]
 
     return await _in_batches(wanted, [each.job_id for each in wanted], RESUBMIT_BATCH, retry)
@@ -178,19 +178,19 @@ async def resubmit(
 async def discard(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
 ) -> list[SettledDeadLetter]:
-    """Give failed jobs up; answer in the same order. Repeating it answers the same."""
+    """Discard failed jobs; results in the same order. Repeating it returns the same."""
 
     async def settle(batch: Sequence[UUID]) -> list[SettledDeadLetter]:
         states = [DeadLetterState.DISCARDED.value] * len(batch)
         await db.fetch("dead_letters.settle", list(batch), states, [reason] * len(batch), by)
-        rows = await _standing(db, batch)
+        rows = await _state(db, batch)
         return [_discarded(each, rows.get(each), by=by, reason=reason) for each in batch]
 
     return await _in_batches(job_ids, job_ids, DISCARD_BATCH, settle)
 
 
 def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
-    """Return outcomes as they are kept under an idempotency key."""
+    """Return results as they are stored under an idempotency key."""
     return [
         {
             "job_id": each.job_id,
@@ -202,9 +202,9 @@ def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
 
 
 async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[DeadLetterGroup]:
-    """Return errors, the one that came last first, each with its count and its newest letter.
+    """Return errors, the latest first, each with its count and its newest dead letter.
 
-    Of the newest `COUNTED_MAX` letters that fit; `is_all`: these were all of them.
+    Of the newest `COUNTED_MAX` matching dead letters; `is_all`: these were all of them.
     """
     rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
     return rows_of(DeadLetterGroup, rows)
@@ -213,14 +213,14 @@ async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[D
 async def page(
     db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
 ) -> list[DeadLetter]:
-    """Return letters, the newest first, older than that of the job `before`."""
+    """Return dead letters, newest first, older than that of the job `before`."""
     return rows_of(DeadLetter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
 
 
 async def newest(db: Database, *, looked_max: int, limit: int) -> list[DeadLetterGroup]:
-    """Return errors of the newest letters that wait for a decision, as `groups` does.
+    """Return errors of the newest undecided dead letters, as `groups` does.
 
-    So many letters are looked at, however many there are; `is_all`: these were all of them.
+    Reads at most `looked_max` dead letters; `is_all`: these were all of them.
     """
     return rows_of(DeadLetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
 
@@ -228,19 +228,19 @@ async def newest(db: Database, *, looked_max: int, limit: int) -> list[DeadLette
 async def newest_of(
     db: Database, fingerprint: str, *, looked_max: int, limit: int
 ) -> NewestLetters:
-    """Return the letters of one error among those that `newest` looks at, the newest first."""
+    """Return the dead letters of one error among those that `newest` reads, newest first."""
     rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
     return NewestLetters(rows_of(DeadLetter, rows), is_all=all(row["is_all"] for row in rows))
 
 
 async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
-    """Return the jobs of letters to act on, the oldest first."""
+    """Return the jobs of dead letters to operate on, oldest first."""
     rows = await db.fetch("dead_letters.choose", *which.arguments, limit)
     return [row["job_id"] for row in rows]
 
 
 async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[DeadLetter]:
-    """Return the letters of these jobs in their order, in any state.
+    """Return the dead letters of these jobs in their order, in any state.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
     """
@@ -252,7 +252,7 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[DeadLetter]:
 
 
 async def show(db: Database, job_id: UUID) -> DeadLetterDetail:
-    """Return a letter with what its job tells of it.
+    """Return a dead letter with data of its job.
 
     Raises `NotFoundError` for a job that does not exist or has not failed.
     """
@@ -263,19 +263,19 @@ async def show(db: Database, job_id: UUID) -> DeadLetterDetail:
 
 
 async def refusal(db: Database, job_id: UUID) -> CortexError:
-    """Return why nothing can be done with a job's letter: who settled it, when and as what."""
-    return _refusal(job_id, (await _standing(db, [job_id])).get(job_id))
+    """Return why nothing can be done with a job's dead letter: who settled it, when and how."""
+    return _refusal(job_id, (await _state(db, [job_id])).get(job_id))
 
 
 def refused(error: Exception) -> CortexError | None:
-    """Return what is to be said of a letter that failed so; None: another try may succeed."""
+    """Return the error to report for a dead letter; None: another try may succeed."""
     if is_overdue(error):
         return error if isinstance(error, CortexError) else of_statement(error)
     return error if isinstance(error, RejectedError | InvalidValueError) else None
 
 
 def too_large(job_id: UUID) -> CortexError:
-    """Return why a job cannot be gone on from, and the way out."""
+    """Return why a job cannot be continued, and a way out."""
     return RejectedError(
         f"job {job_id} is too large to go on from: its steps were not copied in time",
         hint=f"begin anew, without them: cortex dead retry {job_id} --from-start",
@@ -290,35 +290,35 @@ def _too_many(batch: Sequence[Resubmission]) -> CortexError:
 
 
 async def known(db: Database) -> dict[str, KnownValues]:
-    """Return the types, codes and tenants that letters in any state have."""
+    """Return the types, codes and tenants of dead letters in any state."""
     rows = await db.fetch("dead_letters.known", KNOWN_MAX, LOOKED_MAX)
     return {row["kind"]: KnownValues(names=row["names"], is_all=row["is_all"]) for row in rows}
 
 
-async def _standing(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
-    """What is true now: a statement that had to wait for another one saw what was before it."""
+async def _state(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
+    """Read the current state: a statement that waited for another one has an older snapshot."""
     return {row["job_id"]: row for row in await db.fetch("dead_letters.standing", list(job_ids))}
 
 
 def _retried(
-    asked: Resubmission, row: Record | None, agent_version: int | None
+    request: Resubmission, row: Record | None, agent_version: int | None
 ) -> SettledDeadLetter:
-    if row is not None and row["retried_as"] == asked.new_id:
-        return SettledDeadLetter(job_id=asked.job_id, retried_as=asked.new_id)
+    if row is not None and row["retried_as"] == request.new_id:
+        return SettledDeadLetter(job_id=request.job_id, retried_as=request.new_id)
     if row is not None and row["state"] in UNRESOLVED:
-        return SettledDeadLetter(job_id=asked.job_id, error=_no_version(row, agent_version))
-    return SettledDeadLetter(job_id=asked.job_id, error=_refusal(asked.job_id, row))
+        return SettledDeadLetter(job_id=request.job_id, error=_no_version(row, agent_version))
+    return SettledDeadLetter(job_id=request.job_id, error=_refusal(request.job_id, row))
 
 
 def _discarded(job_id: UUID, row: Record | None, *, by: str, reason: str) -> SettledDeadLetter:
-    asked = (DeadLetterState.DISCARDED, by, reason)
-    if row is not None and (row["state"], row["resolved_by"], row["reason"]) == asked:
+    requested = (DeadLetterState.DISCARDED, by, reason)
+    if row is not None and (row["state"], row["resolved_by"], row["reason"]) == requested:
         return SettledDeadLetter(job_id=job_id)
     return SettledDeadLetter(job_id=job_id, error=_refusal(job_id, row))
 
 
 def _refusal(job_id: UUID, row: Record | None) -> CortexError:
-    """Say why nothing could be done with a letter."""
+    """Return why nothing could be done with a dead letter."""
     if row is None:
         return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex dead ls")
     if row["state"] is None and row["status"] == "FAILED":
@@ -347,10 +347,10 @@ async def _in_batches(
     size: int,
     work: Callable[[Sequence[T]], Awaitable[list[SettledDeadLetter]]],
 ) -> list[SettledDeadLetter]:
-    """Do batch after batch; one whose reply was lost is asked for again, which is safe.
+    """Do batch after batch; repeats one whose reply was lost, which is safe.
 
-    In the order of the jobs, which is that of all locks on letters: several batches may be in one
-    transaction. The answer is in the order of `wanted`.
+    In the order of the jobs, which is that of all locks on dead letters: several batches may be in
+    one transaction. The results are in the order of `wanted`.
     """
     order = sorted(range(len(wanted)), key=lambda place: job_ids[place])
     done: dict[int, SettledDeadLetter] = {}

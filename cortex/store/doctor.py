@@ -1,4 +1,4 @@
-"""What `cortex doctor` sees of a database: each look stands alone, so that one may fail."""
+"""What `cortex doctor` reads from a database: each check is separate, so that one may fail."""
 
 import asyncio
 from contextlib import suppress
@@ -23,7 +23,7 @@ CHANNEL: Final = "cortex_doctor"
 
 @attrs.frozen(kw_only=True)
 class Connected:
-    """A server that let us in."""
+    """A server that accepts connections."""
 
     version: str
     is_pooled: bool
@@ -32,7 +32,7 @@ class Connected:
 
 
 async def connected(db: Database) -> Connected:
-    """Look at the server; works without a schema, on a standby, and through a pooler."""
+    """Read the server's properties; works without a schema, on a standby, and through a pooler."""
     (row,) = await db.fetch("doctor.server")
     snapshots = await db.fetch("doctor.snapshots")
     return Connected(
@@ -52,7 +52,7 @@ async def connected(db: Database) -> Connected:
 
 
 async def living(db: Database) -> list[PodFacts]:
-    """Return the pods that are said to be alive."""
+    """Return the pods that are marked alive."""
     return [
         PodFacts(
             name=row["name"],
@@ -74,7 +74,7 @@ async def living(db: Database) -> list[PodFacts]:
 
 
 async def intruders(db: Database) -> list[IntruderFacts]:
-    """Return the sessions that hold pods' advisory locks and can be no pods'."""
+    """Return the sessions that hold pods' advisory locks but cannot be pods."""
     return [
         IntruderFacts(name=row["name"], pid=row["pid"], what=row["what"])
         for row in await db.fetch("doctor.intruders", INTRUDERS_MAX)
@@ -82,20 +82,20 @@ async def intruders(db: Database) -> list[IntruderFacts]:
 
 
 async def unknown_effects(db: Database) -> int:
-    """Count effects of which a person must say what became of them, up to a limit."""
+    """Count effects that a person must resolve, up to a limit."""
     (row,) = await db.fetch("doctor.unknown_effects", COUNTED_MAX)
     return int(row["count"])
 
 
 async def hint_ms(db: Database) -> float | None:
-    """Send a notification to oneself; return how long it took, None if it does not come.
+    """Send a notification to this process; return how long it took, None if it does not arrive.
 
-    Not through a pooler: nobody can listen there. Raises `UnavailableError` when the session that
-    listens is lost meanwhile.
+    Not through a pooler, where listening is impossible. Raises `UnavailableError` when the session
+    that listens is lost meanwhile.
     """
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
-    session = Dedicated(db.profile, on_lost=came.set)  # it is not to be waited for then
+    session = Dedicated(db.profile, on_lost=came.set)  # stops the wait when the session is lost
     await session.open()
     try:
         await session.listen(CHANNEL, lambda _: came.set())

@@ -1,4 +1,4 @@
-"""Effects: the ledger of calls with an outside result, and what people say of unknown ones."""
+"""Effects: the ledger of calls with an outside result, and people's resolutions of unknown ones."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,12 +23,12 @@ class EffectRow:
     id: UUID
     job_id: UUID
     key: str
-    """The step that it is."""
+    """The step that calls it."""
     tool: str
     arguments: Any
     status: EffectStatus = attrs.field(converter=EffectStatus)
     why: str | None
-    """Why it failed, or why nobody knows."""
+    """Why it failed, or why its outcome is unknown."""
     created_at: datetime
     finished_at: datetime | None
     calls_count: int
@@ -42,7 +42,7 @@ class EffectRow:
 
 @attrs.frozen(kw_only=True)
 class EffectDetail(EffectRow):
-    """All that is known of an effect."""
+    """All data of an effect."""
 
     lineage_id: UUID
     attempt: int
@@ -56,21 +56,21 @@ class EffectDetail(EffectRow):
     job_status: JobStatus = attrs.field(converter=JobStatus)
     job_type: str
     step: int | None
-    """Number of its step, once that is on record."""
+    """Number of its step, once that is recorded."""
     result: Any
-    """What it returned, as a person said."""
+    """The result that a person entered."""
     output: Any
-    """What its step returned."""
+    """The output of its step."""
 
     @property
     def returned(self) -> Any:
-        """What it returned: as a person said, else as it stands in its step."""
+        """Its result: as a person entered it, otherwise from its step."""
         return self.output if self.result is None else self.result
 
 
 @attrs.frozen(kw_only=True)
 class EffectResolved:
-    """How an effect and its job stand after a person said what became of it."""
+    """The state of an effect and its job after a person resolved it."""
 
     id: UUID
     tool: str
@@ -84,9 +84,9 @@ class EffectResolved:
 async def intend(
     db: Database, *, pod_id: UUID, operations: Sequence[EffectIntent]
 ) -> dict[UUID, IntentReply]:
-    """Ask for leave to call; return the answers by the ids of the intents.
+    """Request permission to call; return the answers by the ids of the intents.
 
-    Those without an answer lost their lease. Safe to repeat: what was let through is let through.
+    Intents without an answer lost their lease. Safe to repeat: a permitted call stays permitted.
     """
     rows = await db.fetch(
         "effects.intend",
@@ -108,9 +108,9 @@ async def intend(
 async def record_outcomes(
     db: Database, *, pod_id: UUID, operations: Sequence[EffectReport]
 ) -> set[UUID]:
-    """Record what became of effects whose steps are not done; return their ids. Safe to repeat."""
+    """Record outcomes of effects whose steps are not done; return their ids. Safe to repeat."""
     rows = await db.fetch(
-        "effects.tell",
+        "effects.record_outcomes",
         pod_id,
         [op.id for op in operations],
         [op.lease.job_id for op in operations],
@@ -125,9 +125,9 @@ async def record_outcomes(
 async def unrecorded(
     db: Database, job_id: UUID, *, lineage_id: UUID, of_line: bool
 ) -> list[OpenEffect]:
-    """Return the job's effects that may have been applied and whose step is not on record.
+    """Return the job's effects that may have been applied and whose step is not recorded.
 
-    `of_line`: also those that earlier jobs of its line left.
+    `of_line`: also those that earlier jobs of its lineage left.
     """
     rows = await db.fetch("effects.unrecorded", job_id, lineage_id, of_line)
     return [OpenEffect(row["key"], row["status"]) for row in rows]
@@ -161,7 +161,7 @@ async def page(
     before: UUID | None = None,
     limit: int = 100,
 ) -> list[EffectRow]:
-    """Return effects, the newest first, older than `before`."""
+    """Return effects, newest first, older than `before`."""
     words = [status.value for status in statuses]
     if job_id is not None:
         rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit)
@@ -181,10 +181,10 @@ async def resolve(
     reason: str,
     result: str | None = None,
 ) -> bool:
-    """Record what a person says of an unknown effect; return whether its job goes on by it.
+    """Record a person's resolution of an unknown effect; return whether its job continues.
 
-    `result`: JSON text of what it returned, of one that was applied. Raises `NotFoundError`, and
-    `ConflictError` if nobody asks.
+    `result`: JSON text of its result, if it was applied. Raises `NotFoundError`, and
+    `ConflictError` if the effect is not unknown.
     """
     while True:
         row = await db.fetch_one("effects.resolve", effect_id, resolution.value, by, reason, result)
@@ -197,37 +197,43 @@ async def resolve(
                 raise NotFoundError(
                     f"effect {effect_id} does not exist", hint="list them: cortex effects ls"
                 )
-            case "again":  # a job that goes on from it has just taken it along
+            case "again":  # a job that continues this one has just taken it along
                 continue
             case _:
-                raise await _nothing_to_say(db, effect_id)
+                raise await _not_unknown(db, effect_id)
 
 
 async def resolve_and_show(
-    db: Database, effect_id: UUID, said: Resolution, *, by: str, reason: str, result: str | None
+    db: Database,
+    effect_id: UUID,
+    resolution: Resolution,
+    *,
+    by: str,
+    reason: str,
+    result: str | None,
 ) -> EffectResolved:
-    """Record it as `resolve` does; return how the effect and its job stand now."""
-    goes_on = await resolve(db, effect_id, said, by=by, reason=reason, result=result)
-    seen = await show(db, effect_id)
+    """Record it as `resolve` does; return the state of the effect and its job."""
+    goes_on = await resolve(db, effect_id, resolution, by=by, reason=reason, result=result)
+    effect = await show(db, effect_id)
     return EffectResolved(
-        id=seen.id,
-        tool=seen.tool,
-        status=seen.status,
-        job_id=seen.job_id,
-        job_status=seen.job_status,
-        resolution=said,
+        id=effect.id,
+        tool=effect.tool,
+        status=effect.status,
+        job_id=effect.job_id,
+        job_status=effect.job_status,
+        resolution=resolution,
         job_goes_on=goes_on,
     )
 
 
-async def _nothing_to_say(db: Database, effect_id: UUID) -> ConflictError:
+async def _not_unknown(db: Database, effect_id: UUID) -> ConflictError:
     effect = await show(db, effect_id)
     if effect.resolution:
-        told = f"{effect.resolved_by} has said that already: {effect.resolution}"
-        return ConflictError(f"effect {effect_id} is {effect.status}: {told}")
+        reason = f"{effect.resolved_by} has said that already: {effect.resolution}"
+        return ConflictError(f"effect {effect_id} is {effect.status}: {reason}")
     return ConflictError(
         f"effect {effect_id} is {effect.status}, not UNKNOWN",
-        hint="a person is asked only when nothing else can tell what became of it",
+        hint="a person resolves an effect only when its outcome cannot be found out otherwise",
     )
 
 

@@ -1,4 +1,4 @@
-"""Facts: what went wrong, what calls cost, who changed what. Append-only."""
+"""Facts: errors, costs of calls, and who changed what. Append-only."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ STACK_MAX: Final = 8_000
 
 
 class CostGroup(StrEnum):
-    """What costs are added up by."""
+    """What costs are summed by."""
 
     AGENT = "agent"
     MODEL = "model"
@@ -31,7 +31,7 @@ class CostGroup(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Fact:
-    """One fact as it is recorded; the database adds its id and its time."""
+    """One fact to record; the database adds its id and its time."""
 
     type: str
     """error, cost or lifecycle."""
@@ -46,16 +46,16 @@ class Fact:
     pod_id: UUID | None = None
     trace_id: str | None = None
     call_id: UUID | None = None
-    """Of a cost: a call that is booked already is not booked again."""
+    """Of a cost: a call that is already booked is not booked again."""
     amount_usd: Decimal | None = None
     resolves: int | None = None
-    """The error fact that is over by this."""
+    """The error fact that this one resolves."""
     data: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class FactRow:
-    """A fact on record."""
+    """A recorded fact."""
 
     id: int
     at: datetime
@@ -76,9 +76,9 @@ class FactRow:
     resolves: int | None
     data: dict[str, Any]
     resolved_by: int | None
-    """The later fact that says so."""
+    """The later fact that resolves it."""
     is_resolved: bool | None
-    """Of an error: a later fact says so, or its job has completed; None of other types."""
+    """Of an error: a later fact resolves it, or its job has completed; None for other types."""
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +92,7 @@ class ListedFact(FactRow):
 
 @attrs.frozen(kw_only=True)
 class JobChange:
-    """What was changed about a job, mostly by people."""
+    """A change concerning a job, usually by a person."""
 
     id: int
     at: datetime
@@ -104,7 +104,7 @@ class JobChange:
 
 @attrs.frozen(kw_only=True)
 class CostRow:
-    """What calls of models took, of one group or of all."""
+    """The usage of model calls, of one group or of all."""
 
     name: str | None
     is_total: bool
@@ -125,9 +125,9 @@ class CostRow:
 
 
 async def append(db: Database, facts: Sequence[Fact]) -> list[int]:
-    """Record facts in one statement, in their order; return the ids of those that are new.
+    """Record facts in one statement, in order; return the ids of those that are new.
 
-    Raises `InvalidValueError` for what Postgres cannot hold; then none of them is recorded.
+    Raises `InvalidValueError` for what Postgres cannot store; then none of them is recorded.
     """
     rows = await db.fetch(
         "facts.append",
@@ -165,7 +165,7 @@ async def page(
     before: int | None = None,
     limit: int = 50,
 ) -> list[ListedFact]:
-    """Return the newest facts of these types, not older than so many seconds, before an id.
+    """Return the newest facts of these types, not older than this many seconds, before an id.
 
     Only those of a source or of a job, if one is given; none before an id that does not exist.
     """
@@ -176,9 +176,9 @@ async def page(
 async def changes_of_job(
     db: Database, job_id: UUID, *, limit: int = CHANGES_MAX
 ) -> list[JobChange]:
-    """Return what was changed about a job, in order.
+    """Return the changes concerning a job, in order.
 
-    Also of the budgets that it waited for.
+    Includes those of the budgets that it waited for.
     """
     return rows_of(JobChange, await db.fetch("facts.changes_of_job", job_id, limit))
 
@@ -186,13 +186,13 @@ async def changes_of_job(
 async def costs(
     db: Database, *, by: CostGroup, since_s: float, limit: int = 1000
 ) -> tuple[list[CostRow], CostRow]:
-    """Return what calls of models took by group, the dearest or newest first, and in all."""
+    """Return the usage of model calls by group, most expensive or newest first, and in total."""
     total, *groups = await db.fetch("facts.costs", by.value, since_s, limit)
     return rows_of(CostRow, groups), row_of(CostRow, total)
 
 
 def data_text(data: Mapping[str, Any]) -> str:
-    """Return a fact's data as JSON text that Postgres can hold: NUL shown, long stacks cut."""
+    """Return a fact's data as JSON text that Postgres can store: NUL visible, long stacks cut."""
     stack = data.get("stack")
     if isinstance(stack, str) and len(stack) > STACK_MAX:
         data = {**data, "stack": f"…{stack[-STACK_MAX:]}"}
@@ -200,7 +200,7 @@ def data_text(data: Mapping[str, Any]) -> str:
 
 
 def _holdable(value: Any) -> Any:
-    """Show what Postgres or JSON cannot hold: NUL, and halves of characters."""
+    """Replace what Postgres or JSON cannot store: NUL, and halves of surrogate pairs."""
     match value:
         case str():
             shown = value.replace("\0", "\N{SYMBOL FOR NULL}")

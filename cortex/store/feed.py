@@ -1,6 +1,6 @@
-"""What people who wait for jobs are told: how jobs ended, and what happened to them since a look.
+"""What clients that wait for jobs receive: how jobs ended, and what happened since the last poll.
 
-For any number of jobs in one statement. Trio code calls through a `Port`, other processes directly.
+One statement for any number of jobs. Trio code calls it through a `Port`, other processes directly.
 """
 
 from collections.abc import Sequence
@@ -15,54 +15,53 @@ from cortex.domain.job_feed import Happened, JobState, Position
 from cortex.postgres.database import Database, Record
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of all results of one look, as they are stored."""
+"""Of all results of one poll, as they are stored."""
 ROWS_MAX: Final = 5_000
-"""Of each kind, of all jobs in one look."""
+"""Of each kind, of all jobs in one poll."""
 ROWS_OF_JOB_MAX: Final = 500
 
 
 @attrs.frozen(kw_only=True)
 class Results:
-    """How some jobs stand; of those that are not named here, none has ended."""
+    """The state of some jobs; those that are not named here have not ended."""
 
     ended: dict[UUID, JobState]
     unknown: frozenset[UUID]
     """Jobs that do not exist."""
     left_out: frozenset[UUID]
-    """Jobs that have ended, whose results were too much for this look."""
+    """Jobs that have ended, whose results did not fit into this poll."""
 
 
 async def results(db: Database, job_ids: Sequence[UUID]) -> Results:
-    """Look at many jobs at once; the first ones are served first when results are large."""
+    """Read many jobs at once; if results are large, the first jobs are served first."""
     rows = await db.fetch("feed.results", list(job_ids), RESULT_BYTES_MAX)
-    known = [row for row in rows if row["status"] is not None]
+    existing = [row for row in rows if row["status"] is not None]
     return Results(
-        ended={row["id"]: _state(row) for row in known if row["is_whole"]},
+        ended={row["id"]: _state(row) for row in existing if row["is_whole"]},
         unknown=frozenset(row["id"] for row in rows if row["status"] is None),
-        left_out=frozenset(row["id"] for row in known if not row["is_whole"]),
+        left_out=frozenset(row["id"] for row in existing if not row["is_whole"]),
     )
 
 
 async def since(
-    db: Database, asked: Sequence[tuple[UUID, Position]]
+    db: Database, requested: Sequence[tuple[UUID, Position]]
 ) -> dict[tuple[UUID, Position], Happened | None]:
     """Return what happened to jobs after positions; None: there is no such job.
 
-    A job that goes on and to which nothing happened has no entry. The more jobs, the less of each
-    comes at once.
+    A job without news has no entry. The more jobs, the fewer rows of each are returned at once.
     """
-    limit = max(10, min(ROWS_OF_JOB_MAX, ROWS_MAX // max(1, len(asked))))
-    positions = [position for _, position in asked]
+    limit = max(10, min(ROWS_OF_JOB_MAX, ROWS_MAX // max(1, len(requested))))
+    positions = [position for _, position in requested]
     rows = await db.fetch(
         "feed.since",
-        [job_id for job_id, _ in asked],
+        [job_id for job_id, _ in requested],
         [position.history_id for position in positions],
         [position.ended_attempt for position in positions],
         [position.seq for position in positions],
         [position.claimed_attempt for position in positions],
         limit,
     )
-    return {asked[row["n"] - 1]: _happened(row, limit=limit) for row in rows}
+    return {requested[row["n"] - 1]: _happened(row, limit=limit) for row in rows}
 
 
 def _state(row: Record) -> JobState:

@@ -1,8 +1,8 @@
-"""Idempotency keys: a write that is asked for twice under one key happens once.
+"""Idempotency keys: a write that is requested twice with one key happens once.
 
-The key's row, and all that it guards, are written in one transaction: killed at any instant,
-either both are there or neither. While it is under way the key's advisory lock is held, which
-dies with its connection.
+The key's row, and everything that it guards, are written in one transaction: after a kill at any
+point, either both exist or neither. Meanwhile the key's advisory lock is held; it ends with its
+connection.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,10 +30,10 @@ Work = Callable[[Database], Awaitable[object]]
 
 @attrs.frozen(kw_only=True)
 class GuardedResponse:
-    """What a guarded write led to."""
+    """The result of a guarded write."""
 
     response: Any
-    """As JSON keeps it: ids, instants and money are text."""
+    """As JSON stores it: ids, instants and money are text."""
     is_replayed: bool
     """It was done before; this time nothing was."""
 
@@ -41,14 +41,14 @@ class GuardedResponse:
 async def guarded(
     db: Database, key: str, *, operation: str, digest: bytes, work: Work
 ) -> GuardedResponse:
-    """Do `work` unless it was done under this key, in one transaction with the key.
+    """Do `work` unless it was done with this key, in one transaction with the key.
 
-    `work` gets a `Database` whose calls happen in that transaction; it may be run again after a
-    deadlock. `digest` is the `request_digest` of all that was asked for: a large one takes a while
-    to make. Safe to repeat after `OutcomeUnknownError`.
-    A permanent error of `work` undoes it, is kept under the key and raised again for it; any
-    other frees the key. Raises `KeyPendingError` while another one uses the key, `KeyReusedError`
-    if it was used for another request, `UsageError` for what cannot be a key.
+    `work` gets a `Database` whose calls are part of that transaction; it may run again after a
+    deadlock. `digest` is the `request_digest` of the whole request, which takes a while for a large
+    one. Safe to repeat after `OutcomeUnknownError`. A permanent error of `work` undoes it, is
+    stored with the key and raised again for it; any other error frees the key. Raises
+    `KeyPendingError` while the key is in use, `KeyReusedError` if it was used for another request,
+    `UsageError` for an invalid key.
     """
     name = checked_key(key)
 
@@ -58,14 +58,14 @@ async def guarded(
         )
         if began is None or not began["is_held"]:
             return KeyPendingError(
-                f"a request with key {key!r} is on its way", hint="try again in a moment"
+                f"a request with key {key!r} is in progress", hint="try again in a moment"
             )
         if began["is_new"]:
             return await _do(db, connection, key=name, work=work)
         row = await connection.fetchrow(sql("idempotency.stored"), name)
         return _replay(row, key=name, digest=digest)
 
-    # An error raised inside a transaction costs its connection: these are answers like others.
+    # An error raised inside a transaction costs its connection: these are returned like results.
     answer = await db.transact(once)
     if isinstance(answer, CortexError):
         raise answer

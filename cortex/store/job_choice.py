@@ -1,7 +1,7 @@
-"""Acts on all jobs that fit a filter: chosen first, for people to agree to, then done by their ids.
+"""Bulk operations on all jobs that match a filter: selected first, confirmed, then done by id.
 
-What is agreed to is what is done: a job that comes to fit later is left alone, and one that has
-changed meanwhile is counted as that. Each job has in its record who acted on it, and why.
+What was confirmed is what is done: a job that matches later is left alone, and one that has changed
+meanwhile is counted as such. Each job's record says who changed it, and why.
 """
 
 import time
@@ -42,12 +42,12 @@ from cortex.store.rows import row_of
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
-"""So many are looked through for one choice: half a million jobs at most."""
+"""Pages read for one selection: half a million jobs at most."""
 BATCH: Final = 200
 """Jobs changed in one statement, which holds their rows for its time."""
 TRIES_MAX: Final = 10
 CLOCK_SLACK_S: Final = 5.0
-"""The database's clock may be set back that much while a lost reply is asked for again."""
+"""How far the database's clock may be set back while a lost reply is repeated."""
 
 _ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
@@ -59,50 +59,50 @@ NewId = Callable[[], UUID]
 
 @attrs.frozen(kw_only=True)
 class JobChoice:
-    """Jobs that an act would change."""
+    """Jobs that an operation would change."""
 
     job_ids: list[UUID]
-    """The newest first."""
+    """Newest first."""
     refused: dict[Refusal, int]
-    """How many more fit, and would stay as they are."""
+    """How many others match, but would stay unchanged."""
     has_more: bool
-    """More may fit than were looked at: the limit was reached, or there are too many."""
+    """More may match than were read: the limit was reached, or there are too many."""
     failed: int = 0
     """How many of `job_ids` have failed: a retry of one is a new job."""
 
 
 @attrs.frozen(kw_only=True)
 class BulkDone:
-    """What an act on chosen jobs came to."""
+    """The result of an operation on selected jobs."""
 
     changed: int
     asked: int
-    """Of those, jobs that run: their pods were asked to stop them."""
+    """Of those, running jobs: their pods have to stop them."""
     refused: dict[Refusal, int]
     """How many had changed meanwhile."""
     resubmitted: int = 0
-    """Of `changed`, failed jobs that go on in new ones."""
+    """Of `changed`, failed jobs that new jobs continue."""
 
 
 class PartlyDoneError(UnavailableError):
-    """An act on chosen jobs broke off: `done` is what it had come to, `cause` what broke it.
+    """An operation on selected jobs broke off: `done` is its result so far, `cause` the error.
 
-    Of the others nothing is known if the cause is an `OutcomeUnknownError`; else they are as they
-    were. Run again, the act goes on with them.
+    If the cause is an `OutcomeUnknownError`, the state of the other jobs is unknown; otherwise they
+    are unchanged. Repeated, the operation continues with them.
     """
 
     def __init__(self, done: BulkDone, *, asked_count: int, verb: str, error: CortexError) -> None:
         super().__init__(
             f"{done.changed:,} of {asked_count:,} {verb} before that: {error.message}",
-            hint="run it again to go on",
+            hint="run it again to continue",
         )
         self.done, self.cause = done, error
 
 
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
-    """Choose jobs to cancel; those that have ended do not fit.
+    """Select jobs to cancel; ended ones do not match.
 
-    Raises `UsageError` for a filter that only such jobs fit.
+    Raises `UsageError` for a filter that only such jobs match.
     """
 
     async def judge(_: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
@@ -113,9 +113,9 @@ async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> Job
 
 
 async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
-    """Choose jobs to try again now; of those that have ended only failed ones, if asked for.
+    """Select jobs to retry now; of those that have ended only failed ones, if requested.
 
-    Raises `UsageError` for a filter that only others fit, or jobs that were not tried yet.
+    Raises `UsageError` for a filter that only others match, or jobs that were not tried yet.
     """
 
     async def judge(db: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
@@ -127,14 +127,14 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobC
 
 
 async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> JobChoice:
-    """Choose jobs to cancel among those that somebody marked; those that are gone are counted."""
+    """Select jobs to cancel among marked ones; counts those that are gone."""
     found = await db.fetch("retries.standing", list(job_ids))
     judged = {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in found}
     return _of_marked(job_ids, judged)
 
 
 async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobChoice:
-    """Choose jobs to try again now among those that somebody marked; as when they are cancelled."""
+    """Select jobs to retry now among marked ones; as for cancelling them."""
     standings = await _standings(db, job_ids)
     judged = {each: why_not_retry(standing) for each, standing in standings.items()}
     failed = [each for each, seen in standings.items() if seen.status is JobStatus.FAILED]
@@ -142,13 +142,13 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobCh
 
 
 async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> BulkDone:
-    """Cancel jobs, or ask their pods to; repeating it is safe and counts the same.
+    """Cancel jobs, or request it from their pods; repeating it is safe and counts the same.
 
-    Raises `PartlyDoneError` for what breaks it off in the middle.
+    Raises `PartlyDoneError` for an error in the middle.
     """
     counts = _Counts()
     left = sorted(set(job_ids))
-    with _told_of(counts, len(left), "were cancelled or asked to end"):
+    with _partly_done(counts, len(left), "were cancelled or asked to end"):
         for _ in range(TRIES_MAX):
             outdated: list[UUID] = []
             for batch in _batches(left):
@@ -169,16 +169,16 @@ async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reaso
 async def retry_chosen(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: NewId
 ) -> BulkDone:
-    """Let jobs try again now, failed ones in new jobs; a fact of each says who did it.
+    """Retry jobs now, failed ones as new jobs; a fact of each records who did it.
 
-    Raises `PartlyDoneError` for what breaks it off in the middle.
+    Raises `PartlyDoneError` for an error in the middle.
     """
     counts = _Counts()
     ids = sorted(set(job_ids))
     standing = await db.fetch("retries.standing", ids)
     failed = sorted(row["id"] for row in standing if row["status"] == JobStatus.FAILED)
     waiting = sorted({*ids} - {*failed})
-    with _told_of(counts, len(ids), "try again now"):
+    with _partly_done(counts, len(ids), "try again now"):
         for batch in _batches(failed):
             wanted = [Resubmission(job_id=each, new_id=new_id()) for each in batch]
             for settled in await dead_letters.resubmit(db, wanted, by=by, reason=reason):
@@ -191,20 +191,20 @@ async def retry_chosen(
             counts.refuse(Refusal.GONE, len(batch) - len(rows))
             stayed = [row["id"] for row in rows if not row["is_let_go"]]
             if stayed and is_repeated:
-                # What was done when the reply was lost may run by now, or have ended.
+                # Jobs released when the reply was lost may run by now, or have ended.
                 since_s = time.monotonic() - began + CLOCK_SLACK_S
                 ours = await db.fetch("retries.let_go_by", stayed, by, reason, since_s)
                 counts.changed += len(ours)
                 stayed = sorted({*stayed} - {row["job_id"] for row in ours})
             for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
-                # Who could be let go now was just ending its attempt.
+                # A job that could be released now was just ending its attempt.
                 counts.refuse(why_not or Refusal.RUNNING, 1)
     return counts.done
 
 
 @contextmanager
-def _told_of(counts: "_Counts", asked_count: int, verb: str) -> Iterator[None]:
-    """Raise what breaks the body off together with what was counted until then."""
+def _partly_done(counts: "_Counts", asked_count: int, verb: str) -> Iterator[None]:
+    """Raise an error of the body together with the counts until then."""
     try:
         yield
     except CortexError as error:
@@ -225,7 +225,7 @@ class _Counts:
         self.refused[why_not] += count
 
     def cancelled(self, row: Record, *, by: str, reason: str) -> None:
-        """Count a job; one that was cancelled by the same person for the same reason is done."""
+        """Count a job; one that the same person cancelled for the same reason is done."""
         is_ours = (row["before"], row["cancelled_by"], row["cancel_reason"]) == (
             JobStatus.CANCELLED,
             by,
@@ -239,7 +239,7 @@ class _Counts:
         self.asked += row["after"] == JobStatus.RUNNING
 
     def settled(self, letter: SettledDeadLetter) -> None:
-        """Count a failed job whose letter was to be retried."""
+        """Count a failed job whose dead letter was to be retried."""
         if letter.error is not None:
             self.refuse(_why_not_resubmitted(letter.error), 1)
             return
@@ -257,7 +257,7 @@ class _Counts:
 
 
 def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
-    """Leave out states in which no job can ever be acted on: there may be any number of them."""
+    """Leave out states in which a job never qualifies: there may be any number of such jobs."""
     if not which.statuses:
         return which.with_states(*UNFINISHED)
     left = tuple(each for each in which.states if each.status not in never)
@@ -299,7 +299,7 @@ def _of_marked(
     judged: Mapping[UUID, Refusal | None],
     failed: Collection[UUID] = (),
 ) -> JobChoice:
-    """Return what of the marked ones would be changed, in their order."""
+    """Return which of the marked jobs would be changed, in their order."""
     whys = {job_id: judged.get(job_id, Refusal.GONE) for job_id in job_ids}
     refused = Counter(why_not for why_not in whys.values() if why_not is not None)
     chosen = [job_id for job_id, why_not in whys.items() if why_not is None]
@@ -308,24 +308,24 @@ def _of_marked(
 
 
 async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Refusal | None]:
-    """Return of each job, in this order, why it cannot be tried again now; None: it can."""
+    """Return for each job, in this order, why it cannot be retried now; None: it can."""
     standings = await _standings(db, job_ids)
     return {each: why_not_retry(standings[each]) for each in job_ids if each in standings}
 
 
 async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSituation]:
-    """Return how jobs stand towards a retry; failed ones with their dead letters."""
+    """Return the situations of jobs towards a retry; failed ones with their dead letters."""
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
     found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
-    letters = {row["job_id"]: row_of(DeadLetter, row) for row in found}
+    dead_letters_by_job = {row["job_id"]: row_of(DeadLetter, row) for row in found}
     return {
         job_id: JobSituation(
             status=JobStatus(row["status"]),
             waiting_on=row["waiting_on"],
             task_state=row["task_state"],
             is_later=bool(row["is_later"]),
-            letter=_letter(letters.get(job_id)),
+            letter=_letter(dead_letters_by_job.get(job_id)),
         )
         for job_id, row in rows.items()
     }
@@ -340,7 +340,7 @@ def _letter(letter: DeadLetter | None) -> DeadLetterSituation | None:
 
 
 def _why_not_resubmitted(error: CortexError) -> Refusal:
-    """Return why a letter that was chosen was not retried after all."""
+    """Return why a selected dead letter was not retried after all."""
     match error:
         case ConflictError():
             return Refusal.SETTLED
@@ -359,12 +359,12 @@ def _some(counts: Counter[Refusal]) -> dict[Refusal, int]:
     return {why_not: counts[why_not] for why_not in Refusal if counts[why_not]}
 
 
-# --- What people do to several jobs at once: a row for each, its error in its own row.
+# --- Operations on several jobs at once: a row for each, with its own error.
 
 
 @attrs.frozen(kw_only=True)
 class ActedOn:
-    """What became of one job of several; of one that was refused no more than the error."""
+    """The result for one job of several; a refused job has only the error."""
 
     id: UUID
     status: JobStatus | None = None
@@ -375,7 +375,7 @@ class ActedOn:
 
 @attrs.frozen(kw_only=True)
 class CancelledOne(ActedOn):
-    """A job that was cancelled, or asked to end."""
+    """A job that was cancelled, or whose pod has to stop it."""
 
     pod: str | None = None
     """The pod that still has to stop it."""
@@ -383,16 +383,16 @@ class CancelledOne(ActedOn):
 
 @attrs.frozen(kw_only=True)
 class RetriedOne(ActedOn):
-    """A job that tries again at once."""
+    """A job that is retried at once."""
 
     retried_as: UUID | None = None
-    """The new job that goes on from a failed one."""
+    """The new job that continues a failed one."""
 
 
 async def cancel_each(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str
 ) -> list[CancelledOne]:
-    """Cancel jobs, or ask their pods to."""
+    """Cancel jobs, or request it from their pods."""
 
     async def ask(job_id: UUID) -> CancelledOne:
         after = (await jobs.cancel(db, job_id, by=by, reason=reason)).after
@@ -406,7 +406,7 @@ async def cancel_each(
 async def retry_each(
     db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: Callable[[], UUID]
 ) -> list[RetriedOne]:
-    """Try jobs again at once; `new_id` makes the ids of the jobs that go on from failed ones."""
+    """Retry jobs at once; `new_id` makes the ids of the jobs that continue failed ones."""
 
     async def let_go(job_id: UUID) -> RetriedOne:
         done = await retries.retry_now(db, job_id, by=by, reason=reason, new_id=new_id)
@@ -422,14 +422,14 @@ async def retry_each(
 
 async def _act_on_each(
     job_ids: Sequence[UUID],
-    act: Callable[[UUID], Awaitable[One]],
+    action: Callable[[UUID], Awaitable[One]],
     kind: type[One],
 ) -> list[One]:
-    """Act on jobs; a permanent error stays with its job, so that the others are acted on, too."""
+    """Apply an action to jobs; a permanent error of one job does not stop the others."""
     rows: dict[UUID, One] = {}
     for job_id in sorted(job_ids):  # in one transaction: one order of locks
         try:
-            rows[job_id] = await act(job_id)
+            rows[job_id] = await action(job_id)
         except PERMANENT as error:
             rows[job_id] = kind(id=job_id, error=error_document(error))
     return [rows[job_id] for job_id in job_ids]

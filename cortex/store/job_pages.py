@@ -1,7 +1,7 @@
-"""Lists of jobs, in an order: a page of those that fit a filter, for a bounded amount of work.
+"""Lists of jobs, in an order: a page of those that match a filter, for a bounded amount of work.
 
-What an index cannot answer is found by looking: at so many jobs for one page and no more, however
-many there are. A page that is short for that reason says so, and the next one goes on from there.
+What no index answers is found by reading jobs: a bounded number for one page, however many there
+are. A page that is short for that reason says so, and the next one continues from there.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from cortex.store.jobs import ListedJob
 from cortex.store.rows import rows_of
 
 LOOKED_MAX: Final = 2_000
-"""For one page; 7 index entries for each of them at the worst, one of each state."""
+"""For one page; at worst 7 index entries for each of them, one of each state."""
 AGENTS_MAX: Final = 20
-"""More agents than that are no way in: their jobs are found by looking."""
+"""More agents than this are no way in: their jobs are found by reading."""
 IDS_MAX: Final = 10
 ALL: Final = JobFilter()
 
@@ -33,14 +33,14 @@ class JobPage:
     next: JobCursor | None
     """Where the next page begins; None: there are no more."""
     is_short: bool
-    """More may fit: it ends where it does because so many others were looked at."""
+    """More may match: the page ends because the limit of jobs to read was reached."""
 
 
 @attrs.frozen(kw_only=True)
 class WayIn:
-    """Where the jobs of a page are looked for; exactly one is not None.
+    """The index that leads to the jobs of a page; exactly one field is not None.
 
-    Who reads page after page may find it once, and hand it in: see `way_in`.
+    A caller that reads page after page may find it once and pass it in: see `way_in`.
     """
 
     states: Sequence[JobStatus] | None = None
@@ -56,7 +56,7 @@ async def page(
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
-    """Return the newest jobs that fit, older than `before`. Raises what `way_in` raises."""
+    """Return the newest matching jobs, older than `before`. Raises what `way_in` raises."""
     return await _page(db, "jobs.page", which, place=before, limit=limit, way=way)
 
 
@@ -68,12 +68,12 @@ async def page_up(
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
-    """Return the jobs that fit just above `after`, the newest first; the oldest ones without it.
+    """Return the matching jobs just above `after`, newest first; the oldest ones without it.
 
-    `next` is where the page above begins: hand it in as `after`. Raises what `page` raises.
+    `next` is where the page above begins: pass it in as `after`. Raises what `page` raises.
     """
-    found = await _page(db, "jobs.page_up", which, place=after, limit=limit, way=way)
-    return attrs.evolve(found, jobs=found.jobs[::-1])
+    above = await _page(db, "jobs.page_up", which, place=after, limit=limit, way=way)
+    return attrs.evolve(above, jobs=above.jobs[::-1])
 
 
 async def page_due(
@@ -84,10 +84,10 @@ async def page_due(
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
-    """Return the jobs in RETRY that fit and are due just after a place, the next one first.
+    """Return the matching jobs in RETRY due just after a place, the next one first.
 
-    `at` of such a place is when the job was due. Without one: those that are due first. Raises
-    what `page` raises.
+    `at` of such a place is the job's due time. Without a place: those due first. Raises what `page`
+    raises.
     """
     return await _page_due(db, which, place=after, is_up=False, limit=limit, way=way)
 
@@ -100,19 +100,19 @@ async def page_due_up(
     limit: int = 50,
     way: WayIn | None = None,
 ) -> JobPage:
-    """Return those just before a place, in the same order; without one those that are due last.
+    """Return those just before a place, in the same order; without a place those due last.
 
-    `next` is where the page above begins: hand it in as `before`. Raises what `page` raises.
+    `next` is where the page above begins: pass it in as `before`. Raises what `page` raises.
     """
-    found = await _page_due(db, which, place=before, is_up=True, limit=limit, way=way)
-    return attrs.evolve(found, jobs=found.jobs[::-1])
+    above = await _page_due(db, which, place=before, is_up=True, limit=limit, way=way)
+    return attrs.evolve(above, jobs=above.jobs[::-1])
 
 
 async def way_in(db: Database, which: JobFilter) -> WayIn:
-    """Find the index that leads to the fewest jobs that do not fit.
+    """Find the index that leads to the fewest jobs that do not match.
 
-    One or more statements of their own where the filter has ids or agents: a way that was found
-    does not know of those that came later. Raises `UsageError` for many ids.
+    Runs one or more separate statements if the filter has ids or agents: the result does not
+    include later jobs. Raises `UsageError` for many ids.
     """
     if which.id_suffixes:
         return WayIn(job_ids=await _ids(db, which.id_suffixes))
@@ -133,7 +133,7 @@ async def _page_due(
     limit: int,
     way: WayIn | None,
 ) -> JobPage:
-    """Return a page in the order in which it was looked for, the nearest to its place first."""
+    """Return a page in the order of reading, the nearest to its place first."""
     if which.statuses and JobStatus.RETRY not in which.statuses:
         return JobPage(jobs=[], next=None, is_short=False)
     is_looked_for = attrs.evolve(which, states=()) != ALL or which.state_patterns is not None
@@ -151,7 +151,7 @@ async def _page_due(
         limit + 1,
         which.state_patterns,
     )
-    return _told(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
+    return _page_of(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
 
 
 async def _page(
@@ -163,7 +163,7 @@ async def _page(
     limit: int,
     way: WayIn | None,
 ) -> JobPage:
-    """Return a page in the order in which it was looked for, the nearest to its place first."""
+    """Return a page in the order of reading, the nearest to its place first."""
     if way is None:
         way = await way_in(db, which)
     looked_max = LOOKED_MAX if _is_looked_for(which, way) else limit + 1
@@ -180,44 +180,42 @@ async def _page(
         _like(which.pods),
         which.state_patterns,
     )
-    return _told(rows, at="created_at", looked_max=looked_max, limit=limit)
+    return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
 
 
 def _span(which: JobFilter, place: JobCursor | None) -> tuple[object, ...]:
-    """Return when jobs were made that fit, and the place from which they are looked for."""
+    """Return the range of creation times, and the place from which to read."""
     at = (None, None) if place is None else (place.id, place.at)
     made = (which.older_than_s, which.newer_than_s, which.created_after, which.created_before)
     return (*made, *at)
 
 
-def _told(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> JobPage:
-    """Make a page of what was found; `at` is the column that it goes by."""
+def _page_of(rows: Sequence[Record], *, at: str, looked_max: int, limit: int) -> JobPage:
+    """Make a page of the rows; `at` is the column of its order."""
     fitting = [row for row in rows if row["id"] is not None]
-    found = rows_of(ListedJob, fitting, why=None)
-    if len(found) > limit:
+    jobs = rows_of(ListedJob, fitting, why=None)
+    if len(jobs) > limit:
         last = fitting[limit - 1]
-        return JobPage(jobs=found[:limit], next=JobCursor(last["id"], last[at]), is_short=False)
+        return JobPage(jobs=jobs[:limit], next=JobCursor(last["id"], last[at]), is_short=False)
     if rows[0]["looked_count"] < looked_max:
-        return JobPage(jobs=found, next=None, is_short=False)
-    return JobPage(
-        jobs=found, next=JobCursor(rows[0]["last_id"], rows[0]["last_at"]), is_short=True
-    )
+        return JobPage(jobs=jobs, next=None, is_short=False)
+    return JobPage(jobs=jobs, next=JobCursor(rows[0]["last_id"], rows[0]["last_at"]), is_short=True)
 
 
 async def _ids(db: Database, suffixes: Sequence[str]) -> list[UUID]:
     if len(suffixes) > IDS_MAX:
         raise UsageError(f"{len(suffixes)} ids in one filter are more than {IDS_MAX}")
-    found: list[UUID] = []
+    ids: list[UUID] = []
     for suffix in suffixes:
         if len(suffix) == 32:  # noqa: PLR2004 -- digits of an id
-            found.append(UUID(suffix))
+            ids.append(UUID(suffix))
         else:
-            found += [row["id"] for row in await db.fetch("jobs.ids_by_suffix", suffix)]
-    return found
+            ids += [row["id"] for row in await db.fetch("jobs.ids_by_suffix", suffix)]
+    return ids
 
 
 def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
-    """Whether some that the way in leads to may not fit."""
+    """Return whether some jobs of the way in may not match."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
     by_wait = which.state_patterns is not None
@@ -230,6 +228,6 @@ def _patterns(which: JobFilter) -> tuple[Sequence[str], ...]:
 
 
 def _like(patterns: Sequence[str]) -> list[str] | None:
-    """Return LIKE patterns: only `*` has a meaning of its own."""
+    """Return LIKE patterns: only `*` is special."""
     escaped = (each.translate({ord(c): f"\\{c}" for c in "\\%_"}) for each in patterns)
     return [each.replace("*", "%") for each in escaped] or None

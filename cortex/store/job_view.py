@@ -1,6 +1,6 @@
-"""One job as somebody watches it: what it did and does, and each of its steps in full.
+"""One job for its screen: what it did and does, and each of its steps in full.
 
-One statement for each look, bounded however many steps the job has.
+One statement per poll, bounded however many steps the job has.
 """
 
 from datetime import datetime
@@ -25,20 +25,20 @@ OTHERS_MAX: Final = 100
 TEXT_CHARS_MAX: Final = 65_536
 """Of an output, of arguments, of the payload."""
 TOOLS_OF_ANSWER_MAX: Final = 200
-"""Among so many steps before a tool's call the answer stands that asked for it."""
+"""Steps before a tool's call among which the answer that requested it is searched."""
 
 
 @attrs.frozen(kw_only=True)
 class WatchedStep(StepRow):
-    """A committed step, without what it returned."""
+    """A committed step, without its output."""
 
     is_error: bool
-    """Of a tool: what it returned is an error."""
+    """Of a tool: its output is an error."""
 
 
 @attrs.frozen(kw_only=True)
 class WatchedEffect:
-    """An effect of a job."""
+    """An effect on the screen of its job."""
 
     id: UUID
     key: str
@@ -77,7 +77,7 @@ class WatchedBudget:
 
 @attrs.frozen(kw_only=True)
 class WatchedJob(JobRow):
-    """A job with the newest of what it did: `OTHERS_MAX` of each kind."""
+    """A job with its newest activity: `OTHERS_MAX` of each kind."""
 
     worker_attempts: int
     agent_version: int | None
@@ -98,7 +98,7 @@ class WatchedJob(JobRow):
 
 @attrs.frozen(kw_only=True)
 class JobLook:
-    """A job, some of its steps, and what stands above every screen."""
+    """A job, some of its steps, and the head of every screen."""
 
     job: WatchedJob
     steps: list[WatchedStep]
@@ -131,7 +131,7 @@ class StepDetail:
     output: str | None
     output_bytes: int | None
     asked_by: str | None
-    """The answer of the model that asked for it."""
+    """The answer of the model that requested it."""
     payload: str
     effect_id: UUID | None
     tool: str | None

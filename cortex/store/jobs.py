@@ -26,13 +26,13 @@ from cortex.store.rows import row_of, rows_of
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
-"""A job gets a task just while it is being cancelled: once is rare, again would be chance."""
+"""A job gets a task while it is being cancelled: rare once, several times unlikely."""
 
 
 def payload_of(text: str | None) -> Any:
-    """Return a payload: whoever may call `submit_job` wrote it, and Postgres takes more than we.
+    """Return a payload: any caller of `submit_job` wrote it, and Postgres accepts more than we do.
 
-    It stays text when it holds a number or a nesting that is beyond us.
+    It stays text when it holds a number or a nesting that we cannot represent.
     """
     if text is None or is_deep(text):
         return text
@@ -47,7 +47,7 @@ AwaitedNow: TypeAlias = Annotated[Awaited | None, lambda text: awaited_of(orjson
 
 @attrs.frozen(kw_only=True)
 class JobRow:
-    """A job as every list and page of jobs needs it."""
+    """The columns that every list and page of jobs needs."""
 
     id: UUID
     type: str
@@ -73,12 +73,12 @@ class JobRow:
     agent: str | None
     pod: str | None
     silent_after_s: float | None
-    """From here on its pod counts as silent; None: there is no row of it."""
+    """From then on its pod counts as silent; None: the pod has no row."""
     zombie_s: float | None
-    """After so long a silence its pod loses it."""
+    """After a silence of this length its pod loses it."""
     now: datetime = attrs.field(eq=False)
     why: str | None
-    """Why it does not run, in a few words, where somebody asked for that."""
+    """Why it does not run, in a few words, if the caller requested it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -152,7 +152,7 @@ class EndedAttempt:
 
 @attrs.frozen(kw_only=True)
 class StepRow:
-    """A committed step, without what it returned."""
+    """A committed step, without its output."""
 
     seq: int
     attempt: int
@@ -166,7 +166,7 @@ class StepRow:
 
 @attrs.frozen(kw_only=True)
 class FollowedJob(JobRow):
-    """A job, and what happened to it since somebody looked last."""
+    """A job, and what happened to it since the last poll."""
 
     worker_attempts: int
     timeout_s: int
@@ -191,9 +191,9 @@ async def submit(
     by: str | None = None,
     credential: str | None = None,
 ) -> set[UUID]:
-    """Submit jobs in one transaction, in somebody's name; return the ids that were new.
+    """Submit jobs in one transaction, in a person's name; return the ids that were new.
 
-    Without a credential the login at the database is who asks.
+    Without a credential, the database login is the requester.
 
     Repeating it with the same ids changes nothing, so it is safe after `OutcomeUnknownError`.
     Raises `NotFoundError` for an unknown agent, `InvalidValueError` for what JSON cannot hold.
@@ -222,7 +222,7 @@ async def submit(
 async def submit_once(
     db: Database, submission: Submission, *, by: str | None, credential: str | None = None
 ) -> None:
-    """Submit; when the reply is lost, ask again under the same id: the job cannot come twice.
+    """Submit; if the reply is lost, repeat with the same id, which cannot create a second job.
 
     Not for use inside a transaction. Raises what `submit` raises.
     """
@@ -255,7 +255,7 @@ async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) ->
 
 
 async def settled(db: Database, operations: Sequence[Finish]) -> set[UUID]:
-    """Return the jobs that already ended as these operations asked, under the same attempts."""
+    """Return the jobs that have already ended as requested, under the same attempts."""
     rows = await db.fetch(
         "jobs.settled",
         [op.lease.job_id for op in operations],
@@ -267,7 +267,7 @@ async def settled(db: Database, operations: Sequence[Finish]) -> set[UUID]:
 
 @attrs.frozen(kw_only=True)
 class Cancellation:
-    """What a request to cancel a job did."""
+    """The result of a request to cancel a job."""
 
     before: JobStatus
     after: JobStatus
@@ -276,9 +276,9 @@ class Cancellation:
 
 
 async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancellation:
-    """Cancel a job, or ask the pod that runs it to.
+    """Cancel a job, or request it from the pod that runs it.
 
-    Raises `NotFoundError`, and `ConflictError` if the job has ended already.
+    Raises `NotFoundError`, and `ConflictError` if the job has already ended.
     """
     for _ in range(CANCEL_TRIES):
         row = await db.fetch_one("jobs.cancel", [job_id], by, reason)
@@ -297,7 +297,7 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
 async def cancel_requests(
     db: Database, *, pod_id: UUID, job_ids: Sequence[UUID]
 ) -> list[tuple[UUID, int]]:
-    """Return (job, attempt) of the pod's jobs that a person wants to end."""
+    """Return (job, attempt) of the pod's jobs that a person wants to cancel."""
     rows = await db.fetch("jobs.cancel_requests", pod_id, list(job_ids))
     return [(row["id"], row["attempt"]) for row in rows]
 
@@ -321,7 +321,7 @@ async def known_types(db: Database) -> list[str]:
 
 
 async def type_timeouts(db: Database) -> dict[str, int]:
-    """Return the time-out in seconds of every job type that a pod has ever registered."""
+    """Return the timeout in seconds of every job type that a pod has ever registered."""
     return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
 
 
@@ -334,9 +334,9 @@ async def show(db: Database, job_id: UUID) -> ShownJob:
 
 
 async def find(db: Database, reference: str) -> UUID:
-    """Return the job that an id or the end of one names.
+    """Return the job with an id, or with the end of one.
 
-    Raises `NotFoundError`, or `ConflictError` when several recent jobs end so.
+    Raises `NotFoundError`, or `ConflictError` when several recent ids have that end.
     """
     return await by_name(db, reference, kind="job", query="jobs.ids_by_suffix")
 
@@ -360,8 +360,7 @@ async def follow(
 ) -> FollowedJob:
     """Return a job with the `history`, `attempts` and `steps` that came after these, consistently.
 
-    `after`: ids of the last transition, the last ended attempt and the last step that were seen.
-    Raises `NotFoundError`.
+    `after`: ids of the last known transition, ended attempt and step. Raises `NotFoundError`.
     """
     row = await db.fetch_one("jobs.follow", job_id, *after, limit)
     if row is None:
@@ -376,7 +375,7 @@ async def unfinished(db: Database, *, agent: str, payload: dict[str, object]) ->
 
 
 async def counts(db: Database, job_ids: Sequence[UUID]) -> dict[JobStatus, int]:
-    """Return how many of these jobs stand in which state."""
+    """Return how many of these jobs are in which state."""
     rows = await db.fetch("jobs.counts", list(job_ids))
     return {JobStatus(row["status"]): row["count"] for row in rows}
 

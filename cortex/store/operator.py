@@ -1,4 +1,4 @@
-"""What operators look at all the time: the head of every screen, and jobs.
+"""What operators see all the time: the head of every screen, and jobs.
 
 One statement for each, however many jobs there are: counts end at a cap.
 """
@@ -17,35 +17,36 @@ from cortex.store.jobs import ListedJob
 from cortex.store.rows import rows_of
 
 COUNT_MAX: Final = 1_000
-"""More than that is "1,000+" on a screen; so many index entries are read for each count."""
+"""Larger counts are "1,000+" on a screen; this many index entries are read for each count."""
 
 
 @attrs.frozen(kw_only=True)
 class Head:
-    """What waits for people and how the cluster stands; counts end at `COUNT_MAX`."""
+    """What waits for people, and the state of the cluster; counts end at `COUNT_MAX`."""
 
     now: datetime
     """By the database's clock."""
     approvals: int
-    """Of each risk as far as the cap."""
+    """Of each risk up to the cap."""
     first_expiry: datetime | None
     breakers: int
     """Not closed."""
     effects: int
     """Of unknown outcome."""
     budgets: int
-    """Jobs that wait for a budget or a quota that is spent."""
+    """Jobs that wait for a spent budget or quota."""
     persons: int
-    """Jobs that go on when somebody mended what they name, such as an account without credit."""
+    """Jobs that continue once a person has fixed what they name, such as an account without
+    credit."""
     is_frozen: bool
     """No effect may begin."""
     dead: int
     pods_ready: int
     pods_living: int
     pods_lost: int
-    """Of the living ones those whose session ended: no other pod has marked them dead yet."""
+    """Living pods whose session ended: no other pod has marked them dead yet."""
     jobs_about: int
-    """As the server guessed when it last analysed the table; 0: it never did."""
+    """The server's estimate when it last analysed the table; 0: it never did."""
     lacking: str | None = None
     """A tool that jobs of agents wait for and no ready pod has."""
     is_unsafe: bool = False
@@ -59,23 +60,23 @@ class Head:
 
 @attrs.frozen(kw_only=True)
 class ListReading:
-    """What somebody sees of a list of jobs."""
+    """The current state of a list of jobs."""
 
     jobs: list[ListedJob]
     """In no order; those that are gone are left out."""
     newer_count: int
-    """How many are newer than the list's first one, as far as the cap that was given."""
+    """How many are newer than the list's first one, up to the given cap."""
     head: Head
 
 
 async def head(db: Database) -> Head:
-    """Look at what stands above every screen."""
+    """Read the head of every screen."""
     (row,) = await db.fetch("operator.head", COUNT_MAX)
     return _head(dict(row))
 
 
 def head_of(document: str) -> Head:
-    """Read a head that came along with something else, as JSON."""
+    """Parse a head that came with another query, as JSON."""
     row = orjson.loads(document)
     at = row["first_expiry"]
     return _head(
@@ -110,7 +111,7 @@ def _head(row: Mapping[str, Any]) -> Head:
 async def jobs_seen(
     db: Database, ids: Sequence[UUID], *, since: JobCursor | None = None, newer_max: int = 0
 ) -> ListReading:
-    """Look at some jobs of a list, at how many are newer than a place, and at the head: at once."""
+    """Read some jobs of a list, how many are newer than a place, and the head, in one snapshot."""
     rows = await db.fetch(
         "operator.look",
         list(ids),
@@ -120,10 +121,10 @@ async def jobs_seen(
         COUNT_MAX,
     )
     (document,) = [row["head"] for row in rows if row["head"] is not None]
-    seen = head_of(document)
-    found = [row for row in rows if row["id"] is not None]
+    screen_head = head_of(document)
+    existing = [row for row in rows if row["id"] is not None]
     return ListReading(
-        jobs=rows_of(ListedJob, found, now=seen.now, why=None),
+        jobs=rows_of(ListedJob, existing, now=screen_head.now, why=None),
         newer_count=rows[0]["newer_count"],
-        head=seen,
+        head=screen_head,
     )

@@ -1,4 +1,4 @@
-"""Pods: who is there, who is alive, and which jobs are still theirs."""
+"""Pods: which exist, which are alive, and which jobs they own."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from cortex.postgres.dedicated import Dedicated
 from cortex.store.rows import row_of
 
 LEASES_MAX: Final = 1_000
-"""Read with the list of pods, the oldest first: by index, in some milliseconds."""
+"""Read with the list of pods, oldest first: by index, in some milliseconds."""
 DEAD: Final = "DEAD"
 
 
@@ -33,7 +33,7 @@ class Pod:
     liveness: Liveness = Liveness.LOCK
     confinement: Confinement = Confinement.NONE
     tools: tuple[str, ...] = ()
-    """Names of those that it has for agents."""
+    """Names of the tools that it offers to agents."""
     look_s: float = 0.5
     """This and the next three: its settings of these names, by which others judge its silence."""
     heartbeat_s: float = 30.0
@@ -43,21 +43,21 @@ class Pod:
 
 @attrs.frozen(kw_only=True)
 class Vitals:
-    """What a pod tells of itself with each heartbeat."""
+    """What a pod reports about itself with each heartbeat."""
 
     state: str
     loop_lag_ms: float
     rss_bytes: int
     hint_latency_ms: float | None
     drain: DrainStatus | None = None
-    """How it leaves, once it was asked to."""
+    """How far its drain is, once it began."""
     trouble: TroubleReport | None = None
     """What its calls suffer from."""
 
 
 @attrs.frozen(kw_only=True)
 class Suspect:
-    """A pod that says it is alive although nobody holds its lock."""
+    """A pod marked alive although its lock is free."""
 
     id: UUID
     lock_key: int
@@ -67,18 +67,17 @@ class Suspect:
 
 @attrs.frozen(kw_only=True)
 class PodRow:
-    """A pod as its row says, with its leases and connections."""
+    """A pod's row, with its leases and connections."""
 
     id: UUID
     name: str
     version: str
     state: str
-    """READY, DRAINING, STOPPED or DEAD: at once when its session ended."""
+    """READY, DRAINING, STOPPED or DEAD; DEAD as soon as its session ended."""
     job_types: list[str]
     tools: list[str]
     slots: int
     running: int
-    """Jobs that it has."""
     started_at: datetime
     heartbeat_at: datetime
     ended_at: datetime | None
@@ -102,7 +101,7 @@ class PodRow:
     silent_after_s: float
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     connections: int | None
-    """Its sessions in the database; None where the server cannot tell."""
+    """Its sessions in the database; None where the server does not know."""
     moved: Moved | None = None
     """See `drains.with_moved`."""
     now: datetime = attrs.field(eq=False)
@@ -119,7 +118,7 @@ class PodRow:
 
 
 async def register(db: Database, pod: Pod) -> None:
-    """Enter a pod; repeating it changes nothing."""
+    """Register a pod; repeating it changes nothing."""
     await db.fetch(
         "pods.register",
         pod.id,
@@ -147,7 +146,7 @@ async def lock(session: Dedicated, lock_key: int) -> bool:
 async def beat(
     session: Dedicated, *, pod_id: UUID, leases: Sequence[Lease], vitals: Vitals
 ) -> set[UUID]:
-    """Write one heartbeat for a pod and all its jobs; return the jobs that are still its own."""
+    """Write one heartbeat for a pod and all its jobs; return the jobs that it still owns."""
     ordered = sorted(leases, key=lambda lease: lease.job_id)
     rows = await session.fetch(
         "pods.beat",
@@ -161,38 +160,38 @@ async def beat(
         None if (drain := vitals.drain) is None else drain.phase.value,
         None if drain is None else drain.abort_in_s,
         None if drain is None else drain.closed_in_s,
-        None if (seen := vitals.trouble) is None else seen.trouble.value,
-        None if seen is None else seen.for_s,
+        None if (report := vitals.trouble) is None else report.trouble.value,
+        None if report is None else report.for_s,
     )
     return affected(rows)
 
 
 async def leave(db: Database, pod_id: UUID) -> bool:
-    """Mark a pod as gone in order; False if jobs are still its own, which others take over then."""
+    """Mark a pod as ended in order; False if it still owns jobs, which others then take over."""
     return bool(await db.fetch("pods.leave", pod_id))
 
 
-async def without_lock(db: Database, *, looking: UUID, settle_s: float) -> list[Suspect]:
-    """Return pods whose lock nobody holds; none within `settle_s` of the server's start."""
-    rows = await db.fetch("pods.without_lock", looking, settle_s)
+async def without_lock(db: Database, *, caller: UUID, settle_s: float) -> list[Suspect]:
+    """Return pods whose lock is free; none within `settle_s` of the server's start."""
+    rows = await db.fetch("pods.without_lock", caller, settle_s)
     return [Suspect(**dict(row)) for row in rows]
 
 
-async def ended_owners(db: Database, *, looking: UUID) -> list[Suspect]:
-    """Return pods that ended although jobs are still theirs."""
-    rows = await db.fetch("pods.ended_owners", looking)
+async def ended_owners(db: Database, *, caller: UUID) -> list[Suspect]:
+    """Return pods that ended although they still own jobs."""
+    rows = await db.fetch("pods.ended_owners", caller)
     return [Suspect(**dict(row)) for row in rows]
 
 
 async def retire_silent(db: Database, *, silent_s: float) -> None:
-    """Mark pods dead that were silent for so long and own nothing."""
+    """Mark pods dead that were silent for this long and own nothing."""
     await db.fetch("pods.retire_silent", silent_s)
 
 
 async def page(db: Database, *, ended: int = 0) -> list[PodRow]:
     """Return the living pods, then the newest ended ones, with their leases and connections.
 
-    One whose session ended is DEAD here at once, before another pod marks it so.
+    A pod whose session ended is DEAD here at once, before another pod marks it so.
     """
     rows = await db.fetch("pods.list", ended, LEASES_MAX)
     return [

@@ -1,7 +1,7 @@
-"""How the cluster does: what happened lately by buckets of time, what needs a person, what fails.
+"""The cluster's activity: recent events by buckets of time, what needs a person, what fails.
 
-Each statement is bounded, however long the history and however many the facts: what it did not
-reach is said.
+Each statement is bounded, however long the history and however many the facts; its result says what
+it did not reach.
 """
 
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ class Bucket:
     """From due to its first start, the median of a sample; None: nothing started."""
     wait_p95_s: float | None
     model_p50_s: float | None
-    """What a call of a model took whose answer was kept; None: there was none."""
+    """The duration of model calls whose answer was kept; None: there were none."""
     usd: Decimal
     is_known: bool
     """All of its transitions were read."""
@@ -54,7 +54,7 @@ class Recent:
 
     now: datetime
     buckets: tuple[Bucket, ...]
-    """The oldest first; the last one is not over."""
+    """Oldest first; the last one is not over."""
     spent_usd: Decimal
     """In the last `spent_s` seconds."""
     spent_s: float
@@ -63,7 +63,7 @@ class Recent:
 
 @attrs.frozen(kw_only=True)
 class Trouble:
-    """A breaker that lets no call through, or a pod that is dead or silent."""
+    """A breaker that admits no call, or a pod that is dead or silent."""
 
     kind: str
     """breaker or pod."""
@@ -73,16 +73,15 @@ class Trouble:
     at: datetime | None
     """When the breaker opened, or the last heartbeat of the pod."""
     forced_by: str | None = None
-    """Who holds the breaker open; None: nobody."""
+    """Who holds the breaker open; None if not held."""
     forced_reason: str | None = None
-    """Why."""
     open_until: datetime | None = None
-    """When the breaker may be tried; None: once somebody closes it."""
+    """When the breaker may be probed; None: once a person closes it."""
 
 
 @attrs.frozen(kw_only=True)
 class Need:
-    """A request, an effect of unknown outcome or a job: it waits for a person."""
+    """A request, an effect of unknown outcome or a job that waits for a person."""
 
     kind: str
     """approval, effect or job."""
@@ -96,14 +95,14 @@ class Need:
     agent: str | None
     since: datetime | None
     until: datetime | None
-    """When the request expires, or the job tries again; None: nothing happens by itself."""
+    """When the request expires, or the job is retried; None: nothing happens by itself."""
     why: str | None = None
     """Why the outcome of an effect is unknown."""
 
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """A failed job that waits for somebody to decide."""
+    """A failed job that waits for a person's decision."""
 
     job_id: UUID
     type: str
@@ -116,17 +115,17 @@ class Failure:
 
 @attrs.frozen(kw_only=True)
 class Attention:
-    """What needs somebody and what fails, `ATTENTION_MAX` of each kind at most."""
+    """What needs a person and what fails, at most `ATTENTION_MAX` of each kind."""
 
     troubles: tuple[Trouble, ...] = ()
     needs: tuple[Need, ...] = ()
-    """Requests, the one that expires first, then effects, then jobs, the oldest first."""
+    """Requests, the first to expire first, then effects, then jobs, oldest first."""
     failures: tuple[Failure, ...] = ()
-    """The newest first."""
+    """Newest first."""
 
 
 async def recent(db: Database) -> Recent:
-    """Look at the last quarter of an hour: some tens of milliseconds, so not at each look."""
+    """Read the last quarter of an hour: takes tens of milliseconds, so not at each poll."""
     rows = await db.fetch(
         "pulse.recent", BUCKET_S, BUCKETS, HISTORY_BLOCKS_MAX, WAITS_MAX, COST_S, CALLS_MAX
     )
@@ -155,7 +154,7 @@ async def recent(db: Database) -> Recent:
 
 
 async def attention(db: Database) -> Attention:
-    """Return what needs somebody now, and what fails."""
+    """Return what needs a person now, and what fails."""
     troubles: list[Trouble] = []
     needs: list[Need] = []
     failures: list[Failure] = []
@@ -207,29 +206,29 @@ def _failure(row: Record) -> Failure:
     )
 
 
-# --- Figures of the whole system, for a scrape: counts of what is unfinished.
+# --- Figures of the whole system, for a scrape: counts of unfinished work.
 
 
 COUNTED_MAX = 100_000
-"""Of each: more is too much, too."""
+"""Of each kind: anything above is equally too much."""
 
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """Counts stop at a limit, which was given; ages are in seconds."""
+    """Counts stop at a given limit; ages are in seconds."""
 
     jobs: dict[JobStatus, int]
     """Of every state that is not terminal."""
     due_count: int
     """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
-    """For how long the oldest has been due, since its attempt ended if it had one; 0: none."""
+    """How long the oldest has been due, since its attempt ended if it had one; 0: none."""
     letters: dict[DeadLetterState, int]
-    """Of the states that wait for somebody."""
+    """Of the states that wait for a person."""
 
 
 async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
-    """Count in one statement, without a look at a finished job."""
+    """Count in one statement, without reading finished jobs."""
     row = await db.fetch_one("metrics.figures", limit)
     if row is None:
         raise AssertionError("metrics.figures always returns one row")

@@ -1,4 +1,4 @@
-"""Worker queues: what waits in each, and pausing one: what runs goes on, nothing more is claimed.
+"""Worker queues: what waits in each, and pausing one: running jobs continue, no more are claimed.
 
 A queue is named by its `queue_name`; None is the default one, of jobs without a queue.
 """
@@ -14,7 +14,7 @@ from cortex.store.rows import rows_of
 
 QUEUES_MAX: Final = 200
 COUNTED_MAX: Final = 2_000
-"""Of each queue and state; a list looks at no more, however long a backlog is."""
+"""Of each queue and state; a list reads no more, however long a backlog is."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,29 +33,29 @@ class QueueRow:
     is_capped: bool
     """One of the counts ended at `COUNTED_MAX`."""
     oldest_ready_s: float | None
-    """For how long the first task has been ready; None when none is."""
+    """How long the first task has been ready; None if none is."""
     now: datetime = attrs.field(eq=False)
 
 
 async def pause(db: Database, queue: str | None, *, by: str, reason: str) -> bool:
-    """Let nothing more be claimed from a queue; False if it was paused before, and stays as it was.
+    """Stop claims from a queue; False if it was already paused, which stays unchanged.
 
-    Claims that have begun may still take some. It need not have tasks yet.
+    Claims in progress may still take some. The queue need not have tasks yet.
     """
     return bool(await db.fetch("queues.pause", queue or "", by, reason))
 
 
 async def resume(db: Database, queue: str | None, *, by: str, reason: str = "") -> bool:
-    """Let a queue go on; pods are told at once. False if it was not paused."""
+    """Resume a queue; pods are notified at once. False if it was not paused."""
     return bool(await db.fetch("queues.resume", queue or "", by, reason))
 
 
 async def page(
     db: Database, only: Sequence[str | None] | None = None, *, limit: int = QUEUES_MAX
 ) -> list[QueueRow]:
-    """Return queues: the default one, those that are paused, then by name those that have tasks.
+    """Return queues: the default one, the paused ones, then by name those that have tasks.
 
-    With `only` those queues, whether they have tasks or not.
+    With `only`, those queues, whether they have tasks or not.
     """
     names = None if only is None else [queue or "" for queue in only]
     return rows_of(QueueRow, await db.fetch("queues.list", names, limit, COUNTED_MAX))

@@ -1,6 +1,6 @@
-"""Quotas: how often, or for how much, the effects of a tool may begin. Taking is part of an intent.
+"""Quotas: how often, or for how much, the effects of a tool may begin. An intent takes from them.
 
-Jobs that wait for one go on by themselves when it is raised or removed: see `retries.due`.
+Jobs that wait for one continue by themselves when it is raised or removed: see `retries.due`.
 """
 
 from datetime import datetime
@@ -16,18 +16,18 @@ from cortex.store.rows import rows_of
 
 @attrs.frozen(kw_only=True)
 class QuotaChange:
-    """What a person's change of a quota did."""
+    """The effect of a person's change of a quota."""
 
     name: str
     before: Decimal | None
     """The limit; None if there was none."""
     after: Decimal | None
-    """None if there is none any more."""
+    """None if it was removed."""
 
 
 @attrs.frozen(kw_only=True)
 class QuotaRow:
-    """A quota, what is used of it now, and who waits."""
+    """A quota, its current usage, and the number of waiting jobs."""
 
     name: str
     tool: str
@@ -57,7 +57,7 @@ class QuotaRow:
 
 
 async def put(db: Database, quota: Quota, *, by: str, reason: str) -> QuotaChange:
-    """Set a quota, new or not. What was taken from an old one stays counted, of a new one none."""
+    """Set a quota, new or not. The usage of an existing one stays counted; a new one has none."""
     row = await db.fetch_one(
         "quotas.put",
         quota.tool,
@@ -74,7 +74,7 @@ async def put(db: Database, quota: Quota, *, by: str, reason: str) -> QuotaChang
 
 
 async def remove(db: Database, name: str, *, by: str, reason: str) -> QuotaChange:
-    """Remove a quota and what was counted for it. Raises `NotFoundError`."""
+    """Remove a quota and its usage. Raises `NotFoundError`."""
     row = await db.fetch_one("quotas.remove", name, by, reason)
     if row is None:
         raise NotFoundError(f"quota {name!r} does not exist", hint="list them: cortex quotas ls")
@@ -82,12 +82,12 @@ async def remove(db: Database, name: str, *, by: str, reason: str) -> QuotaChang
 
 
 async def page(db: Database, *, after: str = "", limit: int = 100) -> list[QuotaRow]:
-    """Return quotas by name, each with what is used of it now and how many jobs wait for it."""
+    """Return quotas by name, each with its current usage and the number of waiting jobs."""
     return rows_of(QuotaRow, await db.fetch("quotas.list", after, limit))
 
 
 async def forget(db: Database, *, kept_s: float, limit: int) -> int:
-    """Delete what was taken in hours and days that began so many seconds ago; return how many."""
+    """Delete usage of hours and days that began this many seconds ago; return how many."""
     row = await db.fetch_one("quotas.forget", kept_s, limit)
     return row["count"] if row else 0
 

@@ -1,4 +1,4 @@
-"""What a person names by its id, or by the end of it."""
+"""Resolves what a person names by an id, or by the end of one."""
 
 from uuid import UUID
 
@@ -10,9 +10,9 @@ DIGITS_MIN = 4
 
 
 async def by_name(db: Database, reference: str, *, kind: str, query: str) -> UUID:
-    """Return the one that an id or the end of one names; `query` finds recent ids by their end.
+    """Return the object with an id or the end of one; `query` finds recent ids by their end.
 
-    Raises `NotFoundError`, or `ConflictError` when several recent ones end so.
+    Raises `NotFoundError`, or `ConflictError` when several recent ids have that end.
     """
     text = reference.strip().lstrip("…~").lower().replace("-", "")
     if len(text) == DIGITS:
@@ -33,8 +33,8 @@ async def by_name(db: Database, reference: str, *, kind: str, query: str) -> UUI
     if len(rows) > 1:
         named = ", ".join(str(row["id"]) for row in rows[:3])
         raise ConflictError(f"{len(rows)} {kind}s end with {reference!r}: {named}")
-    found: UUID = rows[0]["id"]
-    return found
+    object_id: UUID = rows[0]["id"]
+    return object_id
 
 
 def _a(kind: str) -> str:

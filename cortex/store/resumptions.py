@@ -1,4 +1,4 @@
-"""How people let failed jobs go on, or put them before an operator: each time with who and why."""
+"""How people resume failed jobs or escalate them to an operator, with who and why."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,27 +17,27 @@ from cortex.store.facts import Fact
 
 
 async def lock(db: Database, job_id: UUID) -> None:
-    """Keep others from resuming the job until this database is closed.
+    """Prevent others from resuming the job until this database is closed.
 
-    Raises `ConflictError` while another one is at it.
+    Raises `ConflictError` while another person is resuming it.
     """
     (row,) = await db.hold("timeouts.lock_resume", job_id)
     if not row["is_held"]:
-        raise ConflictError(f"job {job_id} is being resumed by somebody else just now")
+        raise ConflictError(f"job {job_id} is being resumed by another person right now")
 
 
 @attrs.frozen(kw_only=True)
 class Settled:
-    """What the record of a job's committed steps says about its files."""
+    """What a job's committed steps say about its files."""
 
     at: datetime
-    """When the last of them was done; without one, when the job was first started."""
+    """When the last of them was done; without one, when the job first started."""
     files: frozenset[str]
-    """Those files, of the ones asked about, that some of them names."""
+    """Of the given files, those that some step names."""
 
 
 async def settled(db: Database, job_id: UUID, *, files: Sequence[str]) -> Settled:
-    """Return what must not be taken for the leavings of a step that was interrupted."""
+    """Return what must not be mistaken for leftovers of an interrupted step."""
     row = await db.fetch_one("timeouts.settled", job_id, list(files))
     if row is None:
         raise NotFoundError(f"no job {job_id}")
@@ -53,11 +53,11 @@ async def resume(
     reason: str,
     set_aside: Mapping[str, Any],
 ) -> UUID:
-    """Make the job that goes on from a failed one, and record the choice, in one transaction.
+    """Create the job that continues a failed one, and record the choice, in one transaction.
 
-    `set_aside` is plain JSON: where the uncommitted work of the failed one has gone. Repeating it
-    with the same new id changes nothing more. Raises `NotFoundError` for a job that has not
-    failed, `ConflictError` for one that was retried or discarded before.
+    `set_aside` is plain JSON: where the uncommitted work of the failed job was moved. Repeating it
+    with the same new id changes nothing more. Raises `NotFoundError` for a job that has not failed,
+    `ConflictError` for one that was retried or discarded before.
     """
 
     async def work(connection: Connection) -> UUID:
@@ -65,15 +65,15 @@ async def resume(
         (made,) = await dead_letters.resubmit(inside, [wanted], by=by, reason=reason)
         if made.error is not None:
             raise made.error
-        told = {"choice": choice.value, "retried_as": str(wanted.new_id), "set_aside": set_aside}
-        await _note(inside, wanted.job_id, "job_resumed", {"by": by, "reason": reason} | told)
+        details = {"choice": choice.value, "retried_as": str(wanted.new_id), "set_aside": set_aside}
+        await _note(inside, wanted.job_id, "job_resumed", {"by": by, "reason": reason} | details)
         return wanted.new_id
 
     return await db.transact(work)
 
 
 async def escalate(db: Database, job_id: UUID, *, by: str, reason: str) -> None:
-    """Say that an operator must do something about a failed job before it can go on.
+    """Record that an operator must act on a failed job before it can continue.
 
     Raises as `resume` does.
     """

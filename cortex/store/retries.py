@@ -1,4 +1,4 @@
-"""Jobs that wait to be tried again: letting the due ones go, and one at once for a person."""
+"""Jobs that wait for a retry: releases the due ones, and a single one at once for a person."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -19,10 +19,10 @@ RETRY_BATCH = 200
 
 
 async def due(db: Database, *, limit: int = RETRY_BATCH) -> int:
-    """Give due jobs in RETRY a task each; return how many.
+    """Give a task to each due job in RETRY; return how many.
 
-    Safe in many pods at once: one looks, for the others nothing is due, and a job gets one task.
-    After `OutcomeUnknownError` just look again.
+    Safe in many pods at once: one works, for the others nothing is due, and a job gets one task.
+    After `OutcomeUnknownError` just call it again.
     """
     row = await db.fetch_one("retries.due", limit)
     return row["count"] if row else 0
@@ -30,13 +30,13 @@ async def due(db: Database, *, limit: int = RETRY_BATCH) -> int:
 
 @attrs.frozen(kw_only=True)
 class Retried:
-    """What a person's wish to try a job again came to."""
+    """The result of a person's request to retry a job."""
 
     status: JobStatus
-    """Of the job, which does not change by it."""
+    """Of the job; a retry does not change it."""
     waiting_on: str | None
     retried_as: UUID | None = None
-    """The new job that goes on from a failed one."""
+    """The new job that continues a failed one."""
 
     @property
     def words(self) -> str:
@@ -49,11 +49,11 @@ class Retried:
 async def retry_now(
     db: Database, job_id: UUID, *, by: str, reason: str, new_id: Callable[[], UUID]
 ) -> Retried:
-    """Try a job again at once; record who and why. `new_id` names a new job, if there is one.
+    """Retry a job at once; record who and why. `new_id` names a new job, if there is one.
 
-    In RETRY, or between two worker attempts, the job itself goes on; whether a breaker lets its
-    calls pass is decided again when it makes them. From a failed job a new one goes on, as a
-    retry of its dead letter does. Raises `NotFoundError`, and `ConflictError` for any other job.
+    In RETRY, or between two worker attempts, the job itself continues; whether a breaker admits its
+    calls is decided again when it makes them. A failed job is continued by a new one, as a retry of
+    its dead letter does. Raises `NotFoundError`, and `ConflictError` for any other job.
     """
     row = await db.fetch_one("retries.now", [job_id], by, reason)
     if row is None:
@@ -70,7 +70,7 @@ async def retry_now(
 
 
 def _refusal(job_id: UUID, row: Record) -> ConflictError:
-    """Say what the job is instead, and what to do about it."""
+    """Return an error with the job's state and what to do about it."""
     status = JobStatus(row["status"])
     why = f"see what it waits for: cortex why {job_id}"
     match status:
@@ -81,9 +81,9 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
             is_budget = budget != row["waiting_on"] and budget
             what = f"waits for {named(row['waiting_on'] or 'a decision')}, not for a retry"
             hint = f"cortex budgets raise {budget} --to AMOUNT --reason TEXT" if is_budget else why
-            for prefix, look in ((APPROVAL, "approvals"), (UNKNOWN_EFFECT, "effects")):
+            for prefix, noun in ((APPROVAL, "approvals"), (UNKNOWN_EFFECT, "effects")):
                 if (row["waiting_on"] or "").startswith(prefix):
-                    hint = f"cortex {look} show {row['waiting_on'].removeprefix(prefix)}"
+                    hint = f"cortex {noun} show {row['waiting_on'].removeprefix(prefix)}"
         case JobStatus.RUNNING if row["task_state"] == "LOCKED":
             what, hint = "is running just now", f"follow it: cortex jobs watch {job_id}"
         case JobStatus.PENDING:

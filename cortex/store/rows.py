@@ -1,8 +1,9 @@
-"""Records of Postgres as attrs classes: each field takes the column of its name.
+"""Postgres records as attrs classes: each field takes the column of its name.
 
-A field's type says what becomes of its column: enums are looked up, arrays become tuples, JSON text
-becomes attrs classes, or plain values where the type is `Any` or a dict. Columns without a field
-are left out. By hand and not by cattrs, whose import takes longer than most commands do.
+A field's type determines the conversion of its column: enums are looked up, arrays become tuples,
+JSON text becomes attrs classes, or plain values where the type is `Any` or a dict. Columns without
+a field are left out. Handwritten instead of cattrs, whose import takes longer than most commands
+do.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ _OF_JSON: dict[object, Convert] = {
     UUID: UUID,
     Decimal: lambda value: Decimal(str(value)),
 }
-"""Types that JSON writes as something else."""
+"""Types that JSON represents differently."""
 
 
 def row_of(kind: type[T], record: Record | Mapping[str, Any], **more: Any) -> T:
@@ -64,7 +65,7 @@ def _values(plan: Plan, row: Any, more: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _plan(kind: Any, *, is_json: bool) -> Plan:
-    """Return the fields of a class, each with what makes its value; a converter of its own does."""
+    """Return the fields of a class with their converters; a field's own converter wins."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(
         (
@@ -77,13 +78,13 @@ def _plan(kind: Any, *, is_json: bool) -> Plan:
 
 
 def _structure(kind: Any) -> Convert:
-    """Return what makes a class of an object of JSON."""
+    """Return a converter of a JSON object to a class."""
     plan = _plan(kind, is_json=True)
     return lambda row: kind(**_values(plan, row, {}))
 
 
 def _convert(hint: Any, *, is_json: bool) -> Convert | None:
-    """Return what makes a value of this type of one that is not null; None: it is one already."""
+    """Return a converter of non-null values to this type; None if none is needed."""
     origin, members = get_origin(hint), get_args(hint)
     if origin is Annotated:
         found: Convert = members[1]
@@ -101,7 +102,7 @@ def _convert(hint: Any, *, is_json: bool) -> Convert | None:
 
 
 def _of_object(hint: Any, *, is_json: bool) -> Convert | None:
-    """Return what makes a value of JSON, or an attrs class of an object, of its text or of it."""
+    """Return a converter of JSON values, or of an object or its text to an attrs class."""
     structure = _structure(hint) if attrs.has(hint) else None
     if is_json or structure is None:
         return structure if is_json else orjson.loads
@@ -109,7 +110,7 @@ def _of_object(hint: Any, *, is_json: bool) -> Convert | None:
 
 
 def _convert_all(origin: Any, member: Any, *, is_json: bool) -> Convert:
-    """Return what makes a collection of an array of Postgres, or of one of JSON."""
+    """Return a converter of a Postgres array, or a JSON one, to a collection."""
     make = list if origin is list else frozenset if origin is frozenset else tuple
     if attrs.has(member) and not is_json:
         structure = _structure(member)

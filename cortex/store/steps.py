@@ -69,7 +69,7 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
 
 
 async def recorded(db: Database, operations: Sequence[NumberedStep]) -> set[UUID]:
-    """Return the jobs in whose record these steps stand, from the same attempts."""
+    """Return the jobs in which these steps are recorded, by the same attempts."""
     rows = await db.fetch(
         "steps.recorded",
         [op.step.lease.job_id for op in operations],
@@ -100,7 +100,7 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
 
 
 async def input_of(db: Database, job_id: UUID, key: str) -> str | None:
-    """Return the input of a committed step as it was kept; None of one from before it was."""
+    """Return the stored input of a committed step; None for a step older than this column."""
     row = await db.fetch_one("steps.input_of", job_id, key)
     return None if row is None else row["input"]
 
@@ -115,7 +115,7 @@ async def page_with_outputs(
 ) -> tuple[list[StepWithOutput], bool]:
     """Return steps after a position with their outputs, and whether there are more.
 
-    Outputs are JSON text, together at most so large; but the first one comes whole.
+    Outputs are JSON text, bounded in total; but the first one is always complete.
     """
     rows = await db.fetch("steps.page_with_outputs", job_id, after, limit, bytes_max)
     return rows_of(StepWithOutput, rows), bool(rows) and rows[0]["found_count"] > len(rows)
@@ -127,7 +127,7 @@ async def outputs(db: Database, job_id: UUID) -> list[FullStep]:
 
 
 async def _all(db: Database, job_id: UUID, *, with_inputs: bool) -> list[Record]:
-    """Load the steps page by page: a page fits into the time that a statement has."""
+    """Load the steps page by page: a page fits into a statement's time."""
     rows: list[Record] = []
     while True:
         after = rows[-1]["seq"] if rows else 0

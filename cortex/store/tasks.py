@@ -41,11 +41,11 @@ async def claim(
 ) -> list[Claim]:
     """Give up to `limit` ready tasks to a pod, each under a new attempt.
 
-    Jobs that begin keep `config_id` as what they began with. `isolated`: how many may be among them
-    that run in processes of their own, suspects and those of `isolated_types`, which are none of
-    `types`. Jobs of agents that have other tools than `tools` are left to other pods.
+    Jobs that start keep `config_id`. `isolated`: how many of them may run in their own processes:
+    suspects and those of `isolated_types`, which are not in `types`. Jobs of agents with tools
+    outside `tools` are left to other pods.
 
-    After `OutcomeUnknownError` the pod may own jobs that it does not know of: see `orphans`.
+    After `OutcomeUnknownError` the pod may own jobs that it does not know: see `orphans`.
     """
     rows = await db.fetch(
         *("tasks.claim", pod_id, list(types), limit, config_id, isolated),
@@ -55,16 +55,16 @@ async def claim(
 
 
 async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Lease]:
-    """Return what a pod owns beyond the jobs that it knows.
+    """Return what a pod owns beyond its known jobs.
 
-    Never to be run under this attempt, which may have run here before: to be released.
+    Release them; never run them under this attempt, which may have run here before.
     """
     rows = await db.fetch("tasks.orphans", pod_id, list(known))
     return [Lease(row["id"], row["attempt"]) for row in rows]
 
 
 async def locked(db: Database, *, job_ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of these jobs that cannot be written now: somebody holds a row of theirs."""
+    """Return which of these jobs cannot be written now: a row of theirs is locked elsewhere."""
     return affected(await db.fetch("tasks.locked", list(job_ids)))
 
 
@@ -90,13 +90,13 @@ async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) 
         [op.is_rate_limit for op in ordered],
         *_failures(ordered),
         [op.is_own_failure for op in ordered],
-        [_asked(op) for op in ordered],
+        [_requests(op) for op in ordered],
     )
     return await _hold_and_end(db, "tasks.suspend", pod_id, ordered, columns)
 
 
-def _asked(op: Suspend) -> str | None:
-    """What people are asked by it, as JSON text; None for nothing, as nearly always."""
+def _requests(op: Suspend) -> str | None:
+    """Return what people must decide, as JSON text; None in nearly all cases."""
     if not (op.requests or op.awaited or op.unknown):
         return None
     return orjson.dumps(
@@ -117,7 +117,7 @@ def _ordered(operations: Sequence[Ended]) -> list[Ended]:
 
 
 def _failures(ordered: Sequence[Release | Suspend]) -> tuple[list[str | None], ...]:
-    """What the record keeps of each attempt's failure, a list a column."""
+    """Return what is recorded of each attempt's failure, one list per column."""
     return (
         [op.error for op in ordered],
         [op.code for op in ordered],
@@ -139,7 +139,7 @@ async def _hold_and_end(
     attempts = [op.lease.attempt for op in ordered]
 
     async def hold_and_end(connection: Connection) -> list[Record]:
-        # Only a statement that begins after the lock sees a cancel that held it.
+        # Only a statement that begins after the lock sees a cancellation that held it.
         await connection.fetch(sql("tasks.hold"), pod_id, ids)
         return await connection.fetch(sql(query), pod_id, ids, attempts, *columns)
 
@@ -151,16 +151,15 @@ class Takeover:
     """What was taken from a dead pod."""
 
     is_dead: bool
-    """Its lock was free at this third look; if not, nothing was touched."""
+    """Its lock was free at this third poll; if not, nothing was changed."""
     is_done: bool
     """Nothing is left to take, and the pod is marked dead."""
     freed_count: int
     cancelled_count: int
-    """A person had asked for their end."""
+    """A person had requested their cancellation."""
 
     @property
     def count(self) -> int:
-        """All that were taken."""
         return self.freed_count + self.cancelled_count
 
 
@@ -173,9 +172,9 @@ async def take_over(
     limit: int,
     heartbeat_at: datetime | None = None,
 ) -> Takeover:
-    """Free a dead pod's jobs for the others, without counting the attempt against them.
+    """Release a dead pod's jobs for others, without counting the attempt against them.
 
-    Not if it has beaten after `heartbeat_at`.
+    Does nothing if it has sent a heartbeat after `heartbeat_at`.
     """
     row = await db.fetch_one("tasks.take_over", pod_id, lock_key, deaths_max, limit, heartbeat_at)
     if row is None:
@@ -196,20 +195,19 @@ class Swept:
     failed_count: int = 0
     """Their retries were spent."""
     cancelled_count: int = 0
-    """A person had asked for their end."""
+    """A person had requested their cancellation."""
 
     @property
     def count(self) -> int:
-        """All that were taken."""
         return self.retried_count + self.failed_count + self.cancelled_count
 
 
 async def sweep(
     db: Database, *, silent_s: float, limit: int, rng: random.Random, every_s: float = 0.0
 ) -> Swept:
-    """Take up to `limit` jobs, the oldest first, whose pod has been silent for so long.
+    """Take up to `limit` jobs, oldest first, whose pod has been silent for this long.
 
-    None if any pod has swept within `every_s`, or the server has not served for `silent_s`.
+    Takes none if any pod has swept within `every_s`, or the server has not served for `silent_s`.
     """
     chances = [rng.random() for _ in range(limit)]
     row = await db.fetch_one("tasks.sweep", silent_s, every_s, chances)
@@ -224,7 +222,7 @@ async def sweep(
 
 @attrs.frozen(kw_only=True)
 class LockHolder:
-    """The session of somebody who holds a row."""
+    """The session that holds a row."""
 
     pid: int
     application: str | None
@@ -236,7 +234,7 @@ class LockHolder:
 
 @attrs.frozen(kw_only=True)
 class Blocked:
-    """A job of a lost pod that nobody can take, since somebody holds its rows."""
+    """A job of a lost pod that cannot be taken, since another session has locked its rows."""
 
     job_id: UUID
     pod: str | None
@@ -248,15 +246,15 @@ class Blocked:
 
     @property
     def held_by(self) -> str:
-        """That session, as Postgres numbers its processes."""
+        """That session, by its process id in Postgres."""
         return "process unknown" if self.holder is None else f"process {self.holder.pid}"
 
 
 async def expire(db: Database, *, limit: int, every_s: float) -> int:
-    """Fail jobs that still run so long after their time-out; return how many.
+    """Fail jobs that still run long after their timeout; return how many.
 
-    Does nothing within `every_s` seconds of another pod's turn. Their owners cannot write to them
-    any more.
+    Does nothing within `every_s` seconds of another pod's turn. Their owners can no longer write to
+    them.
     """
     row = await db.fetch_one("tasks.expire", JOB_EXPIRY_S, every_s, limit)
     return row["count"] if row else 0
@@ -265,15 +263,15 @@ async def expire(db: Database, *, limit: int, every_s: float) -> int:
 async def blocked(
     db: Database, *, silent_s: float, overdue_s: float, limit: int = 100
 ) -> list[Blocked]:
-    """Return jobs that ought to have been swept, or taken over, but for somebody's locks.
+    """Return jobs that should have been swept or taken over, but are locked.
 
-    `silent_s` is the threshold of a sweep; those of a dead pod are overdue after `overdue_s`.
+    `silent_s` is the threshold of a sweep; jobs of a dead pod are overdue after `overdue_s`.
     """
     rows = await db.fetch("tasks.blocked", silent_s, overdue_s, limit)
     return rows_of(Blocked, rows)
 
 
-async def tell_blocked(
+async def record_blocked(
     db: Database, *, pod_id: UUID, found: Sequence[Blocked], for_s: float, again_s: float
 ) -> bool:
     """Record that such jobs stay out of reach, unless that was done within `again_s`."""
@@ -285,8 +283,8 @@ async def tell_blocked(
         "heartbeat_at": oldest.heartbeat_at,
         "holder": to_plain(oldest.holder),
     }
-    told = orjson.dumps(data).decode()
-    return bool(await db.fetch("tasks.tell_blocked", pod_id, oldest.held_by, told, again_s))
+    details = orjson.dumps(data).decode()
+    return bool(await db.fetch("tasks.record_blocked", pod_id, oldest.held_by, details, again_s))
 
 
 def _claim(row: Record) -> Claim:

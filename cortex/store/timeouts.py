@@ -1,4 +1,4 @@
-"""Receipts of time-outs: kept once each, read in order."""
+"""Receipts of timeouts: stored once each, read in order."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ PAGE_MAX: Final = 20
 
 @attrs.frozen(kw_only=True)
 class Recorded:
-    """A receipt in the record."""
+    """A stored receipt."""
 
     id: int
     at: datetime
@@ -37,28 +37,28 @@ class Recorded:
 
 
 async def record(db: Database, receipts: Sequence[TimeoutReceipt]) -> set[UUID]:
-    """Keep receipts; return the jobs of those that are new.
+    """Store receipts; return the jobs of those that are new.
 
-    One that is there already stays as it is, so that it is safe after `OutcomeUnknownError`.
+    An existing receipt stays unchanged, so this is safe after `OutcomeUnknownError`.
     """
-    told = [each.interruption for each in receipts]
+    interruptions = [each.interruption for each in receipts]
     rows = await db.fetch(
         "timeouts.record",
-        [each.lease.job_id for each in told],
-        [each.lease.attempt for each in told],
-        [each.nth for each in told],
-        [each.scope.value for each in told],
-        [each.limit_s for each in told],
-        [each.elapsed_s for each in told],
-        [each.phase.value for each in told],
-        [each.step_key for each in told],
-        [each.step_elapsed_s for each in told],
+        [each.lease.job_id for each in interruptions],
+        [each.lease.attempt for each in interruptions],
+        [each.nth for each in interruptions],
+        [each.scope.value for each in interruptions],
+        [each.limit_s for each in interruptions],
+        [each.elapsed_s for each in interruptions],
+        [each.phase.value for each in interruptions],
+        [each.step_key for each in interruptions],
+        [each.step_elapsed_s for each in interruptions],
         [each.step_started_at for each in receipts],
-        [each.checkpoint_seq for each in told],
-        [each.checkpoint_key for each in told],
-        [each.retry_count for each in told],
-        [each.final_action.value for each in told],
-        [each.partial_text for each in told],
+        [each.checkpoint_seq for each in interruptions],
+        [each.checkpoint_key for each in interruptions],
+        [each.retry_count for each in interruptions],
+        [each.final_action.value for each in interruptions],
+        [each.partial_text for each in interruptions],
         [_text(each.artefacts) for each in receipts],
         [_text(each.work_trees) for each in receipts],
         [each.problem for each in receipts],
@@ -73,12 +73,12 @@ async def of_job(db: Database, job_id: UUID, *, after: int = 0) -> list[Recorded
 
 
 async def that_ended(db: Database, job_id: UUID) -> Recorded | None:
-    """Return the receipt of the time-out that ended the job's last attempt, if one did."""
+    """Return the receipt of the timeout that ended the job's last attempt, if one did."""
     row = await db.fetch_one("timeouts.that_ended", job_id)
     if row is None or row["id"] is None:
         return None
-    found = await of_job(db, job_id, after=row["id"] - 1)
-    return found[0]
+    receipts = await of_job(db, job_id, after=row["id"] - 1)
+    return receipts[0]
 
 
 @cache

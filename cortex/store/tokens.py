@@ -1,6 +1,6 @@
-"""API tokens and sessions: made, looked up by digest, revoked.
+"""API tokens and sessions: created, looked up by digest, revoked.
 
-The secrets themselves come nowhere near the database.
+The secrets themselves never reach the database.
 """
 
 import hmac
@@ -19,12 +19,12 @@ from cortex.store.rows import row_of, rows_of
 
 PAGE_MAX: Final = 1000
 ID_DIGITS_MIN: Final = 4
-"""Of the end of an id: fewer would fit by chance."""
+"""Digits of the end of an id: fewer would match accidentally."""
 
 
 @attrs.frozen(kw_only=True)
 class Holder:
-    """Who holds a token, and what for."""
+    """The holder of a token, and the roles."""
 
     token_id: UUID
     name: str
@@ -34,13 +34,13 @@ class Holder:
 
     @property
     def is_good(self) -> bool:
-        """The token opens what its roles may."""
+        """The token is valid."""
         return not (self.is_revoked or self.is_expired)
 
 
 @attrs.frozen(kw_only=True)
 class Token:
-    """A token, but for what it is: that is kept nowhere."""
+    """A token without its secret, which is not stored."""
 
     id: UUID
     name: str
@@ -82,7 +82,7 @@ async def create(
     expires_s: float | None,
     by: str,
 ) -> Token:
-    """Enter a token; return its row. Raises `ConflictError` when the id is taken."""
+    """Create a token; return its row. Raises `ConflictError` when the id is taken."""
     ordered = [role.value for role in Role if role in set(roles)]
     row = await db.fetch_one("tokens.create", token_id, name, digest, ordered, expires_s, by)
     if row is None:
@@ -107,12 +107,12 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> Revok
 
 
 async def used(db: Database, digest: bytes) -> Holder | None:
-    """Return who holds the token with this digest, and note that it is used; None if nobody."""
+    """Return the holder of the token with this digest, and note its use; None if there is none."""
     return _holder(await db.fetch_one("tokens.used", digest), digest)
 
 
 async def exist(db: Database) -> bool:
-    """Tell whether any token opens anything."""
+    """Return whether any token is valid."""
     row = await db.fetch_one("tokens.exist")
     return bool(row and row["exist"])
 
@@ -120,39 +120,39 @@ async def exist(db: Database) -> bool:
 async def page(
     db: Database, *, name: str | None = None, with_ended: bool = False, limit: int = PAGE_MAX
 ) -> list[ListedToken]:
-    """Return tokens, the newest first."""
+    """Return tokens, newest first."""
     return rows_of(ListedToken, await db.fetch("tokens.list", name, with_ended, limit))
 
 
 async def find(db: Database, named: str) -> UUID:
-    """Return the token of an id, of the end of one, or of a person who has only one.
+    """Return the token with an id, with the end of one, or of a person who has only one.
 
-    Those of a person that are good go before those that are not. Raises `NotFoundError`, and
-    `UsageError` for what could mean several.
+    A person's valid tokens take precedence over invalid ones. Raises `NotFoundError`, and
+    `UsageError` for an ambiguous name.
     """
     rows = await page(db, with_ended=True)
     end = named.removeprefix("…").replace("-", "").lower()
     if len(end) >= ID_DIGITS_MIN and (by_id := [r for r in rows if r.id.hex.endswith(end)]):
-        found = by_id
+        matches = by_id
     else:
-        found = await page(db, name=named) or await page(db, name=named, with_ended=True)
-    if not found:
+        matches = await page(db, name=named) or await page(db, name=named, with_ended=True)
+    if not matches:
         raise NotFoundError(f"token {named!r} does not exist", hint="list them: cortex tokens ls")
-    if len(found) > 1:
-        ids = ", ".join(f"…{row.id.hex[-6:]}" for row in found[:5])
-        raise UsageError(f"{named!r} could be {len(found)} tokens", hint=f"name one of: {ids}")
-    return found[0].id
+    if len(matches) > 1:
+        ids = ", ".join(f"…{row.id.hex[-6:]}" for row in matches[:5])
+        raise UsageError(f"{named!r} could be {len(matches)} tokens", hint=f"name one of: {ids}")
+    return matches[0].id
 
 
 async def sign_in(
     db: Database, *, cookie_digest: bytes | None, token_digest: bytes | None, lasts_s: float
 ) -> bool:
-    """Begin a session for the holder of a token; False for a token that opens nothing."""
+    """Start a session for the holder of a token; False for an invalid token."""
     return bool(await db.fetch("tokens.sign_in", cookie_digest, token_digest, lasts_s))
 
 
 async def of_session(db: Database, cookie_digest: bytes) -> Holder | None:
-    """Return who signed in with this cookie; None when that is over."""
+    """Return who signed in with this cookie; None when the session is over."""
     return _holder(await db.fetch_one("tokens.of_session", cookie_digest), cookie_digest)
 
 

@@ -1,4 +1,4 @@
-"""The triage of dead letters: one transaction that looks at a bounded batch, and acts."""
+"""The triage of dead letters: one transaction that reads a bounded batch, and acts on it."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,25 +14,25 @@ from cortex.postgres.queries import sql
 from cortex.store import dead_letters
 
 ACTOR: Final = "triage"
-"""Who acts when nobody does."""
+"""The actor in records of automatic decisions."""
 
 
 @attrs.frozen(kw_only=True)
 class Triaged:
-    """What one pass did."""
+    """The result of one pass."""
 
     retried: tuple[UUID, ...] = ()
-    """Jobs that others go on from now."""
+    """Jobs that new jobs now continue."""
     escalated: Counter[str] = attrs.field(factory=Counter)
-    """Letters of each fingerprint that an operator has to do something for."""
+    """Dead letters of each fingerprint that need an operator."""
     archived_count: int = 0
     left_count: int = 0
-    """Letters that a person has to decide."""
+    """Dead letters that a person has to decide on."""
     refused_count: int = 0
-    """Letters whose retry, all at once, the database refused or somebody cancelled there: fewer at
-    a time may pass."""
+    """Dead letters whose common retry was refused by the database or cancelled there: fewer at a
+    time may succeed."""
     called_off: UUID | None = None
-    """The letter whose retry, alone, somebody cancelled there."""
+    """The dead letter whose single retry was cancelled there."""
 
 
 async def triage(
@@ -44,19 +44,19 @@ async def triage(
     retried_max: int,
     put_off: Sequence[UUID] = (),
 ) -> Triaged | None:
-    """Look at letters once; None: another pod is at it.
+    """Do one pass over dead letters; None: another pod is doing it.
 
-    Letters whose breaker lets calls through again (one letter, as the probe, while the breaker is
-    half-open and no job waits for it), and that are `calm_s` seconds old, are retried
-    once in a line of jobs, unless a time-out left something half done: then a person decides, as
-    of the second time. The others are judged by their cause. A letter that somebody holds is left
-    to the next pass. When the database refuses to retry them, the caller is to try fewer; a letter
-    whose retry is refused alone needs an operator. Of letters that are `put_off` the first is
-    retried, alone, when there are no others. While they are retried, nothing else is held. A pass
-    whose reply was lost needs no repeat: the next one sees what is left.
+    Dead letters whose breaker admits calls again, and that are `calm_s` seconds old, are retried
+    once per lineage. While the breaker is half-open and no job waits for it, one of them is retried
+    as the probe. If a timeout left something half done, or on the second time, a person decides.
+    The others are judged by their cause. A locked dead letter is left to the next pass. When the
+    database refuses to retry them, the caller should try fewer; one whose retry is refused alone
+    needs an operator. Of those that are `put_off`, the first is retried, alone, when there are no
+    others. During the retry nothing else is held. A pass whose reply was lost need not be repeated:
+    the next one sees what is left.
     """
 
-    async def look_and_act(connection: Connection) -> Triaged | None:
+    async def run_pass(connection: Connection) -> Triaged | None:
         if not await connection.fetchval(sql("dead_letters.lock_triage")):
             return None
         unjudged = await connection.fetch(sql("dead_letters.unjudged"), judged_max)
@@ -80,9 +80,9 @@ async def triage(
             if refused_count == 1 and refusal is None:
                 called_off = job_id
             elif refused_count == 1 and refusal is not None:
-                told = dead_letters.too_large(job_id) if is_overdue(error) else refusal
-                verdicts[job_id] = TriageVerdict(DeadLetterState.ESCALATED, told.message)
-        # After the retry, which may take as long as a statement may: these are held for a moment.
+                reason = dead_letters.too_large(job_id) if is_overdue(error) else refusal
+                verdicts[job_id] = TriageVerdict(DeadLetterState.ESCALATED, reason.message)
+        # After the retry, which may take as long as a statement may: these are held only briefly.
         settled = await _settle(connection, verdicts)
         states = Counter(row["state"] for row in settled)
         return Triaged(
@@ -96,19 +96,19 @@ async def triage(
             called_off=called_off,
         )
 
-    return await db.transact(look_and_act)
+    return await db.transact(run_pass)
 
 
 def _chosen(rows: Sequence[Record], count: int, put_off: Sequence[UUID]) -> dict[UUID, Record]:
-    """Return those that are retried now: one that was put off only if there are no others."""
-    found = {row["job_id"]: row for row in rows}
-    others = [job_id for job_id in found if job_id not in put_off][:count]
-    last = [job_id for job_id in put_off if job_id in found][:1]
-    return {job_id: found[job_id] for job_id in others or last}
+    """Return those to retry now: one that was put off only if there are no others."""
+    by_job = {row["job_id"]: row for row in rows}
+    others = [job_id for job_id in by_job if job_id not in put_off][:count]
+    last = [job_id for job_id in put_off if job_id in by_job][:1]
+    return {job_id: by_job[job_id] for job_id in others or last}
 
 
 async def _settle(connection: Connection, verdicts: Mapping[UUID, TriageVerdict]) -> list[Record]:
-    """Write the verdicts; what is left to a person is not looked at again."""
+    """Write the verdicts; what is left to a person is not read again."""
     held = await _held(connection, verdicts)
     if not held:
         return []
@@ -122,7 +122,7 @@ async def _settle(connection: Connection, verdicts: Mapping[UUID, TriageVerdict]
 
 
 async def _held(connection: Connection, job_ids: Collection[UUID]) -> list[UUID]:
-    """Hold letters that were looked at without locks; return those that nobody else took since."""
+    """Hold dead letters that were read without locks; return those that are still unhandled."""
     if not job_ids:
         return []
     rows = await connection.fetch(sql("dead_letters.hold_unseen"), list(job_ids))
@@ -132,7 +132,7 @@ async def _held(connection: Connection, job_ids: Collection[UUID]) -> list[UUID]
 async def _retry(
     inside: Database, rows: Sequence[Record], new_id: Callable[[], UUID]
 ) -> list[Record]:
-    """Retry letters, each by the reason of its source."""
+    """Retry dead letters, each with the reason of its source."""
     if not rows:
         return []
     return await inside.fetch(

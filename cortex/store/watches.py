@@ -1,14 +1,14 @@
-"""Watches: who wants to hear what the models of which jobs say just now, and the saying of it.
+"""Watches: who wants the live output of which jobs' models, and sending that output.
 
-A watcher listens to `STREAM` on a connection of its own, and renews its watches on the same one: so
-a connection that has died in silence is found out. Any asyncio process may do so::
+A watcher listens to `STREAM` on a dedicated connection, and renews its watches on the same one, so
+that it detects a dead connection. Any asyncio process may do so::
 
     session = Dedicated(profile, on_lost=...)
     await session.open()
     await session.listen(watches.STREAM, hear)  # hear: cortex.domain.answer_text.messages_of
     await watches.watch(session, watcher=my_id, job_ids=[job_id])  # again each RENEW_S
 
-Behind a pooler nobody can listen: `said` asks for what was said, as often as one likes.
+Behind a pooler, listening is impossible: poll `said` instead.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ RENEW_S: Final = 10.0
 LAPSE_S: Final = 30.0
 """Two renewals may be lost."""
 SAID_KEPT_S: Final = 5.0
-"""For those who ask for it: many times what they take between two questions."""
+"""For watchers that poll: many times their interval."""
 SAID_MAX: Final = 1_000
 """Payloads at once, some 8 MB; older ones are a gap."""
 FORGET_MAX: Final = 1_000
@@ -34,21 +34,21 @@ FORGET_MAX: Final = 1_000
 
 @attrs.frozen(kw_only=True)
 class Watched:
-    """A job that somebody watches."""
+    """A watched job."""
 
     left_s: float
     asked_at: datetime
-    """When the newest one came, who lacks what was said before."""
+    """When its newest follower joined, which lacks earlier output."""
     is_polled: bool = False
-    """One of them hears no notifications."""
+    """One of its watchers receives no notifications."""
 
 
 async def watch(
     session: Dedicated, *, watcher: UUID, job_ids: Sequence[UUID], new: Collection[UUID] = ()
 ) -> None:
-    """Begin or renew watches; the pods that run the jobs hear of it. Unknown jobs are left out.
+    """Start or renew watches; notifies the pods that run the jobs. Unknown jobs are left out.
 
-    `new`: those of the jobs whose watch has one more follower, who lacks what was said so far.
+    `new`: those of the jobs with a new follower, which lacks earlier output.
     """
     await session.fetch(
         "watches.watch", watcher, list(job_ids), LAPSE_S, list(new), session.is_pooled
@@ -56,7 +56,7 @@ async def watch(
 
 
 async def unwatch(session: Dedicated, *, watcher: UUID, job_ids: Sequence[UUID]) -> None:
-    """End watches; the pods that run the jobs hear of it."""
+    """End watches; notifies the pods that run the jobs."""
     await session.fetch("watches.unwatch", watcher, list(job_ids))
 
 
@@ -72,20 +72,20 @@ async def of_pod(db: Database, pod_id: UUID) -> dict[UUID, Watched]:
 
 
 async def send(db: Database, payloads: Sequence[str], *, is_polled: bool = False) -> None:
-    """Send what `cortex.domain.answer_text.payloads` made to all who listen.
+    """Send the result of `cortex.domain.answer_text.payloads` to all listeners.
 
-    Every send takes a lock over the whole database for a moment: few and full ones are right.
-    `is_polled`: keep it for those who ask for it, too.
+    Every send briefly takes a database-wide lock: send few, full payloads. `is_polled`: also store
+    them for watchers that poll.
     """
     await db.fetch("watches.send", list(payloads), is_polled)
 
 
 async def said(session: Dedicated, known: Collection[int]) -> dict[int, str | None]:
-    """Return what was said in the last seconds, in order, by its number; None for what is known."""
+    """Return the output of the last seconds, in order, by its number; None for known numbers."""
     rows = await session.fetch("watches.said", SAID_KEPT_S, list(known), SAID_MAX)
     return {row["id"]: row["payload"] for row in rows}
 
 
 async def forget(db: Database) -> int:
-    """Delete some of what was said longer ago; return how much."""
+    """Delete some of the older output; return how much."""
     return len(await db.fetch("watches.forget", 2 * SAID_KEPT_S, FORGET_MAX))

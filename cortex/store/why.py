@@ -1,4 +1,4 @@
-"""What is known of a job when somebody asks why it is not running."""
+"""The facts that explain why a job is not running."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -24,7 +24,7 @@ from cortex.postgres.database import Database, Record
 
 
 async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
-    """Read it all in one snapshot. Raises `NotFoundError`."""
+    """Read them all in one snapshot. Raises `NotFoundError`."""
     rows = await db.fetch("why.facts", [job_id], AHEAD_MAX + 1)
     if not rows:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
@@ -32,9 +32,9 @@ async def facts_of(db: Database, job_id: UUID) -> WhyFacts:
 
 
 async def facts_of_all(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, WhyFacts]:
-    """Return why each of some jobs does not run, by one statement.
+    """Return the facts of several jobs, by one statement.
 
-    For lists: those that come before them are not counted.
+    For lists: the tasks ahead of them are not counted.
     """
     rows = await db.fetch("why.facts", list(job_ids), 0) if job_ids else ()
     return {row["job_id"]: _facts(row) for row in rows}
@@ -106,9 +106,9 @@ def _pause(row: Record) -> PauseFacts | None:
 
 
 def _fleet(row: Record) -> FleetFacts:
-    looks = {} if row["look_s"] is None else {"look_s": row["look_s"]}
+    poll_setting = {} if row["look_s"] is None else {"look_s": row["look_s"]}
     return FleetFacts(
-        **looks,
+        **poll_setting,
         ready_count=row["ready_count"],
         knowing_count=row["knowing_count"],
         slots=int(row["slots"]),

@@ -16,7 +16,7 @@ WITH asked AS MATERIALIZED (
 SELECT o.n, i.* FROM owned o CROSS JOIN LATERAL cortex.intend(
     o.job_id, o.attempt, o.id, o.key, o.tool, o.arguments, o.digest, o.sure, o.reconciles, o.approval_id) i;
 
--- name: tell
+-- name: record_outcomes
 -- Records outcomes of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts, $5 whether
 -- it was applied, or certainly not, $6 why, $7 its result. Locks: effects. Returns those recorded: the others lost
 -- their lease.

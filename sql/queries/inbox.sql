@@ -13,11 +13,8 @@ SELECT a.id, a.job_id, a.key, a.tool, a.digest, a.version, a.risk, a.effect, a.p
        a.created_at, a.expires_at, a.decided_at, a.decided_by, a.channel, a.reason, a.edited_by,
        g.name AS agent, j.type AS job_type,
        CASE WHEN a.people > 1 THEN cortex.agreed(a.id, a.digest) ELSE 0 END AS agreed,
-       a.risk = 'CRITICAL' AND coalesce(
-           a.requested_with = $4 OR cortex.same_person(a.requested_by) = cortex.same_person($2), false) AS is_own,
-       a.people > 1 AND EXISTS (
-           SELECT FROM cortex.approval_vote v WHERE v.approval_id = a.id AND v.digest = a.digest
-             AND (v.credential = $4 OR cortex.same_person(v.person) = cortex.same_person($2))) AS has_agreed
+       cortex.is_own_request(a.risk, a.requested_by, a.requested_with, $2, $4) AS is_own,
+       a.people > 1 AND cortex.has_agreed(a.id, a.digest, $2, $4) AS has_agreed
 FROM wanted JOIN cortex.approval a ON a.id = wanted.id
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id;
 

@@ -1,6 +1,6 @@
 -- name: is_own
 -- Whether this session was started for this client: then its startup brought the setting. One row if so.
-SELECT FROM (SELECT current_setting('cortex.session', true) AS told) s WHERE told = 'own';
+SELECT FROM (SELECT current_setting('cortex.session', true) AS marker) s WHERE marker = 'own';
 
 -- name: set
 -- Sets settings of our own session, except those that the server does not know. $1 names, $2 values.

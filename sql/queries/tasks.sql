@@ -531,7 +531,7 @@ FROM overdue o LEFT JOIN cortex.pod p ON p.id = o.pod_id
 WHERE NOT EXISTS (SELECT FROM free WHERE free.id = o.id)
 ORDER BY o.heartbeat_at;
 
--- name: tell_blocked
+-- name: record_blocked
 -- Records that jobs of lost pods have been out of reach for too long, unless this was recorded recently. $1 pod id, $2
 -- the session that holds them, $3 data, $4 seconds without a repetition.
 INSERT INTO cortex.fact (type, subtype, source, pod_id, data)

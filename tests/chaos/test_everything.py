@@ -1,4 +1,4 @@
-"""`python -m chaos all`: what it runs is there, and what fails is told."""
+"""`python -m chaos all`: the programs that it runs exist, and failures are reported."""
 
 import click
 import pytest

@@ -145,7 +145,7 @@ def test_signals_reach_it(forks: ForkServer, sleeper: Process) -> None:
     sleeper.send_signal(signal.SIGCONT)
     sleeper.terminate()
     assert sleeper.wait(WITHIN_S) == -signal.SIGTERM == sleeper.poll()
-    sleeper.kill()  # nothing happens to whoever has its number now
+    sleeper.kill()  # the process that has its number now is not signalled
 
 
 def test_many_threads_may_start_and_wait(forks: ForkServer, tmp_path: Path) -> None:

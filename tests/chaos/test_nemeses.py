@@ -1,4 +1,4 @@
-"""Each fault of pods really happens, tells what it hit, and is healed, also when cancelled."""
+"""Each fault of pods really happens, reports its target, and is healed, also when cancelled."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Points: what is tried, what counts as wrong, and what an author is told of a job."""
+"""Points: what is run, what counts as wrong, and which errors an author sees for a job."""
 
 import asyncio
 import os

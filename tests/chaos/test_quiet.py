@@ -1,4 +1,4 @@
-"""Waiting for rest: it ends when nothing is open, and tells when nothing moves any more."""
+"""Waiting for quiet: it ends when nothing is open, and reports when nothing moves any more."""
 
 import asyncio
 from collections.abc import Iterator

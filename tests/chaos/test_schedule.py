@@ -1,4 +1,4 @@
-"""The faults of a plan: each at its time, told from its beginning to its end."""
+"""The faults of a plan: each at its time, logged from its beginning to its end."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ class Stage:
 
 @define
 class Scripted:
-    """A nemesis that meets what it is told to, one after the other."""
+    """A nemesis that meets a given list of outcomes, one after the other."""
 
     meets: list[dict[str, Any] | Exception]
     name: str = "scripted"
@@ -49,7 +49,7 @@ class Scripted:
 
 
 class Endless(Scripted):
-    """One that holds until it is told to heal."""
+    """A nemesis that lasts until it is healed."""
 
     is_healed = False
 

@@ -1,4 +1,4 @@
-"""`cortex approvals`: what is asked is shown as it is, decided once, and everybody is told."""
+"""`cortex approvals`: requests are shown as they are, decided once, and outcomes reported."""
 
 import json
 import re

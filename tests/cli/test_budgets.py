@@ -31,7 +31,7 @@ def waiting(life: Life, name: str) -> UUID:
 def use(
     life: Life, name: str, window: str | None = None, *, spent: str, reserved: str = "0"
 ) -> None:
-    """Book so much on a run or a day; today unless told otherwise."""
+    """Book an amount on a run or a day; today by default."""
     query = """
         INSERT INTO cortex.budget_use (budget_id, window_key, spent, reserved)
         SELECT id, coalesce($2, (cortex.now() AT TIME ZONE 'UTC')::date::text), $3, $4

@@ -1,4 +1,4 @@
-"""`cortex freeze`: no effect begins until somebody says so, and all are told who and why."""
+"""`cortex freeze`: no effect starts until a person unfreezes; everyone sees who froze, and why."""
 
 import getpass
 from typing import Any

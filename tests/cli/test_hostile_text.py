@@ -55,7 +55,7 @@ class Record:
     """Jobs that wait for a retry."""
     approvals: list[str]
     effects: list[str]
-    """Of which nobody knows whether they were applied."""
+    """Effects with an unknown outcome."""
 
 
 READS: dict[str, list[Way]] = {
@@ -369,7 +369,7 @@ def test_no_command_lets_any_of_it_through(record: Record) -> None:
 
 
 NOTHING_HOSTILE = {"jobs types", "jobs retry", "freeze off"}
-"""They tell types and ids, whose characters are checked, and states."""
+"""They return types, ids whose characters are checked, and states."""
 
 
 def test_documents_hold_the_exact_text(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""`--idempotency-key`: run again under its key, a command tells what it did the first time."""
+"""`--idempotency-key`: a command that is run again under its key reports its first outcome."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,7 +200,7 @@ def test_a_command_waits_for_its_twin(cortex: Cortex, life: Life, database: str)
 
 
 def a_write(call: Session, *, key: str | None = KEY[1], lost_count: int = 0) -> str:
-    """Submit a job; the connection breaks the first so many times."""
+    """Submit a job; the connection breaks the first few times."""
     output = Output(Options(output=Format.JSON))
     losses = iter(range(lost_count))
 
@@ -224,7 +224,9 @@ def test_a_twin_that_does_not_end_is_a_conflict(
 ) -> None:
     monkeypatch.setattr(idempotent, "PENDING_MAX_S", 0.2)
     other(hold_key)
-    with pytest.raises(ConflictError, match="a request with key 'order-7' is on its way") as caught:
+    with pytest.raises(
+        ConflictError, match="a request with key 'order-7' is in progress"
+    ) as caught:
         a_write(call)
     assert caught.value.exit_code == 5
     assert job_count(database, "true") == 0

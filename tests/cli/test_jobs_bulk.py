@@ -1,4 +1,4 @@
-"""`cortex jobs cancel --filter` and `retry --filter`: many jobs, counted, agreed to, told."""
+"""`cortex jobs cancel --filter` and `retry --filter`: jobs are counted, confirmed, reported."""
 
 import re
 

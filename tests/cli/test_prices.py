@@ -1,4 +1,4 @@
-"""The file of prices: what it makes of the list prices, and what a wrong one is told."""
+"""The file of prices: how it combines with the list prices, and the errors of a wrong one."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`cortex quotas`: what people set, and what they are told of those that wait."""
+"""`cortex quotas`: setting quotas, and what people see about the jobs that wait."""
 
 import getpass
 from typing import Any

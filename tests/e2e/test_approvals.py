@@ -70,7 +70,7 @@ class Office:
         return run_cli(*arguments, dsn=self.dsn, folder=self.pods.folder, stdin=stdin)
 
     def asked(self, job_id: UUID, count: int = 1) -> list[UUID]:
-        """Wait until the job waits for so many people's decisions; return the requests."""
+        """Wait until the job waits for a number of decisions; return the requests."""
         until_status(self.dsn, job_id, "WAITING_FOR_APPROVAL", within_s=20.0)
         query = """
             SELECT id FROM cortex.approval WHERE job_id = $1 AND status = 'PENDING' ORDER BY seq
@@ -108,7 +108,7 @@ class Office:
         return [(each["customer"], each["amount"]) for each in lines]
 
     def told(self, job_id: UUID) -> str:
-        """What the model was told last of its call."""
+        """The last result of its call that the model received."""
         query = """
             SELECT output FROM cortex.job_step WHERE job_id = $1 AND kind = 'tool' ORDER BY seq
         """

@@ -184,7 +184,7 @@ def test_without_connections_pods_keep_their_locks_and_wait(
 
         eventually(are_cut_off, what="pods have lost their pools")
         until_trouble(pods, "no_connections")
-        # The heartbeat has its own connection, and tells of it.
+        # The heartbeat has its own connection, and reports it.
         query = "SELECT FROM cortex.pod WHERE state = 'READY' AND trouble = 'no_connections'"
         eventually(lambda: len(crowd.sql(query)) == len(pods.all), what="their rows tell of it")
         refused = run_cli("up", "--json", dsn=dsn, folder=tmp_path).refused()

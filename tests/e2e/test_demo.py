@@ -1,4 +1,4 @@
-"""`cortex demo --approve` on the embedded Postgres, decided by the commands that it tells."""
+"""`cortex demo --approve` on the embedded Postgres, decided by the commands that it prints."""
 
 import os
 import re
@@ -77,7 +77,7 @@ class Demo:
         return Run(self, process, log)
 
     def command(self, line: str, *more: str) -> None:
-        """Run a command that the demo told, word by word."""
+        """Run a command that the demo printed, word by word."""
         ran = subprocess.run(
             [*words(line), *more],
             cwd=self.home,
@@ -99,7 +99,7 @@ CORTEX = (sys.executable, "-m", "cortex")
 
 
 def words(line: str) -> list[str]:
-    """The words of a command as it was told; of Pythons it is this one."""
+    """The words of a printed command, with `python` replaced by this interpreter."""
     python, *rest = shlex.split(line)
     assert python == "python"
     return [sys.executable, *rest]

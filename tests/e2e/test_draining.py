@@ -44,7 +44,7 @@ WAITER = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 def phases(pod: Pod) -> dict[str, str]:
-    """The outcome of each phase, in the order in which the pod's log tells their ends."""
+    """The outcome of each phase, in the order in which the pod's log reports their ends."""
     lines = [json.loads(line) for line in pod.log.splitlines() if '"phase ended"' in line]
     assert all(line["took_s"] <= line["deadline_s"] + 0.5 for line in lines), lines
     return {line["phase"]: line["outcome"] for line in lines}

@@ -1,7 +1,7 @@
-"""kill -9 in a call of which nothing tells: a person is asked, only about what is truly open.
+"""kill -9 in a call that leaves no trace: a person is asked, only about what is truly open.
 
-Each doomed pod gets one job and dies at its point; then another pod inherits the jobs. All that
-needs no person's judgement is in `python -m chaos points`: every point, every kind of step.
+Each doomed pod gets one job and dies at its point; then another pod inherits the jobs. The cases
+that need no person are in `python -m chaos points`: every point, every kind of step.
 """
 
 import itertools

@@ -27,7 +27,7 @@ WITHIN_S = 30.0
 
 
 class Submitter:
-    """A client that submits without end, and keeps what it was told of."""
+    """A client that submits without end, and keeps the acknowledged ids."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -50,7 +50,7 @@ class Submitter:
                 try:
                     call(jobs.submit, [job])
                 except UnavailableError:
-                    continue  # nobody was told that it was taken
+                    continue  # the submission was not acknowledged
                 self.acknowledged.append(job.id)
 
 

@@ -1,4 +1,4 @@
-"""The two layers that try again, on a real pod, and what people are told of them."""
+"""The two layers that retry, on a real pod, and what people see of them."""
 
 import json
 

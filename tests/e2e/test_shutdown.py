@@ -1,4 +1,4 @@
-"""Leaving: on time whatever happens, with an exit code that tells, and nothing lost."""
+"""Shutdown: on time whatever happens, with a distinct exit code, and nothing lost."""
 
 import json
 import signal
@@ -46,7 +46,7 @@ CONNECT_BOUND_S = 10.0
 
 
 def phase_ends(pod: Pod) -> list[dict[str, Any]]:
-    """What the pod's log tells of the ends of its phases."""
+    """The ends of the phases, from the pod's log."""
     return [json.loads(line) for line in pod.log.splitlines() if '"phase ended"' in line]
 
 
@@ -271,7 +271,7 @@ def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) ->
 
 
 def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Path) -> None:
-    """Its sessions are gone, and whoever asks for a new one hears nothing: nothing was sent."""
+    """Its sessions are gone, and a request for a new one gets no answer: nothing was sent."""
     with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
         leaving = pods.start(**end_of_pod(60))
         network.blackhole()

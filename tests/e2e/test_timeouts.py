@@ -1,4 +1,4 @@
-"""Limits on real pods: which one fires, what its receipt tells, and how the job goes on."""
+"""Limits on real pods: which one fires, what its receipt says, and how the job continues."""
 
 import json
 import signal

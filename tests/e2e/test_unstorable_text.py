@@ -1,4 +1,4 @@
-"""NUL and halves of surrogate pairs from job code: each ends its own job only, and is told."""
+"""NUL and halves of surrogate pairs from job code: each fails only its job, with an error."""
 
 import re
 

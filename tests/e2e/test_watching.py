@@ -1,4 +1,4 @@
-"""Whoever follows a job hears its model while it speaks, whatever pod it runs in."""
+"""A client that follows a job receives the model's output live, whatever pod runs the job."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable

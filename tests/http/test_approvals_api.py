@@ -1,4 +1,4 @@
-"""`/v1/approvals`: what waits, decisions by program, links, and what is told to latecomers."""
+"""`/v1/approvals`: what waits, decisions by program, links, and the answer to latecomers."""
 
 import json
 import threading

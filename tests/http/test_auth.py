@@ -33,7 +33,7 @@ def somewhere(path: str) -> str:
 
 
 def refused(told: Answered, status: int, code: str) -> bool:
-    """Tell whether this is such a problem document."""
+    """Return whether this is such a problem document."""
     assert told.headers["content-type"] == "application/problem+json"
     assert (told.status, told.json["code"]) == (status, code), told
     assert set(told.json) >= {"type", "title", "status", "detail", "code"}
@@ -153,7 +153,7 @@ def test_guessing_is_locked_out_and_neighbours_with_a_good_token_are_not(
     told = server.get("/v1/pods", token=WRONG)
     assert refused(told, 429, "rate_limited")
     assert 0 < int(told.headers["retry-after"]) <= 60
-    # A right guess is not told from a wrong one now.
+    # A right guess looks the same as a wrong one now.
     assert server.get("/v1/pods", token=late).status == 429
     assert server.get("/v1/pods", token=token).status == 200
     assert server.get("/healthz").status == 200

@@ -46,7 +46,7 @@ def follow_job(server: HttpServer, viewer: str) -> Follow:
 
 
 def names(events: list[Event]) -> list[str]:
-    """What each event tells, in short."""
+    """The content of each event, in short."""
     told = []
     for event in events:
         match event.name:

@@ -64,7 +64,7 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
 
 
 def config_of(known: dict[str, list[str]]) -> str:
-    """What schemathesis is told: that words that fit their schema may still mean nothing."""
+    """What schemathesis needs to know: words that fit their schema may still mean nothing."""
     accepted = ["2xx", "400", "401", "403", "404", "409", "422"]
     lines = ["[checks.positive_data_acceptance]", f"expected-statuses = {json.dumps(accepted)}"]
     for name, ids in known.items():

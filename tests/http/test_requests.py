@@ -401,7 +401,7 @@ def test_a_key_makes_a_write_happen_once(server: HttpServer) -> None:
     assert again.headers["idempotent-replayed"] == "true"
     other = server.post("/v1/t/write", token=token, json_body={"words": "b"}, headers=key)
     assert (other.status, other.json["code"]) == (422, "key_reused")
-    # Nobody is told what another one's key led to.
+    # No client sees the result of another one's key.
     stranger = server.token("viewer", name="li")
     foreign = server.post("/v1/t/write", token=stranger, json_body={"words": "a"}, headers=key)
     assert foreign.status == 422

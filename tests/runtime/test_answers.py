@@ -1,4 +1,4 @@
-"""What a model says in one pod is heard in another one by whoever follows the job."""
+"""A client that follows a job in another pod receives what its model says."""
 
 import json
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ SENDING = ("of_pod", "send")
 
 @define
 class Speaker:
-    """A model that says what a test tells it to; `None` ends its answer."""
+    """A model that says what a test sends it; `None` ends its answer."""
 
     words: dict[str, "trio.MemorySendChannel[str | None]"] = field(factory=dict)
 

@@ -1,4 +1,4 @@
-"""Rows of lost jobs that somebody else holds: nobody waits for them, and people are told."""
+"""Rows of lost jobs that another session locks: recovery does not wait, and reports them."""
 
 import os
 import signal

@@ -86,7 +86,7 @@ def set_event() -> trio.Event:
 
 @attrs.define
 class Provider:
-    """The other side of many calls at once: counts them, answers when told to."""
+    """The other side of many calls at once: counts them, and answers when the test says so."""
 
     call_count: int = 0
     failure: Failure | None = None
@@ -236,7 +236,7 @@ async def test_pods_share_what_they_know(port: FaultyPort) -> None:
     await suspended(other)
     await fail(other, "tool:t")
     await one.tick()
-    await succeed(one, "tool:t")  # a failure of another pod: this success is told
+    await succeed(one, "tool:t")  # a failure of another pod: this success is reported
     await other.tick()
     assert [breaker.name for breaker in (await port(store.look, limit=9))[1]] == [NAME]
 

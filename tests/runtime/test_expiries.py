@@ -14,7 +14,7 @@ from tests.support.rows import assert_one_truth, job_count, job_row, move_clock
 
 
 async def ask(bench: Bench, count: int = 1, **fields: Any) -> list[UUID]:
-    """Let so many jobs ask; return their requests."""
+    """Let `count` jobs ask; return their requests."""
     requests = [a_request(**fields) for _ in range(count)]
     claims = await bench.claimed(count)
     waits: list[Suspend] = [

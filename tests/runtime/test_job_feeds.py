@@ -66,7 +66,7 @@ async def newsroom(bench: Bench) -> Newsroom:
 
 
 async def until(feed: Feed, *, count: int) -> list[FeedEvent]:
-    """So many events, however they come."""
+    """Return a number of events, however they come."""
     events: list[FeedEvent] = []
     with trio.fail_after(WITHIN_S):
         while len(events) < count:

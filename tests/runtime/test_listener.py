@@ -22,7 +22,7 @@ from tests.support.rows import new_id, seeded_random
 
 @define
 class Ears:
-    """What the listener told."""
+    """What the listener reported."""
 
     hints: "deque[str]" = field(factory=deque)
     controls: int = 0
@@ -40,7 +40,7 @@ class Ears:
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
-    """A listener that hears, and has told what was missed before it did."""
+    """A listener that is connected and has reported what was missed before."""
     ears = Ears()
     listener = Listener(
         bench.port,
@@ -105,7 +105,7 @@ async def test_a_lost_session_is_replaced_and_what_was_missed_is_hinted_at(
 async def test_a_black_hole_is_found_by_its_own_probe(
     private_postgres: PrivatePostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else would tell: the connection stays open, and nothing comes."""
+    """No error would show it: the connection stays open, and nothing comes."""
     monkeypatch.setattr("cortex.runtime.liveness.listener.PROBE_EVERY_S", 0.05)
     monkeypatch.setattr("cortex.runtime.liveness.listener.PROBE_BOUND_S", 0.3)
     profile = Profile(dsn=private_postgres.dsn, role=None)

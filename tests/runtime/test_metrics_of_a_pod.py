@@ -1,4 +1,4 @@
-"""A whole pod with real jobs: what they came to is what a scrape tells."""
+"""A whole pod with real jobs: a scrape returns their outcomes."""
 
 import gc
 from collections.abc import AsyncIterator, Iterator
@@ -91,7 +91,7 @@ async def until(dsn: str, job_id: UUID, status: str) -> dict[str, Any]:
 
 
 async def until_told(pod: Ready, name: str, *labels: str, value: float) -> Scrape:
-    """Wait until a figure is told: the row of a job is there just before its pod counts it."""
+    """Wait until a figure is exported: the row of a job is there just before its pod counts it."""
 
     async def look() -> Scrape | None:
         page = await scrape(pod)

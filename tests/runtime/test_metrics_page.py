@@ -1,4 +1,4 @@
-"""A scrape tells what is known at once, whatever the database does, and hardly asks it."""
+"""A scrape returns known figures at once, whatever the database does, and hardly queries it."""
 
 from collections.abc import AsyncIterator
 

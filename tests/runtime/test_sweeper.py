@@ -164,7 +164,7 @@ async def test_a_damaged_job_that_nobody_runs_is_tried_again(
 
 
 async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:
-    """In a period only so many, the oldest first, however many pods sweep."""
+    """A period sweeps a bounded number, the oldest first, however many pods sweep."""
     await bench.claimed(BATCH_MAX + 5)
     oldest = sql(database, "SELECT id FROM cortex.job ORDER BY random() LIMIT 5")
     ids = [row["id"] for row in oldest]

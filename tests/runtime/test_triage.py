@@ -1,4 +1,4 @@
-"""The triage: what recovered goes on by itself, once; what an operator must mend is told."""
+"""The triage: recovered jobs resume once, by themselves; the others are reported."""
 
 from collections.abc import MutableMapping
 from typing import Any

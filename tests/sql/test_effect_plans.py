@@ -116,7 +116,7 @@ def test_leave_and_outcome_look_at_their_own_effects(big: str, statistics: str) 
         *(POD, [row["id"] for row in mine], [row["job_id"] for row in mine], [1] * BATCH),
         *([True] * BATCH, ["why"] * BATCH, ["1"] * BATCH),
     )
-    assert worst(big, "effects.tell", told) <= ROWS_PER_WANTED * BATCH
+    assert worst(big, "effects.record_outcomes", told) <= ROWS_PER_WANTED * BATCH
 
 
 @pytest.mark.timeout(120)

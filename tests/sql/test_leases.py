@@ -202,7 +202,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
 
     run_asyncio(while_locked)
     assert job_row(database, job_id)["task_state"] == "LOCKED"
-    suspects = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    suspects = store(pods.without_lock, caller=new_id(), settle_s=0.0)
     assert [each.id for each in suspects] == [pod_id]
     taken = store(tasks.take_over, **asked)
     assert (taken.is_dead, taken.is_done, taken.freed_count) == (True, True, 1)
@@ -221,12 +221,12 @@ def test_a_pod_that_has_beaten_since_it_was_seen_keeps_its_jobs_although_its_loc
 ) -> None:
     pod_id, job_id = enter_pod(LOCK_KEY), submit()
     claim(pod_id)
-    (suspect,) = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    (suspect,) = store(pods.without_lock, caller=new_id(), settle_s=0.0)
     sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
     asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 9}
     assert not store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).is_dead
     assert job_row(database, job_id)["task_state"] == "LOCKED"
-    (suspect,) = store(pods.without_lock, looking=new_id(), settle_s=0.0)
+    (suspect,) = store(pods.without_lock, caller=new_id(), settle_s=0.0)
     assert store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).freed_count == 1
 
 
@@ -234,7 +234,7 @@ def test_nobody_is_suspected_soon_after_the_servers_start(
     store: Session, enter_pod: Callable[[int], UUID]
 ) -> None:
     enter_pod(LOCK_KEY)
-    assert store(pods.without_lock, looking=new_id(), settle_s=1e9) == []
+    assert store(pods.without_lock, caller=new_id(), settle_s=1e9) == []
 
 
 def test_the_jobs_of_a_dead_pod_are_taken_in_batches(

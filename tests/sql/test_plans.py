@@ -149,7 +149,7 @@ def looks(plan: dict[str, Any]) -> Iterator[Look]:
 
 
 def explain(dsn: str, name: str, arguments: Sequence[object]) -> list[Look]:
-    """Run a named statement as a pod does, undo it, and tell how it looked at the tables."""
+    """Run a named statement as a pod does, undo it, and return how it scanned the tables."""
     settings = Profile(dsn=dsn, hot_path=True).settings
 
     async def run() -> Any:

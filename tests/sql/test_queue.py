@@ -1,4 +1,4 @@
-"""Claiming: each job once, in order, and named queues one after another, whoever claims at once."""
+"""Claiming: each job once, in order, and named queues in turn, however many pods claim at once."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The table of legal transitions, held by the database whoever writes."""
+"""The database enforces the table of legal transitions for every writer."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Decisions at the same instant: one wins, everybody else is told who; no job sleeps over one."""
+"""Simultaneous decisions: one wins, the others learn which; no job sleeps over one."""
 
 import asyncio
 from collections import Counter
@@ -125,7 +125,7 @@ def test_many_approve_and_deny_races_have_one_decision_each(askers: Askers) -> N
 
 
 def test_a_decision_and_the_expiry_never_both_count(askers: Askers) -> None:
-    """At its last instant: whoever comes first, the other one finds it decided."""
+    """At its last instant: the one that comes second finds it decided."""
     requests = [askers.asked(on_expiry="tell") for _ in range(ROUNDS)]
 
     async def expired(db: Database) -> int:
@@ -199,7 +199,7 @@ def locks_waited_for(dsn: str) -> int:
 
 
 async def until_waiting(dsn: str, count: int) -> None:
-    """Wait until so many sessions wait for a lock."""
+    """Wait until a number of sessions wait for a lock."""
     what = f"{count} sessions that wait for a lock"
     await asyncio.to_thread(eventually, lambda: locks_waited_for(dsn) == count, what=what)
 

@@ -1,4 +1,4 @@
-"""What happened to breakers lately, as the facts tell it."""
+"""The recent history of breakers, from the facts."""
 
 import pytest
 

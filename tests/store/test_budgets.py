@@ -312,7 +312,7 @@ def until_waiting_for_locks(dsn: str, count: int) -> None:
 
 
 def wake_all(store: Session, *, limit: int) -> list[int]:
-    """Look at all jobs that wait, so many at a time; return how many went on by each look."""
+    """Look at all jobs that wait, page by page; return how many each page resumed."""
     woken, after = store(budgets.wake_next, limit=limit, after=FIRST)
     counts = [woken]
     while after is not None:
@@ -322,7 +322,7 @@ def wake_all(store: Session, *, limit: int) -> list[int]:
 
 
 def wait_for(store: Session, pod_id: UUID, claim: Claim, name: str, delay_s: float | None) -> UUID:
-    """Let a job wait for a budget, as a pod does that was told that it is spent."""
+    """Let a job wait for a budget, as a pod does when it is spent."""
     suspend = Suspend(
         lease=claim.lease, delay_s=delay_s, is_counted=False, waiting_on=f"budget:{name}"
     )

@@ -64,7 +64,7 @@ def test_a_pod_that_lost_the_job_makes_no_more_calls(
 
 
 def sweep_all(store: Session, *, limit: int) -> int:
-    """Look at all calls under way, so many at a time; return how many were booked."""
+    """Look at all calls under way, page by page; return how many were booked."""
     total, after = store(budgets.sweep, limit=limit)
     while after is not None:
         booked, after = store(budgets.sweep, limit=limit, after=after)
@@ -147,7 +147,7 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
 
 
 def forget_all(store: Session, *, limit: int) -> int:
-    """Forget as a pod does, looking at so many uses at a time; return how many are gone."""
+    """Forget as a pod does, page by page; return how many are gone."""
     total = 0
     after: BudgetUse | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Acts on many dead letters: fixed when begun, done in whole batches, told where they fail."""
+"""Bulk operations on dead letters: fixed at the start, run in whole batches, failures shown."""
 
 import itertools
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The port to Postgres: every call ends within its bound, tells the truth, and leaks nothing."""
+"""The port to Postgres: every call ends within its bound, reports the truth, and leaks nothing."""
 
 import asyncio
 import select

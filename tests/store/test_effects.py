@@ -66,7 +66,7 @@ def test_an_attempt_that_lost_its_lease_neither_begins_nor_tells(doers: Doers) -
     assert doers.intend(first, key="other") is None
     assert not doers.tell(first, leave.id, result="1")
     assert Doers(doers.call, doers.dsn).intend(second) is None, "another pod"
-    # Between attempts, too: what an old one tells must not close what the new one takes up.
+    # Between attempts, too: an old attempt's result must not close the new attempt's effect.
     doers.intend(second)
     assert not doers.tell(first, leave.id)
     assert doers.row(leave.id)["status"] == "PENDING"

@@ -58,7 +58,7 @@ for _ in range(8):
 
 
 class User:
-    """A process that uses the server until it is told to leave or is killed."""
+    """A process that uses the server until the test ends or kills it."""
 
     def __init__(self, data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> None:
         self.process = subprocess.Popen(

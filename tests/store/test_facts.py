@@ -25,7 +25,7 @@ def an_error(job_id: UUID | None = None, **fields: Any) -> Fact:
 
 
 def a_cost(job_id: UUID, usd: str | None, **fields: Any) -> Fact:
-    """A kept call of 10 tokens in and 5 out, unless told otherwise."""
+    """A kept call of 10 tokens in and 5 out by default."""
     step = fields.pop("step", "turn-1")
     usage = {"input_tokens": 10, "output_tokens": 5}
     data = {"model": "scripted", "outcome": "kept", "usage": usage} | fields.pop("data", {})

@@ -1,4 +1,4 @@
-"""Several servers, one of which takes writes: it is found, at first and when it is another one."""
+"""Several servers, one of which takes writes: it is found, at first and after a failover."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""What is told of many jobs in one statement: how they ended, what happened after a position."""
+"""One statement reads many jobs: how they ended, what happened after a position."""
 
 from collections.abc import Callable
 from typing import Any

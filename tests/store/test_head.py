@@ -1,4 +1,4 @@
-"""What stands at the top of every screen, as the database tells it."""
+"""The values at the top of every screen, read from the database."""
 
 from datetime import timedelta
 

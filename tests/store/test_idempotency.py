@@ -161,7 +161,7 @@ def test_while_it_is_under_way_others_are_told_at_once(database: str) -> None:
         first = asyncio.create_task(guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=slow))
         await begun.wait()
         for request in (ASKED, {"type": "other"}):  # nobody can compare with what is not there yet
-            with pytest.raises(ConflictError, match="a request with key 'k' is on its way"):
+            with pytest.raises(ConflictError, match="a request with key 'k' is in progress"):
                 await guarded(
                     db,
                     "k",
@@ -199,7 +199,7 @@ def test_a_connection_that_dies_on_the_way_frees_the_key(store: Session, databas
 
 
 def test_a_lost_reply_is_asked_for_again(store: Session, database: str) -> None:
-    """The commit happened, nobody heard of it: the key tells."""
+    """The commit happened, but its answer was lost: the key shows it."""
     committed: list[GuardedResponse] = []
 
     async def commits_and_loses(db: Database) -> GuardedResponse:

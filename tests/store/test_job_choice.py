@@ -1,4 +1,4 @@
-"""Acts on all jobs that fit a filter: what is chosen is changed, once, and told by its number."""
+"""Operations on all jobs that match a filter: they change each chosen job once and count them."""
 
 import asyncio
 import json

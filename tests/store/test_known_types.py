@@ -1,4 +1,4 @@
-"""Arrays of Postgres's own types: the driver is told of them, and does not ask the server."""
+"""Arrays of Postgres's own types: the driver knows them, and does not ask the server."""
 
 from collections.abc import Sequence
 from typing import Any

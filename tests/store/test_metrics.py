@@ -1,4 +1,4 @@
-"""What a scrape is told of the whole system, from rows of every state."""
+"""A scrape's view of the whole system, from rows of every state."""
 
 from collections.abc import Callable
 from datetime import timedelta

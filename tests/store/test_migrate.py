@@ -1,4 +1,4 @@
-"""Migrations: applied once whoever comes together, and refused when they do not fit."""
+"""Migrations: applied once however many processes start, and refused when they do not fit."""
 
 import asyncio
 import re

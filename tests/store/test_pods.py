@@ -158,7 +158,7 @@ def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) 
     async def look(session: Dedicated) -> set[UUID]:
         assert await pods.lock(session, living.lock_key)
         suspects = await asyncio.to_thread(
-            store, pods.without_lock, looking=looking.id, settle_s=0.0
+            store, pods.without_lock, caller=looking.id, settle_s=0.0
         )
         return {suspect.id for suspect in suspects}
 
@@ -173,7 +173,7 @@ def test_every_key_is_recognised_in_the_servers_list_of_locks(
 
     async def look(session: Dedicated) -> list[pods.Suspect]:
         assert await pods.lock(session, lock_key)
-        return await asyncio.to_thread(store, pods.without_lock, looking=new_id(), settle_s=0.0)
+        return await asyncio.to_thread(store, pods.without_lock, caller=new_id(), settle_s=0.0)
 
     assert on_session(database, look) == []
 

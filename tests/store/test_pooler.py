@@ -38,7 +38,7 @@ ADVISORY_LOCKS = """
 
 @pytest.fixture
 def pooler(database: str, server_home: Path) -> Iterator[PgBouncer]:
-    """Two sessions, whoever asks."""
+    """Two sessions, shared by all clients."""
     with pgbouncer(database, server_home, sessions=2) as running:
         yield running
 
@@ -224,7 +224,7 @@ def test_a_pod_that_can_hold_no_lock_is_not_dead_without_one(database: str) -> N
     async def work(db: Database) -> None:
         for pod in (locked, silent):
             await pods.register(db, pod)
-        suspects = await pods.without_lock(db, looking=new_id(), settle_s=0)
+        suspects = await pods.without_lock(db, caller=new_id(), settle_s=0)
         assert [suspect.id for suspect in suspects] == [locked.id]
         (job_id,) = await jobs.submit(db, [a_submission(type=silent.job_types[0])])
         assert (await why.facts_of(db, job_id)).fleet.ready_count == 1

@@ -294,7 +294,7 @@ def test_other_tools_are_not_held(doers: Doers) -> None:
 
 
 def wait_for(doers: Doers, quota: Quota, count: int, *, delay_s: float = HOUR_S) -> list[Claim]:
-    """Jobs that were told to wait for a quota."""
+    """The jobs that have to wait for a quota."""
     claims = doers.claimed_many(count)
     for claim in claims:
         doers.suspend(claim, delay_s=delay_s, waiting_on=f"quota:{quota.name}")

@@ -1,4 +1,4 @@
-"""What is told of a job that does not run, from what is really in the database."""
+"""The reasons why a job does not run, from what is really in the database."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -30,7 +30,7 @@ async def hold(db: Database, lock_key: int) -> None:
 
 @pytest.fixture
 def enter(store: Session) -> Callable[..., pods.Pod]:
-    """Registers a pod; it lives unless told otherwise."""
+    """Registers a pod; it lives by default."""
 
     def enter_one(*, is_alive: bool = True, **fields: Any) -> pods.Pod:
         pod = a_pod(**fields)

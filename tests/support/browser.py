@@ -158,7 +158,7 @@ class Page:
     browser: Browser
     session: str
     requests: list[dict[str, Any]] = attrs.field(factory=list)
-    """Requests that it sent, as the protocol tells them."""
+    """Requests that it sent, as the protocol reports them."""
     _loaded: "queue.Queue[None]" = attrs.field(factory=queue.Queue)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:

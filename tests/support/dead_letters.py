@@ -62,7 +62,7 @@ def fail(
     submitted: dict[str, Any] | None = None,
     **cause: Any,
 ) -> list[UUID]:
-    """Submit so many jobs and let them fail after these steps.
+    """Submit `count` jobs and let them fail after these steps.
 
     `response`: which step is a model's, and its output; `submitted`: arguments of
     cortex.submit_job; `cause`: columns of the error.

@@ -98,7 +98,7 @@ class Payments:
         ]
 
     def until(self, count: int, status: str) -> None:
-        """Wait until so many jobs stand there, and no other pays any more."""
+        """Wait until a number of jobs stand there, and no other pays any more."""
         until_jobs(self.dsn, f"status = '{status}'", count=count, within_s=WITHIN_S)
 
     def session(self) -> Any:

@@ -128,13 +128,13 @@ async def _open(gate: str) -> None:
 
 
 def told(error: Exception) -> dict[str, str]:
-    """What an agent would be told."""
+    """The text that an agent would receive."""
     return {"told": f"{type(error).__name__}: {error}"}
 
 
 @job("pay_and_tell", retry=QUICK)
 async def pay_and_tell(ctx: Context, kind: str, account: str) -> Any:
-    """Pay; return what an agent would be told of a failure."""
+    """Pay; return the text that an agent would receive for a failure."""
     return await ctx.tool("pay", f"pay_{kind}", {"account": account}, on_error=told)
 
 

@@ -64,7 +64,7 @@ class Doers:
         return self.claimed_many(1, **submission)[0]
 
     def claimed_many(self, count: int, **submission: Any) -> list[Claim]:
-        """Submit so many jobs and take them."""
+        """Submit `count` jobs and claim them."""
         batch = [a_submission(**submission) for _ in range(count)]
         self.call(jobs.submit, batch)
         ids = {each.id for each in batch}

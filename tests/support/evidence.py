@@ -1,6 +1,6 @@
-"""Evidence made by hand: what a run leaves behind in which all went well, to be spoilt by a test.
+"""Evidence made by hand: what a run without faults leaves behind, to be spoilt by a test.
 
-`healthy_run()` tells of everything that checkers judge: a kill, a pause, a drain, a poison job,
+`healthy_run()` has everything that checkers judge: a kill, a pause, a drain, a poison job,
 retries, a raced decision, an effect that a person judged. Times are seconds of the run.
 """
 

@@ -391,7 +391,7 @@ class FaultyPort(Port):
         self._faults.append((method, True, OutcomeUnknownError("the reply was lost")))
 
     def lose_request(self, method: Callable[..., Any]) -> None:
-        """Lose the next call of this method before it gets anywhere; nobody can tell."""
+        """Lose the next call of this method before it gets anywhere; callers see no difference."""
         self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
 
     def refuse(
@@ -520,7 +520,7 @@ class Bench:
         return claims
 
     async def claimed(self, count: int = 1, **fields: Any) -> list[Claim]:
-        """Submit and claim so many jobs."""
+        """Submit and claim `count` jobs."""
         await self.submit(count, **fields)
         return await self.claim(count)
 

@@ -94,7 +94,7 @@ def _judged(run: Run) -> None:
 
 
 def _decided(run: Run) -> None:
-    """Two people decide at once: the second one is told so. What is approved is executed."""
+    """Two people decide at once: the second one gets the conflict. The approved call runs."""
     run.submit("decided", "approval idempotent", 3.0)
     run.claim("decided", "p2.1", 3.1)
     run.end_attempt("decided", "suspended", 3.2)

@@ -47,7 +47,7 @@ async def asks(ctx: Context) -> Any:
 
 @job("doubts")
 async def doubts(ctx: Context) -> Any:
-    """Do something of which nobody knows whether it was done."""
+    """Do something with an unknown outcome."""
     return await ctx.effect(f"effect {HOSTILE}", _vanish, SAID)
 
 

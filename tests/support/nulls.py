@@ -126,7 +126,7 @@ class Reading:
 
     @asynccontextmanager
     async def null(self, column: Column) -> AsyncIterator[bool]:
-        """Have a column null wherever it may be, then as it was; tell whether it is somewhere."""
+        """Set a column to null where that is allowed, then back; return whether it was anywhere."""
         change = self._connection.transaction()
         async with self._one:
             await change.start()
@@ -269,7 +269,7 @@ def _people(askers: Askers) -> None:
 
 
 def _outside(doers: Doers) -> None:
-    """An effect of which nobody knows the outcome, and that counts against a quota."""
+    """An effect with an unknown outcome that counts against a quota."""
     quota = Quota(tool="pay", period=QuotaPeriod.HOUR, limit=Decimal(5))
     doers.call(quotas.put, quota, by="ana", reason="not more")
     claim = doers.claimed()

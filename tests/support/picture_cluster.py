@@ -171,7 +171,7 @@ class Cluster:
         return job
 
     def waiting_mail(self) -> None:
-        """What the demo asks: an agent of which somebody should read what it wants."""
+        """The demo's request: an agent's question that a person should read."""
         agent = demo_agent(SCRIPTED, "scripted", asks=True)
         self.at(2_900)
         spec = agent.to_json()

@@ -1,4 +1,4 @@
-"""The application of test pods: jobs and tools that do what a test tells them, good or bad.
+"""The application of test pods: jobs and tools that do what a test asks, good or bad.
 
 What a test holds back it holds with a gate: a path, waited for until the file is there.
 """
@@ -31,7 +31,7 @@ async def noop(ctx: Context) -> int:
 
 @job("steps")
 async def steps(ctx: Context, count: int, gate: str | None = None, pause_s: float = 0.0) -> int:
-    """Commit so many steps one after another, the second one when the gate is open."""
+    """Commit a number of steps in order, the second one when the gate is open."""
     total: int = await ctx.step("add", _one, pause_s)
     if gate is not None:
         await _open(gate)
@@ -81,7 +81,7 @@ async def cleans_up(ctx: Context, gate: str) -> int:
 
 @job("ask")
 async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
-    """Ask a model so many times; return its last answer."""
+    """Ask a model a number of times; return its last answer."""
     text = ""
     for _ in range(questions):
         response = await ctx.llm("ask", model=model, messages=[{"role": "user", "content": prompt}])
@@ -91,7 +91,7 @@ async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
 
 @job("flaky", retry=Retry(max=2, worker_attempts=2, backoff=Backoff(base_s=60, cap_s=60)))
 async def flaky(ctx: Context, how: str, times: int = 1) -> int:
-    """Fail so many attempts by `infra`, `app` or `asked`, then return the one that went well."""
+    """Fail some attempts by `infra`, `app` or `asked`, then return the one that went well."""
     await ctx.step("begun", _one)
     if ctx.attempt <= times:
         if how == "infra":
@@ -134,7 +134,7 @@ async def steps_at_once(ctx: Context, gate: str) -> int:
 
 @job("ask_agent", retry=Retry(backoff=Backoff(base_s=BACKOFF_S, cap_s=86_400, multiplier=10)))
 async def ask_agent(ctx: Context, prompt: str, fails: int = 0) -> str:
-    """Ask the model of its agent, fail so many attempts, ask again; return the system prompt."""
+    """Ask the model of its agent, fail some attempts, ask again; return the system prompt."""
     spec = await ctx.agent_spec() or {}
     asked = {"model": spec["model"], "system": spec["system"]}
     messages = [{"role": "user", "content": prompt}]

@@ -230,7 +230,7 @@ def first_line(stream: IO[bytes], *, within_s: float) -> bytes:
 
 
 def until_pods(dsn: str, **states: int) -> None:
-    """Wait until so many pods stand in these states, such as `READY=2`."""
+    """Wait until a number of pods stand in these states, such as `READY=2`."""
 
     def count() -> bool:
         rows = sql(dsn, "SELECT state, count(*) AS n FROM cortex.pod GROUP BY state")

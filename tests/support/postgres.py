@@ -161,7 +161,7 @@ class SharedPostgres:
         return self._create(template=template)
 
     def drop(self, dsn: str) -> None:
-        """Delete a database whoever is connected to it."""
+        """Delete a database, disconnecting its clients."""
         self._let_go(dsn)
         self._admin(f'DROP DATABASE IF EXISTS "{database_of(dsn)}" WITH (FORCE)')
 

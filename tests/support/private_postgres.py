@@ -40,7 +40,7 @@ class PrivatePostgres:
         self.cluster.ensure_database(DATABASE)
 
     def stop(self) -> None:
-        """Fast shutdown: open transactions are rolled back, sessions are told to go."""
+        """Fast shutdown: open transactions are rolled back, sessions are terminated."""
         self.cluster.stop(signal.SIGINT)
 
     def stop_immediate(self) -> None:

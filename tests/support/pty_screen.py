@@ -154,7 +154,7 @@ class PtyScreen:
         self._process.send_signal(number)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Take another size, and tell the program."""
+        """Resize, and notify the program."""
         self._screen.resize(lines, columns)
         self._rows = [""] * lines
         self._screen.dirty = set(range(lines))

@@ -51,7 +51,7 @@ def submit(
 
 
 def submit_many(dsn: str, count: int, type_: str, payload: dict[str, Any]) -> None:
-    """Submit so many equal jobs."""
+    """Submit `count` equal jobs."""
     query = "SELECT cortex.submit_job($1, $2::jsonb) FROM generate_series(1, $3)"
     sql(dsn, query, type_, json.dumps(payload), count)
 
@@ -109,7 +109,7 @@ def job_count(dsn: str, condition: str) -> int:
 
 
 def until_jobs(dsn: str, condition: str, *, count: int, within_s: float = WITHIN_S) -> None:
-    """Wait until so many jobs fulfil a condition."""
+    """Wait until a number of jobs fulfil a condition."""
     found = 0
 
     def look() -> bool:
@@ -150,7 +150,7 @@ class NoPause(Random):
 
 
 def move_clock(dsn: str, seconds: float) -> None:
-    """Let cortex.now() be so many seconds ahead of the server's clock from now on."""
+    """Set cortex.now() ahead of the server's clock by some seconds from now on."""
     sql(
         dsn,
         "CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE "

@@ -15,7 +15,7 @@ NAME = "tester"
 
 @frozen
 class ScriptedAgent:
-    """`mark` begins its prompts, so that its calls can be told from those of other tests."""
+    """`mark` begins its prompts, to distinguish its calls from those of other tests."""
 
     pods: Pods
     model: ScriptedModel
@@ -32,7 +32,7 @@ class ScriptedAgent:
         assert ran.exit_code == 0, ran.stderr
 
     def submit(self, *turns: dict[str, Any], label: str = "") -> UUID:
-        """Submit a job that plays these turns; `label` tells its calls from its siblings'."""
+        """Submit a job that plays these turns; `label` sets its calls apart from its siblings'."""
         prompt = program(*turns, mark=f"{self.mark} {label} ")
         return submit(self.pods.dsn, "run_agent", {"prompt": prompt}, agent=NAME)
 

@@ -37,7 +37,7 @@ from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
 TURNS: Final = 100
 """Turns of the event loop in which everything that was ready has run, at the latest."""
 CALM: Final = 3
-"""So many turns in which nobody else had anything to do are the end of it."""
+"""After this many turns without other work, the app is at rest."""
 PAINTS: Final = 3
 """What is laid out anew may want to be laid out once more."""
 

@@ -79,7 +79,7 @@ class FakeDead:
         self.rows[job_id] = attrs.evolve(self.rows[job_id], **fields)
 
     def add_act(self, **fields: Any) -> int:
-        """Add an act on a hundred letters of which no pod has settled one."""
+        """Add a bulk operation on a hundred letters; pods have settled none of them."""
         act_id = len(self.all_acts) + 1
         self.all_acts[act_id] = {
             "id": act_id,

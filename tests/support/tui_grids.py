@@ -89,7 +89,7 @@ GROUNDS: Final = {"ground": " ", "bar": "=", "cursor": "#"}
 
 
 async def paint(name: str) -> str:
-    """Return a usual screen with its colours, as `painted` tells them."""
+    """Return a usual screen with its colours, in the notation of `painted`."""
     screen, options = COLOURS[name]
     cluster = FakeBackend(ManualClock())
     FILLS["typical"](cluster)
@@ -110,8 +110,8 @@ def painted(drawn: Sequence[Sequence[Segment]], palette: Palette) -> str:
     """Return each line, below it a letter for the colour of each cell, and a sign for its ground.
 
     Letters are those of `LETTERS`, a capital for bold, `.` for plain text; grounds those of
-    `GROUNDS`, `!` for reversed. A line of letters or signs that tells nothing is left out. Raises
-    `KeyError` for a colour that is not the palette's.
+    `GROUNDS`, `!` for reversed. An empty line of letters or signs is left out. Raises `KeyError`
+    for a colour that is not the palette's.
     """
     letters = {_color(palette[word]): letter for word, letter in LETTERS.items()}
     grounds = {_ground(palette[word]): sign for word, sign in reversed(GROUNDS.items())}
@@ -137,7 +137,7 @@ def _letter(style: Style, letters: Mapping[object, str]) -> str:
 
 
 def _color(style: Style) -> object:
-    """Return what tells one colour of text from another; None: the terminal's own."""
+    """Return the key of a text colour; None: the terminal's own."""
     color = style.color
     if color is None or color.is_default:
         return "dim" if style.dim else None

@@ -38,7 +38,7 @@ def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> WatchedStep
 
 @attrs.define(eq=False)
 class FakeEar:
-    """Whoever listens to a job."""
+    """A listener to one job."""
 
     heard: Heard
     told: Told
@@ -75,7 +75,7 @@ class FakeJob:
     # --- the test's side
 
     def say(self, job_id: UUID, text: str, *, offset: int = 0, key: str = "ask") -> None:
-        """Let the model say something to whoever listens."""
+        """Send output of the model to the listeners."""
         end = offset + len(text)
         piece = AnswerPiece(
             job_id=job_id, attempt=1, key=key, call=1, offset=offset, end=end, text=text

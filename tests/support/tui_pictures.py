@@ -37,7 +37,7 @@ WITHIN_S: Final = 20.0
 
 
 class StandingClock:
-    """Time that stands until it is moved; whoever waits for an instant is woken all the same."""
+    """Time that stands until it is moved; waiters for an instant are woken all the same."""
 
     def __init__(self) -> None:
         self._now = 1_000_000.0

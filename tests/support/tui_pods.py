@@ -148,7 +148,7 @@ class FakeBreakers(_Fake[BreakerRow]):
     def happened(
         self, name: str, *turns: tuple[float, str], errors: Sequence[tuple[float, str, str]] = ()
     ) -> None:
-        """Let a breaker have changed, so many seconds ago and to what, and have failed."""
+        """Change the state of a breaker, some seconds ago, with a failure."""
         befores = ["CLOSED", *(after for _, after in turns)]
         self.pasts[name] = Past(
             turns=tuple(

@@ -150,13 +150,13 @@ FILLS: Final[Mapping[str, Callable[[FakeBackend], None]]] = {
 
 
 def speak(cluster: FakeBackend) -> None:
-    """Let the model of the newest job say something, to whoever listens."""
+    """Send output of the newest job's model to its listeners."""
     newest = max(cluster.rows, default=None)
     if newest is not None:
         is_hostile = cluster.rows[newest]["agent"] == MARKUP
         told = "Dear customer,\n\nyour invoice 8812 was refunded today, in full."
         text = LINES if is_hostile else told
-        cluster.one.say(newest, text[:1], key=SAYS)  # how quick it speaks is told from then on
+        cluster.one.say(newest, text[:1], key=SAYS)  # from then on the screen shows the speed
         cluster.one.say(newest, text[1:], offset=1, key=SAYS)
 
 

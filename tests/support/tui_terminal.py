@@ -49,5 +49,5 @@ def visit_all(screen: PtyScreen) -> None:
 
 
 def shows(*words: str) -> Callable[[str], bool]:
-    """Tell whether all these words are on the screen, and nothing is still being read."""
+    """Return whether all these words are on the screen, and nothing is still being read."""
     return lambda text: "reading" not in text and all(each in text for each in words)

@@ -59,7 +59,7 @@ class Case:
     lose: Callable[[FakeBackend], object] | None
     """Somebody else is faster; None: that does not matter."""
     lost: str = ""
-    """What is told then."""
+    """The message that is shown."""
     first: str
     """A screen."""
     before: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from tests.tui.conftest import OpenSession
 
 
 def told_wrong(seat: Seat) -> str:
-    """What is told above the text that one edits."""
+    """The message above the text in the editor."""
     return seat.text.partition("✗ edited arguments do not fit")[2].partition("{")[0]
 
 

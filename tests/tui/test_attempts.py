@@ -13,7 +13,7 @@ from tests.tui.conftest import OpenSession
 
 
 def an_attempt(attempt: int, *, ended_s: float, **fields: Any) -> dict[str, Any]:
-    """An attempt that ended so many seconds after the job began."""
+    """An attempt that ended some seconds after the job began."""
     return {
         "attempt": attempt,
         "outcome": "retry",

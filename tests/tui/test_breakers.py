@@ -1,4 +1,4 @@
-"""The screen of circuit breakers: what it tells, holding one open, closing one."""
+"""The screen of circuit breakers: its content, holding one open, closing one."""
 
 import pytest
 

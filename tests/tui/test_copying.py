@@ -1,4 +1,4 @@
-"""`c` and `e`: what is copied, saved and opened, and what is told when that cannot be."""
+"""`c` and `e`: what is copied, saved and opened, and the message when that fails."""
 
 import asyncio
 import json

@@ -62,7 +62,7 @@ def run(cortex: Cortex, where: str, *more: str) -> PtyScreen:
 
 
 def crash(screen: PtyScreen, life: Life) -> str:
-    """Let it come to the fault; return what is told afterwards."""
+    """Provoke the fault; return what is printed afterwards."""
     life.type()
     job = life.job()
     screen.until(lambda text: "> pulse" in text, what="the first screen")

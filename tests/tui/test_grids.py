@@ -68,7 +68,7 @@ async def test_another_size_shows_what_a_start_at_that_size_shows(screen: str) -
 
 
 def _without_time(text: str) -> str:
-    """Leave out what tells how much time has passed."""
+    """Leave out the parts that show how much time has passed."""
     return re.sub(rf"[{BARS} ]+| tok/s|≈|·", " ", re.sub(r"\d+", "0", text))
 
 

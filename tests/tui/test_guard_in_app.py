@@ -18,7 +18,7 @@ from tests.tui.test_guard import IDS, NoAbsorbing, NoSilence, Press, a_stream, a
 
 STREAMS: Final = int(os.environ.get("CORTEX_FUZZ_APP_STREAMS", "20"))
 MANY: Final = 200
-"""Among so many streams some hold the full sequence."""
+"""Among this many streams some hold the full sequence."""
 LEAVES: Final = "q"
 LOOKS: Final = 5
 """Until all that is in front was read."""

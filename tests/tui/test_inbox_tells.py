@@ -1,4 +1,4 @@
-"""The inbox tells why nothing was asked, what is not marked any more, and what it does not show."""
+"""The inbox shows why it asked nothing, what lost its mark, and what it leaves out."""
 
 from uuid import UUID
 

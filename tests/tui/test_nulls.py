@@ -19,7 +19,7 @@ from tests.support.tui import ManualClock, Seat, calm, on_asyncio
 
 SIZE: Final = (200, 60)
 LOOKS: Final = 6
-"""After so many each part of a screen had its turn."""
+"""After this many polls each part of a screen had its turn."""
 LATER_S: Final = 6.0
 """Between looks: longer than any part waits for its turn."""
 ROWLESS: Final = {"help", "log"}

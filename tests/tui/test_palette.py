@@ -30,7 +30,7 @@ def contrast(one: ColorTriplet, other: ColorTriplet) -> float:
 
 
 def written(color: Color | str | None, colors: str) -> ColorTriplet:
-    """Return what a terminal with so many colours is told, as Textual writes it."""
+    """Return what Textual writes to a terminal with this many colours."""
     assert color is not None
     given = Color.parse(color) if isinstance(color, str) else color
     if colors == "256":

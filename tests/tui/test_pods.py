@@ -1,4 +1,4 @@
-"""The screen of pods and queues: what it tells, moving in both tables, draining and pausing."""
+"""The screen of pods and queues: its content, moving in both tables, draining and pausing."""
 
 from typing import Any
 from uuid import UUID

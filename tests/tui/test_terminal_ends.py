@@ -41,7 +41,7 @@ def test_it_ends_with_its_terminal(
 
 
 def test_a_terminal_that_takes_nothing_cannot_hold_it(cortex: Cortex, life: Life) -> None:
-    """Nobody reads what it writes: a connection that hangs. It still ends when it is told to."""
+    """Nobody reads its output, as on a hanging connection. It still ends on a signal."""
     life.type()
     with on_jobs(cortex) as screen:
         screen.until(lambda text: "no jobs yet" in text, what="the empty list")
@@ -64,7 +64,7 @@ def test_it_comes_back_from_the_shell(
         else:
             screen.send(how)
         screen.until_stopped()
-        assert screen.is_as_found or how is signal.SIGSTOP  # of which nobody hears
+        assert screen.is_as_found or how is signal.SIGSTOP  # without any notification
         screen.forget()
         screen.until_resumed(
             lambda text: job.hex[-6:] in text and "LIVE" in text, what="the job again"

@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what a person is told about a wrong one."""
+"""Settings: which source wins, and the error for a wrong one."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Starts the terminal UI on a database, and leaves the terminal as it was."""
+"""Starts the terminal UI on a database, and restores the terminal afterwards."""
 
 import asyncio
 import gc
@@ -59,10 +59,10 @@ def run(
     told: Callable[[str], object],
     pod: PodBeside | None = None,
 ) -> int:
-    """Run until the operator leaves; return the exit code. Before that it raises `CortexError`s.
+    """Run until the operator quits; return the exit code. Raises `CortexError` before it starts.
 
-    128 + n: signal n came, or would have: SIGHUP when the terminal is gone. `pod` hears of signals.
-    `told` gets a line for each act that was under way, when the terminal is the shell's again.
+    The code is 128 + n for signal n: SIGHUP when the terminal is gone. `pod` receives the signals.
+    `told` gets a line for each interrupted action, once the shell has the terminal again.
     """
     keys = read_keys(keys_file)
     session = Session(
@@ -73,14 +73,14 @@ def run(
         is_read_only=is_read_only,
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
-        colors=Console(force_terminal=True).color_system or "standard",  # as Textual's own
+        colors=Console(force_terminal=True).color_system or "standard",  # as Textual does
         pictures=pictures,
         reports=reports,
         pod=pod,
     )
 
     async def main() -> int:
-        # Each look is one of the same few statements: planned once, by index, as the runtime's.
+        # A poll is one of few statements: prepared once, by index, like the runtime's.
         profile = Profile(dsn=dsn, hot_path=True, connections_max=CONNECTIONS_MAX, bound_s=BOUND_S)
         if is_read_only:
             profile = await read_only_profile(profile)
@@ -90,7 +90,7 @@ def run(
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
             hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.poller.wake))
-            gc.freeze()  # what was imported stays: no need to look at it again and again
+            gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)
             try:
                 with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
@@ -115,7 +115,7 @@ def run(
 
 
 async def _opened(profile: Profile, *, is_read_only: bool) -> Database:
-    """Open the database; raises `CortexError`s that say what may help."""
+    """Open the database; raises `CortexError` with a hint."""
     try:
         return await open_database(profile, rng=system_chance().rng)
     except ForbiddenError as error:
@@ -126,13 +126,13 @@ async def _opened(profile: Profile, *, is_read_only: bool) -> Database:
 
 
 async def _look_for_schema(backend: StoreBackend) -> None:
-    """Raise `SchemaError` where there is nothing to wait for; the screen tells of other trouble."""
+    """Raise `SchemaError` if the schema does not fit; screens report all other trouble."""
     with suppress(UnavailableError, OutcomeUnknownError):
         await backend.head()
 
 
 async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
-    """End what is under way, and send what was decided: a signal did not wait for either."""
+    """Finish running actions and send the held decision: a signal waits for neither."""
     acts = app.desk.acts
     ended = await acts.settle(within_s=SETTLE_S)
     for line in (*app.parting, *(each.told for each in ended)):
@@ -141,7 +141,7 @@ async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
     try:
         done = await app.desk.recall.leave()
     except Exception as fault:
-        if fault not in acts.faults:  # these are told with those of the app
+        if fault not in acts.faults:  # these are reported with the app's faults
             raise
         told(safe(f"{acts.log[0].command}: {acts.log[0].told}"))
     if done is not None and not done.is_done:

@@ -1,4 +1,4 @@
-"""What one sitting knows: who acts, whether they may, the theme, and the database's time."""
+"""The state of a session: the user, their permissions, the theme, and the database's time."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ SET_SO = "read-only: by a setting of its sessions; this login may not become cor
 
 @attrs.define(kw_only=True)
 class Session:
-    """One `cortex tui`; the app and its screens share it."""
+    """One run of `cortex tui`, shared by the app and its screens."""
 
     actor: str
     """Recorded with everything that is done."""
@@ -49,16 +49,16 @@ class Session:
     _offset: timedelta | None = None
 
     def tell_time(self, database_now: datetime) -> None:
-        """Take the database's time from an answer: countdowns go by it."""
+        """Take the database's time from a response; countdowns use it."""
         self._offset = database_now - self._mine()
 
     @property
     def now(self) -> datetime:
-        """The database's time, as well as it is known."""
+        """The best estimate of the database's time."""
         return self._mine() + (self._offset or timedelta())
 
     def why_not_act(self) -> str | None:
-        """Say why nothing may be done now; None: it may."""
+        """Return why nothing may be changed now; None if it may."""
         if self.is_read_only:
             return READ_ONLY
         if self.link.is_stale(self.clock.now()):
@@ -66,7 +66,7 @@ class Session:
         return None
 
     def notes(self) -> Iterator[Cell]:
-        """Yield what there is to know of this sitting, a line each."""
+        """Yield notes on this session, one per line."""
         if self.is_read_only:
             yield Cell(AS_READER if self.is_reader else SET_SO, "warn")
         if self.pod is not None:

@@ -1,7 +1,7 @@
-"""Commands as one types them in bash, zsh or ksh: people copy them, and a terminal pastes them.
+"""Quotes commands for bash, zsh or ksh, because people copy them and terminals paste them.
 
-A control character in a name is a key to the shell that it is pasted into, also within quotes: it
-would delete what stands before it, and enter what stands behind it. So each is written out.
+A shell treats a pasted control character as a key, even within quotes: it could delete the text
+before it and run the text behind it. So each one is written as an escape.
 """
 
 import shlex
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 
 def line(words: Iterable[str]) -> str:
-    """Return words as a line that holds no character which nobody would see."""
+    """Return words as a line without invisible characters."""
     return " ".join(map(quoted, words))
 
 
 def quoted(word: str) -> str:
-    r"""Return a word as a shell reads it; what cannot be printed as `\033`, byte by byte."""
+    r"""Return a quoted word; unprintable bytes appear as `\033`."""
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"

@@ -1,8 +1,8 @@
-"""The terminal as the app has it: Textual's driver, and what becomes of it when the terminal goes.
+"""The app's terminal: Textual's driver, made safe for a terminal that goes away.
 
-A terminal whose window was closed answers each read with an end and each write with an error. With
-Textual alone the one is read again for ever, a whole core, and the other ends the thread that
-writes: the queue before it fills up, and the event loop waits for room in it, deaf to signals too.
+A terminal whose window was closed returns end-of-file for reads and an error for writes. Textual
+alone would then read in a busy loop, and its writer thread would end: the queue fills up, and the
+event loop blocks on it, deaf even to signals.
 """
 
 import codecs
@@ -41,13 +41,13 @@ class Terminal(LinuxDriver):
     """Standard input and output. Ends the app with `GONE` as soon as the terminal is gone."""
 
     class Stopping(Message):
-        """Somebody wants this process to stand still, as ctrl+z does: see `may_stop`."""
+        """A request to suspend this process, as ctrl+z makes it: see `may_stop`."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         if sys.__stdin__ is None or sys.__stdout__ is None:
             raise OSError("there is no standard input or output")
-        # Textual would write to stderr: `cortex tui 2>errors` is to show something, too.
+        # Textual would write to stderr; `cortex tui 2>errors` must still show the app.
         self._file: Any = Output(sys.__stdout__.fileno(), encoding=sys.__stdout__.encoding)
         self._has_titles = os.environ.get("TERM", "").partition("-")[0] not in UNTITLED
         self._is_titled = False
@@ -65,10 +65,10 @@ class Terminal(LinuxDriver):
         watch.start()
 
     def start_application_mode(self) -> None:
-        """Begin, and hear of sizes in their order.
+        """Start, and report sizes in their order.
 
-        Textual measures in the handler of the signal. Of two handlers the later one interrupts the
-        earlier one, which then tells the older size last: after a storm of sizes it would be held.
+        Textual measures in the signal handler. A second signal interrupts the first handler, which
+        then reports the older size last: after many resizes the app would keep a stale size.
         """
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._let_reads_return()
@@ -80,24 +80,24 @@ class Terminal(LinuxDriver):
             self.entitle(self._title)
 
     def stop_application_mode(self) -> None:
-        """End, with the title that was there before."""
+        """Stop, and restore the former title."""
         if self._is_titled:
             self._is_titled = False
             self.write(GIVE_TITLE_BACK)
         super().stop_application_mode()
 
     def entitle(self, title: str) -> None:
-        """Let the window have a title while the app has it; of plain ASCII, nobody else's words."""
+        """Set the window title while the app runs; plain ASCII from the app's own words only."""
         self._title = title
         if self._is_titled and title:
             self.write(f"\x1b]2;{title}\a")
             self.flush()
 
     def run_input_thread(self) -> None:
-        """Read until told to end. What comes in one go has come before any of it is told.
+        """Read until the app ends. Keys that arrive together are stamped before any is delivered.
 
-        Textual tells each key before it makes the next one: that one would be younger than the
-        question that the first one opens, and agree to it.
+        Textual delivers each key before it creates the next, so that the next would be younger than
+        the question that the first one opens, and could confirm it.
         """
         parser = Parser(self._debug)
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -110,7 +110,7 @@ class Terminal(LinuxDriver):
                     self.process_message(event)
 
     def write(self, data: str) -> None:
-        """Write, unless nobody would take it: the queue of a thread that has ended fills up."""
+        """Write, unless the writer thread has ended: its queue would fill up."""
         if self._writer_thread is not None and self._writer_thread.is_alive():
             super().write(data)
 
@@ -123,9 +123,9 @@ class Terminal(LinuxDriver):
         self._is_closed = False
 
     def resume_application_mode(self) -> None:
-        """Begin anew, also after a SIGSTOP that nobody heard of: the shell had the terminal.
+        """Restart, also after a SIGSTOP that was not noticed, while the shell had the terminal.
 
-        Begun twice there would be two threads that read, and the end would restore the wrong modes.
+        Starting twice would create two reading threads, and the end would restore the wrong modes.
         """
         if self._writer_thread is not None and self._writer_thread.is_alive():
             self._let_reads_return()
@@ -135,7 +135,7 @@ class Terminal(LinuxDriver):
         super().resume_application_mode()
 
     def _let_reads_return(self) -> None:
-        """Let a read return though a shell has taken what there was: it would wait for a key."""
+        """Let a read return although a shell has taken its input; it would wait for a key."""
         with suppress(termios.error):
             modes = termios.tcgetattr(self.fileno)
             modes[tty.LFLAG] &= ~termios.ICANON
@@ -143,19 +143,19 @@ class Terminal(LinuxDriver):
             termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
 
     def _wake_reader(self) -> None:
-        """Begin a read again that found the modes of the shell: those make it wait for a line."""
+        """Restart a read that began in the shell's modes, in which it waits for a whole line."""
         reader = self._key_thread
         if reader is not None and reader.ident is not None and reader.is_alive():
-            signal.pthread_kill(reader.ident, signal.SIGWINCH)  # it has a handler, which measures
+            signal.pthread_kill(reader.ident, signal.SIGWINCH)  # its handler measures the terminal
 
     def _sigcont_application(self, *_: object) -> None:
-        """Begin anew, one after the other: a signal that comes meanwhile would begin it twice."""
+        """Restart once at a time: a signal that arrives meanwhile would restart twice."""
         if self._auto_restart and not self._is_continuing:
             self._is_continuing = True
             self._soon(self._continue)
 
     def _continue(self) -> None:
-        while self._is_behind:  # continued by somebody else than the shell, which has the terminal
+        while self._is_behind:  # continued by a process other than the shell that has the terminal
             os.kill(os.getpid(), signal.SIGSTOP)
         self._is_continuing = False
         if self._auto_restart and not self._is_closed:
@@ -163,14 +163,14 @@ class Terminal(LinuxDriver):
 
     @property
     def _is_behind(self) -> bool:
-        """Another job of the shell has the terminal."""
+        """Whether another job of the shell has the terminal."""
         try:
             return os.tcgetpgrp(self.fileno) != os.getpgrp()
-        except OSError:  # it is not the terminal that controls this process
+        except OSError:  # it is not this process's controlling terminal
             return False
 
     def _sigtstp_application(self, *_: object) -> None:
-        """Stop, when the app is ready; at once while the terminal is an editor's anyway."""
+        """Suspend when the app is ready; at once while an editor has the terminal."""
         if self.may_stop or not self._auto_restart:
             self.may_stop = False
             super()._sigtstp_application()
@@ -180,7 +180,7 @@ class Terminal(LinuxDriver):
 
     @contextmanager
     def stopping(self) -> Iterator[None]:
-        """Stop within, or refuse to: a SIGTSTP meanwhile wants the same."""
+        """Suspend inside this block, or refuse; further SIGTSTPs meanwhile are the same request."""
         self._is_stopping = True
         try:
             yield
@@ -189,7 +189,7 @@ class Terminal(LinuxDriver):
 
     def _watch(self) -> None:
         _until(0, self.fileno)
-        self.exit_event.set()  # the thread that reads keys: there will be none any more
+        self.exit_event.set()  # the reading thread ends
         self._soon(self._app.exit, GONE)
 
     def _measure(self) -> None:
@@ -198,12 +198,12 @@ class Terminal(LinuxDriver):
             self._app.post_message(events.Resize(size, size))
 
     def _soon(self, call: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: the app has ended
+        with suppress(RuntimeError):  # the loop is closed: the app has ended
             self._loop.call_soon_threadsafe(call, *args)
 
 
 class Output:
-    """What is written to a terminal: all of it, in order, or nothing once the terminal is gone."""
+    """Writes to a terminal: everything in order, or nothing once the terminal is gone."""
 
     def __init__(self, number: int, *, encoding: str) -> None:
         self._number = number
@@ -212,28 +212,27 @@ class Output:
         self._is_gone = False
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._number
 
     def write(self, text: str) -> None:
-        """Keep text for the next `flush`."""
+        """Buffer text for the next `flush`."""
         self._pending.append(text.encode(self._encoding, "backslashreplace"))
 
     def flush(self) -> None:
-        """Write what was kept; waits as long as the terminal does not take it."""
+        """Write the buffer; blocks while the terminal accepts nothing."""
         left = memoryview(b"".join(self._pending))
         self._pending.clear()
         while left and not self._is_gone:
             try:
                 left = left[os.write(self._number, left) :]
-            except BlockingIOError:  # somebody else who has this terminal set it so
+            except BlockingIOError:  # another process set this terminal to non-blocking
                 _until(select.POLLOUT, self._number)
-            except OSError:  # `_watch` tells the app
+            except OSError:  # `_watch` notifies the app
                 self._is_gone = True
 
 
 def _until(what: int, number: int) -> None:
-    """Return when a descriptor is ready for something (0: nothing), or of no use any more."""
+    """Wait until a descriptor is ready for an event (0: none), or is no longer usable."""
     poll = select.poll()
     poll.register(number, what)
     _ = poll.poll()

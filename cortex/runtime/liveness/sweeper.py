@@ -144,7 +144,7 @@ class Sweeper(Runner):
         )
         if for_s >= ALARM_S:
             await self._port(
-                tasks.tell_blocked,
+                tasks.record_blocked,
                 pod_id=self._pod_id,
                 found=blocked_jobs,
                 for_s=for_s,

@@ -81,15 +81,13 @@ class TakeOver(Runner):
         if not self._self_fence.may_judge:
             self._suspected_since.clear()
             return
-        suspects = await self._port(
-            pods.without_lock, looking=self._pod_id, settle_s=self._settle_s
-        )
+        suspects = await self._port(pods.without_lock, caller=self._pod_id, settle_s=self._settle_s)
         now = trio.current_time()
         self._suspected_since = {
             suspect: self._suspected_since.get(suspect, now) for suspect in suspects
         }
         if self._poll_count % ENDED_EVERY == 0:
-            for ended in await self._port(pods.ended_owners, looking=self._pod_id):
+            for ended in await self._port(pods.ended_owners, caller=self._pod_id):
                 await self._take(ended, is_news=False)
         self._poll_count += 1
         apart_s = LOOKS_APART_S if self._self_fence.is_settled else NEW_APART_S

@@ -1,4 +1,4 @@
-"""Calls that people decided: what runs, and what the model is told, also on a later attempt."""
+"""Calls that people decided: which run, and what the model receives, also on a later attempt."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,7 +60,7 @@ def decided(status: str, arguments: dict[str, Any] = ASKED) -> Decided:
 
 @attrs.define
 class Cut(Script):
-    """A model that hears what it is told, and then the line is cut."""
+    """A model that receives its input, and then the connection is cut."""
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         await super().respond(request, caller)
@@ -76,7 +76,7 @@ class Attempts:
     record: Record = attrs.Factory(Record)
 
     async def run(self, script: Script) -> list[str]:
-        """Run one attempt to its end; return what the model was told last."""
+        """Run one attempt to its end; return the last input of the model."""
         spec = AgentSpec(name="a", model="m", system="s", tools=("refund",))
         ctx = a_context(
             self.record,
@@ -124,7 +124,7 @@ async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
 async def test_what_was_decided_runs_and_is_told(
     tmp_path: Path, found: Decided, ran: list[tuple[str, float]], told: str
 ) -> None:
-    """And told again, word for word, when the attempt that heard of it was cut off."""
+    """It receives the same words again when the attempt that received them was cut off."""
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
     attempts.gateway.decided[request.key] = found

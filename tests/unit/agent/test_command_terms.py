@@ -1,4 +1,4 @@
-"""A command whose pod died: it runs again, the model is told, or a person is asked."""
+"""A command whose pod died: it runs again, the model is informed, or a person is asked."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Stored:
 async def after_a_kill(
     folder: Path, terms: CommandTerms, *, verdict: str | None = "recheck"
 ) -> tuple[list[str], LedgerDesk]:
-    """Run an attempt that finds the intent of one that was killed; what the model is told."""
+    """Run an attempt that finds the intent of a killed one; return what the model receives."""
     spec = AgentSpec(name="a", model="m", system="s", tools=("run_command",), commands=terms)
     gateway = LedgerDesk(verdicts=[verdict] if verdict else [])
     script = Script([calls(("run_command", {"argv": ["touch", "ran"]})), says("done")])

@@ -351,7 +351,7 @@ async def test_patterns(context: ToolContext, pattern: str, expected: list[str])
 
 
 async def test_what_tools_fill_crowds_out_nothing(context: ToolContext) -> None:
-    """It is left out, and told, unless it is asked for by name."""
+    """It is left out, with a note, unless it is asked for by name."""
     for path in (
         ".github/ci.yml",
         ".venv/CACHEDIR.TAG",

@@ -1,4 +1,4 @@
-"""Tool output that is too large for the record becomes a file of which the record tells."""
+"""Tool output that is too large for the record becomes a file that the record names."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ KEY = "3 look up#2"
 
 
 def text_of(size: int) -> str:
-    """Text that takes so many bytes as JSON, its quotes included."""
+    """Text that takes this many bytes as JSON, its quotes included."""
     return "x" * (size - 2)
 
 

@@ -132,7 +132,7 @@ async def test_a_redirect_elsewhere_does_not_carry_it(
     first, last = ours.asked
     (between,) = other.asked
     assert VALUE in first
-    # Not even when it leads back: whoever stood between chose where.
+    # Not even when it leads back: a server in between chose the target.
     assert VALUE not in between + last
     assert "{secret" not in between + last
     assert ("stays" in between) == ("X-Other" in headers)

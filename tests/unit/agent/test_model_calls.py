@@ -180,7 +180,7 @@ class CallBench:
 
     @property
     def reports(self) -> list[Failure | None]:
-        """What each admission was told, calls that told nothing left out."""
+        """The results reported to each admission, without calls that reported none."""
         return [report for each in self.breakers.admissions[BREAKER] for report in each.reports]
 
     @property

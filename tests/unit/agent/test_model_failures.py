@@ -1,4 +1,4 @@
-"""How each failure of a model call is judged: as our client tells it, and as the SDK raises it."""
+"""How each failure of a model call is judged: as our client reports it, and as the SDK raises."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator

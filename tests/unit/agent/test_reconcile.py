@@ -1,4 +1,4 @@
-"""Asking what became of a call: what passes is asked again, what else goes wrong tells nothing."""
+"""Asking for the outcome of a call: transient errors are retried, other errors prove nothing."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -134,7 +134,7 @@ async def test_input_that_does_not_fit_never_reaches_the_function(context: ToolC
 async def test_a_function_without_async_runs_in_a_thread(context: ToolContext) -> None:
     @tool
     def where() -> bool:
-        """Tell whether this is the main thread."""
+        """Return whether this is the main thread."""
         return threading.current_thread() is threading.main_thread()
 
     assert await where.call(context, {}) is False

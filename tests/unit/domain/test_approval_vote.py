@@ -158,9 +158,9 @@ def test_an_edit_is_checked_and_made_canonical() -> None:
 
 def test_without_a_schema_nothing_is_edited() -> None:
     row = a_row(schema=None)
-    with pytest.raises(RejectedError, match="cannot be edited: nothing says"):
+    with pytest.raises(RejectedError, match="cannot be edited: they have no schema"):
         counted(row, edited=EDITED)
-    with pytest.raises(RejectedError, match="cannot be edited: nothing says"):
+    with pytest.raises(RejectedError, match="cannot be edited: they have no schema"):
         check_editable([row])
     check_editable([a_row()])
 
@@ -201,7 +201,7 @@ def test_a_batch_is_decided_as_it_stands_and_of_one_shape() -> None:
     assert checked(rows, votes) == votes
     with pytest.raises(UsageError, match="only one request can be edited"):
         checked(rows, [votes[0], a_vote(rows[1], edited=EDITED)])
-    with pytest.raises(UsageError, match="stands alone"):
+    with pytest.raises(UsageError, match="must be decided alone"):
         checked([rows[0], a_row(risk=Risk.HIGH)], votes)
 
 

@@ -1,4 +1,4 @@
-"""What was edited is told place by place, with its types, and with nothing hidden."""
+"""Edits are shown place by place, with their types, and with nothing hidden."""
 
 from typing import Any
 

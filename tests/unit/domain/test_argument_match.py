@@ -1,4 +1,4 @@
-"""Patterns for arguments, and their third answer: nobody can tell."""
+"""Patterns for arguments, and their third answer: undecidable."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the triage decides of a failed job, and what is told of a retry."""
+"""The triage's decision on a failed job, and the description of a retry."""
 
 from typing import Any
 

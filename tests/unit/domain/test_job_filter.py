@@ -1,4 +1,4 @@
-"""The filter for jobs: what people may type, and what they are told when it is no filter."""
+"""The filter for jobs: what people may type, and the errors for what is no filter."""
 
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Places in a JSON value: found by what people write, told as people read."""
+"""Places in a JSON value: found from what people write, shown as people read."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ from cortex.domain.phrases import (
 from cortex_tui.render.words import failed
 
 HOMES = {"cortex/domain/phrases.py", "cortex/http/page/rendering.py"}
-"""Where instants become words; the second has no terminal to tell a zone to."""
+"""Where instants become words; the second has no terminal whose zone it could use."""
 AT = datetime(2026, 11, 23, 13, 46, 55, 120_000, tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""The limits of each scope, and what an override beyond them is told."""
+"""The limits of each scope, and the error for an override beyond them."""
 
 import pytest
 

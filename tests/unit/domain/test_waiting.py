@@ -1,4 +1,4 @@
-"""What a job waits for: read from what the database tells, and told in words."""
+"""What a job waits for: parsed from the database's text, and shown in words."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

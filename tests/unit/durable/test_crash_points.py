@@ -57,10 +57,10 @@ NO_PROGRESS = frozenset(
         "self._session.open",
         "session.listen",
         "session.open",
-        # what is told, to people and to breakers: no job depends on whether it is there
+        # notifications, to people and to breakers: no job depends on them
         "facts.append",
         "method",
-        "tasks.tell_blocked",
+        "tasks.record_blocked",
         "watches.send",
         "watches.unwatch",
         "watches.watch",

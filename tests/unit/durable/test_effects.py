@@ -26,7 +26,7 @@ LATER = ConnectionRefusedError(111, "nobody listens")
 
 @attrs.define
 class OtherSide:
-    """What is called; it raises or returns what it is told, and says what it is told."""
+    """The called service; it raises or returns what the test sets, and records its input."""
 
     ends: list[Any] = attrs.field(factory=lambda: ["paid"])
     says: list[Any] = attrs.field(factory=list)

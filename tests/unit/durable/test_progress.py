@@ -1,4 +1,4 @@
-"""What a model has said so far, for whoever watches it."""
+"""What a model has said so far, for clients that watch it."""
 
 import pytest
 from hypothesis import given

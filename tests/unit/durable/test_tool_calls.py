@@ -1,4 +1,4 @@
-"""Calls of tools: what the record keeps, what people are asked, what the model is told."""
+"""Calls of tools: what the record keeps, what people are asked, what the model receives."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -161,7 +161,7 @@ async def test_arguments_that_no_record_can_hold_are_not_called() -> None:
 
 
 class Opening(EchoTools):
-    """Whose breaker opens by the failure that it is told of."""
+    """A tool whose breaker opens by the failure reported to it."""
 
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         plan = await super().plan(attempt, call)
@@ -292,7 +292,7 @@ async def test_nobodys_decision_is_told_or_fails() -> None:
 
 
 async def test_a_call_that_changes_nothing_may_fail_after_it_was_approved() -> None:
-    """Its intent only uses up the decision: what it raises is told, as without a gate."""
+    """Its intent only uses up the decision: the model receives its error, as without a gate."""
     job = Job(EchoTools(gate=Gate(), error=TransientError("not now")))
     job.decide(await job.asks(), ApprovalStatus.APPROVED)
     assert await job.call(tells=True) == {"tool_error": "TransientError: not now"}

@@ -1,4 +1,4 @@
-"""What a shape takes, and that its schema tells the same."""
+"""The values that a shape takes, and that its schema agrees."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -14,7 +14,7 @@ HOPS = 20
 
 @pytest.fixture
 def still_clock() -> MockClock:
-    """A clock that only moves when it is told to: nothing is late, whatever the machine does."""
+    """A clock that only tests move: nothing is late, whatever the machine does."""
     return MockClock()
 
 

@@ -81,7 +81,7 @@ async def test_an_end_without_an_answer_lets_one_go_but_no_more(nursery: trio.Nu
     callers.ask(20)
     await wait_all_tasks_blocked()
     callers.ramp.leave(callers.places[0])
-    callers.ramp.leave(callers.places[0])  # told twice
+    callers.ramp.leave(callers.places[0])  # reported twice
     callers.ramp.answer(callers.places[0])  # too late
     await wait_all_tasks_blocked()
     assert len(callers.inside) == START + 1

@@ -1,4 +1,4 @@
-"""What a pod makes of how its calls fare: which trouble there is, when it is told, when it ends."""
+"""A pod's diagnosis from its calls: which trouble there is, when it is reported, when it ends."""
 
 from collections.abc import Iterator, MutableMapping
 from functools import partial

@@ -24,7 +24,6 @@ class AmountQuestion:
         return Decimal(self._typed) if self._typed.strip(".") else None
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if key == "backspace":
@@ -40,11 +39,9 @@ class AmountQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree."""
         return character == YES
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self.amount is None:
             return f"  type the new limit: {self._typed}_   esc no "
         wrong = self._why_not(self.amount)

@@ -20,7 +20,6 @@ class Bell:
         self._muted_until = now + MUTED_S
 
     def unmute(self) -> None:
-        """Ring again."""
         self._muted_until = float("-inf")
 
     def is_muted(self, now: float) -> bool:

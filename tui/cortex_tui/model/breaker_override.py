@@ -28,14 +28,12 @@ class OverrideQuestion:
 
     @property
     def text(self) -> str:
-        """What is asked."""
         if not self._is_typed:
             return self._text
         return f"{self._text} {f'for {self.typed}' if self.typed else 'until it is closed'}"
 
     @property
     def reason(self) -> str:
-        """Why."""
         return self._reason.reason
 
     @property
@@ -47,7 +45,6 @@ class OverrideQuestion:
         return seconds
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if self._is_typed:
@@ -65,11 +62,9 @@ class OverrideQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree."""
         return self._is_typed and self._reason.may_agree(character)
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._is_typed:
             return self._reason.how()
         if not self.typed:
@@ -101,27 +96,22 @@ class ForceQuestion:
 
     @property
     def text(self) -> str:
-        """What is asked."""
         return self._asks.text
 
     @property
     def reason(self) -> str:
-        """Why."""
         return self._asks.reason
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == "tab" and self._asks is self._close and not self._close.typed:
             self._asks = self._hold
             return KeyAnswer.NONE
         return self._asks.press(key, character)
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree."""
         return self._asks.may_agree(character)
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._asks is self._close and not self._close.typed:
             return "  why: ▏ enter   tab holds it open   esc no "
         return self._asks.how()

@@ -20,7 +20,6 @@ class Pick:
         self._choices = choices
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if character is not None and character in self._choices:
@@ -29,11 +28,9 @@ class Pick:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
-        """Whether a key is of those that agree."""
         return False
 
     def how(self) -> str:
-        """Say which keys there are."""
         return "  ".join(f"{key} {what}" for key, what in self._choices.items()) + "   esc no "
 
 
@@ -55,7 +52,6 @@ class PickSome:
         self._changed = changed
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             self._show(self._before)
             return KeyAnswer.NO
@@ -67,7 +63,6 @@ class PickSome:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing follows from it
-        """Whether a key is of those that agree."""
         return False
 
     def how(self) -> str:

@@ -56,7 +56,7 @@ class Question:
         self.typed = ""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
+        """Take a key by its name and the character it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if key == "backspace":
@@ -66,11 +66,10 @@ class Question:
         return KeyAnswer.YES if self.typed == self.wanted else KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
-        """Whether a key is of those that agree."""
         return True
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
+        """Return what to type, and what was typed so far."""
         if len(self.wanted) == 1:
             return f"  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
@@ -88,15 +87,12 @@ class Closed:
         self.text = text
 
     def press(self, key: str, character: str | None) -> KeyAnswer:  # noqa: ARG002 -- as the others
-        """Take one key, by its name and by what it writes."""
         return KeyAnswer.NO if key == CANCEL else KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing is agreed to
-        """Whether a key is of those that agree."""
         return False
 
     def how(self) -> str:
-        """Say which key there is."""
         return "  esc continue "
 
 
@@ -111,7 +107,6 @@ class Choice:
         """The key of the answer, once there is one."""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if character is None or character not in self.answers:
@@ -120,10 +115,8 @@ class Choice:
         return KeyAnswer.YES
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- nothing else is typed
-        """Whether a key is of those that agree."""
         return True
 
     def how(self) -> str:
-        """Say which keys there are."""
         answers = " · ".join(f"{key} {text}" for key, text in self.answers.items())
         return f" {answers} · esc cancel "

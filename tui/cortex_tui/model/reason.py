@@ -36,7 +36,6 @@ class ReasonQuestion:
         return self.typed.strip()
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if self._is_typed:
@@ -53,11 +52,9 @@ class ReasonQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- any, once it is typed
-        """Whether a key is of those that agree."""
         return self._is_typed
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._is_typed:
             said = f'  "{_ending(self.reason)}"' if self.reason else ""
             if len(self._wanted) > 1:

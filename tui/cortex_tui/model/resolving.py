@@ -30,16 +30,13 @@ class ResolveQuestion:
 
     @property
     def text(self) -> str:
-        """What is asked."""
         return f"{self._name}: what became of it" if self._why is None else self._why.text
 
     @property
     def reason(self) -> str:
-        """Why."""
         return "" if self._why is None else self._why.reason
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if self._why is not None:
             return self._why.press(key, character)
         if key == CANCEL:
@@ -51,11 +48,9 @@ class ResolveQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree."""
         return self._why is not None and self._why.may_agree(character)
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._why is not None:
             return self._why.how()
         return "  1 applied  2 not applied  3 give up   esc no "
@@ -73,21 +68,17 @@ class LimitQuestion:
 
     @property
     def text(self) -> str:
-        """What is asked."""
         return self._text if self._why is None else self._why.text
 
     @property
     def reason(self) -> str:
-        """Why."""
         return "" if self._why is None else self._why.reason
 
     @property
     def limit(self) -> Decimal:
-        """What was typed."""
         return Decimal(self._typed)
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if self._why is not None:
             return self._why.press(key, character)
         if key == CANCEL:
@@ -103,11 +94,9 @@ class LimitQuestion:
         return KeyAnswer.NONE
 
     def may_agree(self, character: str | None) -> bool:
-        """Whether a key is of those that agree."""
         return self._why is not None and self._why.may_agree(character)
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self._why is not None:
             return self._why.how()
         if not self._typed:

@@ -35,7 +35,6 @@ class _Guarded:
         guard.restart(now())
 
     def may_agree(self, character: str | None) -> bool:  # noqa: ARG002 -- the silence has begun
-        """Whether a key is of those that agree."""
         return False
 
     def _is_early(self) -> bool:
@@ -66,7 +65,6 @@ class ApproveQuestion(_Guarded):
         self.wanted = wanted
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if not character or not self.wanted.startswith(self.typed + character):
@@ -78,7 +76,6 @@ class ApproveQuestion(_Guarded):
         return KeyAnswer.YES if self.typed == self.wanted else KeyAnswer.NONE
 
     def how(self) -> str:
-        """Say what has to be typed."""
         if len(self.wanted) == 1:
             return f"{self._bar()}  {self.wanted} yes   esc no "
         typed = self.typed.ljust(len(self.wanted), "_")
@@ -104,7 +101,6 @@ class DenyQuestion(_Guarded):
         """Why, once it was answered."""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
-        """Take one key, by its name and by what it writes."""
         if key == CANCEL:
             return KeyAnswer.NO
         if key == "enter":
@@ -131,7 +127,6 @@ class DenyQuestion(_Guarded):
         return KeyAnswer.YES
 
     def how(self) -> str:
-        """Say what has to be typed, and what was."""
         if self.typed:
             return f"  {self.typed[-40:]}▏  enter denies   esc no "
         return f"{self._bar()}  1 to {len(self._reasons)}, or words and enter   esc no "

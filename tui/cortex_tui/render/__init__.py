@@ -1,1 +1,1 @@
-"""From what is known to what is seen: pure functions, tried without an app."""
+"""Rendering from state to text: pure functions, tested without an app."""

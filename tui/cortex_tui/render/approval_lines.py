@@ -1,4 +1,4 @@
-"""The inbox on one line each: its tabs, the list where there is no room for it, why it is empty."""
+"""Single lines of the inbox: its tabs, the one-line list, and why the list is empty."""
 
 from datetime import datetime
 
@@ -14,9 +14,9 @@ from cortex_tui.render.table import fit
 
 
 def tabs(inbox: Inbox, palette: Palette, width: int) -> Strip:
-    """Draw the tabs, with how many requests there are in those that were counted.
+    """Draw the tabs with the number of requests in those that were counted.
 
-    The open one stands in brackets: not each terminal has bold letters.
+    The open tab is in brackets because some terminals have no bold letters.
     """
     parts = [Segment(" ")]
     for tab in Tab:
@@ -31,7 +31,7 @@ def tabs(inbox: Inbox, palette: Palette, width: int) -> Strip:
 
 
 def one(inbox: Inbox, briefs: Briefs, now: datetime, palette: Palette, width: int) -> Strip:
-    """Draw the list where there is room for one line of it."""
+    """Draw the list where there is room for one line only."""
     window = inbox.window
     row, at = window.current, window.cursor
     if row is None or at is None:
@@ -50,7 +50,7 @@ def one(inbox: Inbox, briefs: Briefs, now: datetime, palette: Palette, width: in
 
 
 def nothing(inbox: Inbox) -> str:
-    """Say why no request is shown."""
+    """Return why no request is shown."""
     if not inbox.is_read:
         return "reading …"
     if inbox.tab is Tab.DECIDED:
@@ -61,7 +61,7 @@ def nothing(inbox: Inbox) -> str:
 
 
 def cut(inbox: Inbox) -> str:
-    """Say where those are that are not shown; "": there are none."""
+    """Return where to find the requests that are not shown; "" if there are none."""
     if not inbox.is_cut:
         return ""
     command = "cortex approvals ls"

@@ -1,6 +1,6 @@
-"""One request, or several of one shape, as people must see them before they decide.
+"""A request, or several of the same shape, in the form that people need to decide.
 
-Of the arguments nothing is left out: they are broken into lines, never cut.
+No argument is left out: long ones are wrapped, never truncated.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,9 +30,9 @@ Line: TypeAlias = tuple[Cell, ...]
 
 
 def head(facts: Facts, now: datetime, *, is_own: bool = False) -> tuple[str, Cell]:
-    """Return what stands above a request, and at its right when it expires or how it stands.
+    """Return the heading of a request, and its expiry or state for the right side.
 
-    `is_own`: another person than the reader has to decide, which a narrow list has no room for.
+    `is_own`: say that another person has to decide, for which a narrow list has no room.
     """
     title = f"…{facts.id.hex[-6:]}  {facts.title}"
     if facts.status is not ApprovalStatus.PENDING or facts.expires_at <= now:
@@ -52,7 +52,7 @@ def page(
     edit: Sequence[ArgumentChange] = (),
     is_raw: bool = False,
 ) -> list[Line]:
-    """Return all that decides about a request, in lines of at most `width` cells."""
+    """Return everything that matters to the decision, in lines of at most `width` cells."""
     lines = [*_about(facts, approval, width), ()]
     if is_raw:
         lines += _exact("raw", facts.canonical, width, style="")
@@ -76,7 +76,7 @@ def page(
 
 
 def arguments(rows: Sequence[ArgumentRow], width: int, *, is_call: bool) -> Iterator[Line]:
-    """Yield every value with its name before it."""
+    """Yield each value after its name."""
     label = "args" if is_call else "asks"
     if not rows:
         yield from _exact(label, "none", width, style="dim")
@@ -98,7 +98,7 @@ def arguments(rows: Sequence[ArgumentRow], width: int, *, is_call: bool) -> Iter
 
 
 def diff(changes: Iterable[ArgumentChange], width: int) -> Iterator[Line]:
-    """Yield both sides of each place that differs."""
+    """Yield both sides of each difference."""
     indent = Cell(" " * LABEL_CELLS)
     left = width - LABEL_CELLS - 2
     for change in changes:
@@ -110,7 +110,7 @@ def diff(changes: Iterable[ArgumentChange], width: int) -> Iterator[Line]:
 
 
 def batch_page(approvals: Sequence[Approval], facts: Facts, width: int) -> list[Line]:
-    """Return what several requests have in common, then what they differ in, each of them."""
+    """Return what several requests have in common, then the differences of each."""
     names = varying(approvals)
     given = approvals[0].arguments.items()
     same = argument_rows({name: value for name, value in given if name not in names})
@@ -131,7 +131,7 @@ def batch_page(approvals: Sequence[Approval], facts: Facts, width: int) -> list[
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return words in lines of at most so many cells."""
+    """Wrap words into lines of at most `width` cells."""
     lines: list[str] = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
@@ -145,8 +145,8 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def chopped(text: str, width: int) -> list[str]:
-    """Return a text in pieces of at most so many cells; together they are the text."""
-    width = max(2, width)  # what takes two cells fits
+    """Split a text into pieces of at most `width` cells; joined, they are the text."""
+    width = max(2, width)  # a character of two cells fits
     if len(text) <= width and cell_len(text) <= width:
         return [text]
     if text.isascii():
@@ -227,7 +227,7 @@ def _titled(title: str, width: int) -> Iterator[Line]:
 
 
 def _barred(text: str, width: int) -> Iterator[Line]:
-    """Yield words of others behind a bar: none of their lines passes for one of ours."""
+    """Yield quoted text behind a bar, so that none of its lines passes for the app's own."""
     for line in wrapped(text, width - LABEL_CELLS):
         yield Cell("│ ".rjust(LABEL_CELLS), "dim"), Cell(line)
 

@@ -29,7 +29,7 @@ Briefs = Mapping[Any, Cell]
 
 
 def expires(row: InboxRow, now: datetime) -> Cell:
-    """Return how much time is left, or how it ended."""
+    """Return the time left, or how it ended."""
     status = row.status_at(now)
     if status is not ApprovalStatus.PENDING:
         return STATES[status]
@@ -39,7 +39,7 @@ def expires(row: InboxRow, now: datetime) -> Cell:
 
 
 def who_may(row: InboxRow) -> Cell:
-    """Return who may still decide."""
+    """Return the people who may still decide."""
     if row.is_own:
         return Cell("not you", "dim")
     if row.people == 1:
@@ -49,13 +49,13 @@ def who_may(row: InboxRow) -> Cell:
 
 
 def brief(arguments: str) -> Cell:
-    """Return arguments, canonical JSON, in one short line."""
+    """Return arguments, given as canonical JSON, in one short line."""
     found = argument_brief(parse(arguments))
     return Cell(found.fitted(BRIEF_CELLS) if found.count else "", shrink=found.fitted)
 
 
 def one_line(row: InboxRow, briefs: Briefs, now: datetime) -> list[Cell]:
-    """Return a request where there is room for one line only: its end, when, comes last."""
+    """Return a request on a single line; the expiry comes last."""
     given = briefs.get(row.digest, _UNREAD)
     text = f"{what(row)}  {given.text}".rstrip()
 
@@ -66,7 +66,7 @@ def one_line(row: InboxRow, briefs: Briefs, now: datetime) -> list[Cell]:
 
 
 def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
-    """Return the columns of those that wait."""
+    """Return the columns for waiting requests."""
     return (
         _risk(),
         _tool(),
@@ -77,7 +77,7 @@ def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
 
 
 def decided_columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
-    """Return the columns of those that were decided."""
+    """Return the columns for decided requests."""
     return (
         Column(title="state", width=10, cell=lambda row, now: STATES[row.status_at(now)]),
         _tool(),

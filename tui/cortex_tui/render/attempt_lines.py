@@ -1,4 +1,4 @@
-"""The attempts at a step below each other: where each ran, how it ended, and what is different."""
+"""The attempts at a step: where each ran, how it ended, and how it differs from the last."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ from cortex_tui.render.words import span, tokens
 def attempt_lines(
     row: WaterfallRow, detail: StepDetail, job: WatchedJob, now: datetime, width: int
 ) -> Iterator[Line]:
-    """Yield the attempts that tried a step; of a row that is no step: all that are known."""
+    """Yield the attempts that ran a step; for a row without a step, all known attempts."""
     ended = {each.attempt: each for each in endings(job)}
     began = _began(detail)
     if row.since:
@@ -41,7 +41,7 @@ def attempt_lines(
 
 
 def _began(detail: StepDetail) -> dict[int, tuple[datetime, str | None]]:
-    """Return when and where attempts began, as far as the history goes back."""
+    """Return when and where attempts started, as far as the history goes back."""
     found: dict[int, tuple[datetime, str | None]] = {}
     for moved in detail.history:
         if moved.new is JobStatus.RUNNING:
@@ -79,7 +79,7 @@ def _ended(
     began: Mapping[int, tuple[datetime, str | None]],
     width: int,
 ) -> Iterator[Line]:
-    """Say how an attempt ended early, and whether the one before ended in the same way."""
+    """Return how an attempt ended early, and whether the previous one ended the same way."""
     outcome, at = ended.outcome, ended.ended_at
     is_calm = outcome in CALM_ENDINGS
     told = f"{ENDINGS.get(outcome) or outcome} · {day_time(at)}"

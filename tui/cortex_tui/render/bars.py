@@ -35,7 +35,7 @@ ENDING_CELLS: Final = 12
 
 @attrs.frozen(kw_only=True)
 class TopView:
-    """What the top bar tells."""
+    """The content of the top bar."""
 
     path: Sequence[str]
     """Where one is: the place, the screen, what is open."""
@@ -51,7 +51,7 @@ class TopView:
 
 
 def link_cell(link: Link, now: float) -> Cell:
-    """Say how quick the database is, or since when it is silent; always of one width."""
+    """Return the latency of the database, or the length of its silence, at a fixed width."""
     if link.is_stale(now):
         silent_s = link.silent_s(now)
         since = f"{silent_s:.0f}s" if silent_s < SECONDS_MAX else age(silent_s)
@@ -65,7 +65,7 @@ def link_cell(link: Link, now: float) -> Cell:
 
 
 def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
-    """Return the first line of a screen: the path left, what waits for people right."""
+    """Return the top line of a screen: the path left, alerts right."""
     cells = [
         (tuple(_first(view, is_short=is_short)), tuple(_more(view, is_short=is_short)))
         for is_short in (False, True)
@@ -91,10 +91,10 @@ def _laid_out(path: Sequence[str], told: Told, palette: Palette, width: int) -> 
 
 
 def _chosen(path: Sequence[str], told: Told, width: int) -> tuple[str, Sequence[Cell]]:
-    """Return what there is room for: the path, and what stands at the right.
+    """Choose what fits: the path, and the cells at the right.
 
-    When it gets narrow words become short, then the path loses its beginning, then pods, dead
-    letters and breakers leave: where one is, what waits for people and the link are always there.
+    As the line narrows, words become short, then the path loses its beginning, then pods, dead
+    letters and breakers leave. The current place, the open requests and the link always stay.
     """
     long, (first, more), link = told
     paths = _paths(path)
@@ -109,7 +109,7 @@ def _chosen(path: Sequence[str], told: Told, width: int) -> tuple[str, Sequence[
 
 
 def _paths(path: Sequence[str]) -> Sequence[tuple[str, int]]:
-    """Return a path, ever shorter, each with the cells that it needs at least."""
+    """Return ever shorter forms of a path, each with the cells that it needs at least."""
     place, *more = (safe(part) for part in path)
     ways = [[f"cortex {place}", *more], [place, *more], [place, *more[-1:]], more[-1:] or [place]]
     return [
@@ -119,7 +119,7 @@ def _paths(path: Sequence[str]) -> Sequence[tuple[str, int]]:
 
 
 def _room(right: Sequence[Cell], width: int) -> int:
-    """Return the cells that are left for the path."""
+    """Return the cells left for the path."""
     return width - sum(cell_len(each.text) + len(GAP) for each in right) - 1
 
 
@@ -128,7 +128,7 @@ def _ground(palette: Palette) -> Style:
 
 
 def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
-    """Yield what never leaves."""
+    """Yield the cells that always stay."""
     if view.has_lost_pod:
         yield Cell("pod ENDED", "alarm")
     if view.is_read_only:
@@ -146,7 +146,7 @@ def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
 
 
 def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
-    """Yield what leaves when it gets narrow, the last one first."""
+    """Yield the optional cells; the first to leave comes last."""
     if view.is_muted:
         yield Cell("muted", "dim")
     head = view.head
@@ -166,7 +166,7 @@ def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
 
 
 def _is_all(head: Head) -> bool:
-    """Whether nothing waits but dead letters: then they never leave."""
+    """Whether only dead letters wait: then their cell always stays."""
     return 0 < head.dead == head.waits
 
 
@@ -183,9 +183,9 @@ FOOT_GAP: Final = 2
 
 @lru_cache(KEPT)
 def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act: bool) -> Strip:
-    """Return the last line of a screen: what the keys do; acting ones are grey when they cannot.
+    """Return the footer: what the keys do; acting keys are grey while they are disabled.
 
-    Where there is no room for all, moving leaves first, then the last ones of the longest section.
+    If not all fit, movement leaves first, then the last keys of the longest section.
     """
     bar = palette["bar"]
     segments = [Segment(" ", bar)]
@@ -201,7 +201,7 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
 
 
 def plain_footer(keys: Sequence[tuple[str, str]], palette: Palette, width: int) -> Strip:
-    """Return the last line of a screen on which these keys do something, and none of the table."""
+    """Return a footer with the given keys only."""
     bar = palette["bar"]
     segments = [Segment(" ", bar)]
     for key, label in keys:
@@ -211,9 +211,9 @@ def plain_footer(keys: Sequence[tuple[str, str]], palette: Palette, width: int) 
 
 
 def _fitting(keys: KeyTable, screen: str, width: int) -> Sequence[Sequence[Key]]:
-    """Return the keys that there is room for, whole: moving leaves first, then the last of acting.
+    """Return the keys that fit, whole: movement leaves first, then the last acting keys.
 
-    The first keys of the last section, which show all keys and commands, are there to the end.
+    The first keys of the last section, which show all keys and commands, always stay.
     """
     move, act, app = (
         [key for key in keys.of(screen) if key.in_footer and key.group in groups]
@@ -237,6 +237,6 @@ def _names(keys: KeyTable, key: Key) -> str:
 
 
 def help_lines(keys: KeyTable, screen: str) -> Iterator[tuple[str, str, str]]:
-    """Yield group, keys and what they do: all keys of a screen."""
+    """Yield the group, keys and label of every key on a screen."""
     for key in keys.of(screen):
         yield GROUPS[key.group], "  ".join(shown(each) for each in key.keys), key.help

@@ -1,4 +1,4 @@
-"""Circuit breakers on one line each, and all that is known of the one under the cursor."""
+"""Circuit breakers on one line each, and the details of the one under the cursor."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,17 +25,17 @@ _HELD: Final = Cell("◆ held open", "warn")
 
 
 def order_of(row: BreakerRow) -> tuple[object, ...]:
-    """Sort by what is wrong, then by name: so that a failure that is counted moves no row."""
+    """Sort by state, then by name, so that counting a failure moves no row."""
     return row.state == BreakerState.CLOSED, row.failures == 0, row.name
 
 
 def is_closed(row: BreakerRow) -> bool:
-    """Calls pass."""
+    """Whether calls pass."""
     return bool(row.state == BreakerState.CLOSED)
 
 
 def remark(row: BreakerRow, now: datetime) -> str:
-    """Say what a person must know first; "": there is nothing to say. Not safe yet."""
+    """Return the most important remark about a breaker, or "". Not safe yet."""
     if row.forced_by is not None:
         return held_text(row, now)
     error = str(row.last_error or "")
@@ -43,7 +43,7 @@ def remark(row: BreakerRow, now: datetime) -> str:
 
 
 def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ...]]:
-    """Return all that is known of a breaker, in lines of `room` cells."""
+    """Return the details of a breaker, in lines of `room` cells."""
     told: list[tuple[str, str]] = []
     if row.opened_at is not None:
         waits = "1 job waits" if row.waiting == 1 else f"{_waiting(row)} jobs wait"
@@ -67,7 +67,7 @@ def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ..
 
 
 def page_head(row: BreakerRow) -> Cell:
-    """Return the name, whole."""
+    """Return the full name."""
     return Cell(safe(row.name), "bold")
 
 
@@ -78,7 +78,7 @@ def _last_hour_text(row: BreakerRow, past: Past, now: datetime) -> str:
 
 
 def _errors(row: BreakerRow, now: datetime) -> list[str]:
-    """Tell the last errors, the newest first: always one, "" if there was none. Not safe yet."""
+    """Return the last errors, the newest first; [""] if there was none. Not safe yet."""
     told = [
         f"{_when(error.at, now)}: {error.code}: {error.message}"
         for error in (() if row.past is None else row.past.errors)

@@ -1,4 +1,4 @@
-"""Acts on many dead letters on lines, and the letters that one could not settle."""
+"""Bulk operations on dead letters in lines, and the letters that one could not settle."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -27,23 +27,23 @@ _MARKS: Final = {
 
 
 def is_over(row: ActRow) -> bool:
-    """Nothing more comes of it."""
+    """Whether the operation has ended."""
     return BulkState(row["state"]).is_over
 
 
 def act_words(row: ActRow) -> str:
-    """Name an act in a question; not safe yet."""
+    """Name a bulk operation in a question; not safe yet."""
     return f"act {row['id']}: {bulk_operation.progress(row)}"
 
 
 def foremost(rows: Sequence[ActRow]) -> ActRow | None:
-    """Return the one that the line below the errors is about: rather one that goes on."""
+    """Return the operation for the line below the errors: a running one first."""
     running = (row for row in rows if row["state"] == BulkState.RUNNING)
     return next(running, rows[0] if rows else None)
 
 
 def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
-    """Return the line below the errors: the newest act under way, or what came of the last one."""
+    """Return the line below the errors: the newest running operation, or the last outcome."""
     row = foremost(rows)
     if row is None:
         return Cell("")
@@ -58,13 +58,13 @@ def act_line(rows: Sequence[ActRow], now: datetime, *, pause_key: str) -> Cell:
     others = f" · {more} more" if more else ""
     progress = bar(bulk_operation.passed(row), row["letter_count"], LINE_BAR_CELLS)
     key = f"{pause_key} {'goes on' if row['state'] == BulkState.PAUSED else 'pauses'}"
-    # The key is never cut: what a person wrote comes last.
+    # The key is never truncated: text that people wrote comes last.
     told = f"{progress} {act_words(row)}{others} · {key} · {waits or _pace(row)}"
     return Cell(safe(told), "warn" if waits else "accent")
 
 
 def _pace(row: ActRow) -> str:
-    """Say how long it takes at least."""
+    """Return the least time that it takes."""
     left_s = bulk_operation.left(row) / row["rate_per_s"]
     return f"{row['rate_per_s']:g}/s, {age(left_s) if left_s >= 1 else '1s'} left"
 
@@ -79,7 +79,7 @@ def _count_of(name: str) -> Callable[[ActRow, datetime], Cell]:
 
 
 def mark_of(row: ActRow) -> Cell:
-    """Return glyph and word of an act's state."""
+    """Return the glyph and word for an operation's state."""
     return _MARKS[BulkState(row["state"])]
 
 

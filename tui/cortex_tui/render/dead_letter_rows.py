@@ -1,4 +1,4 @@
-"""Dead letters on lines: by their error, and one by one."""
+"""Dead letters in lines: grouped by error, and one by one."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ _BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
 
 
 def on_retry(row: DeadLetterHead) -> str:
-    """Say what another try would do; not safe yet."""
+    """Return what a retry would do; not safe yet."""
     return prospect(FailureCause.of(row), step=row.step and last_step(row.step))
 
 
@@ -37,13 +37,13 @@ def error_words(row: DeadLetterHead) -> str:
 
 
 def error_briefly(row: DeadLetterHead) -> str:
-    """Name an error in a question, with the beginning of what it says; not safe yet."""
+    """Name an error in a question, with the start of its message; not safe yet."""
     words = error_words(row)
     return words if len(words) <= BRIEF_CHARS else f"{words[: BRIEF_CHARS - 1]}…"
 
 
 def letter_words(row: DeadLetter) -> str:
-    """Name a letter in a question; not safe yet."""
+    """Name a dead letter in a question; not safe yet."""
     return f"{row.agent or row.type} {short_id(row.job_id)}"
 
 
@@ -71,7 +71,7 @@ def _code(row: DeadLetterHead, _: datetime) -> Cell:
 
 
 def state_cell(state: str | None) -> Cell:
-    """Return glyph and word of a letter's state; None: it has no letter any more."""
+    """Return the glyph and word for a letter's state; None: the letter is gone."""
     if state is None:
         return Cell(NOTHING, "dim")
     return _STATES.get(DeadLetterState(state), Cell(state.lower(), "dim"))

@@ -1,4 +1,4 @@
-"""An error beside the list of errors: what it says, its newest letters, and the acts on them."""
+"""The pane beside the errors: the message, the newest letters, and bulk operations on them."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,6 @@ FINGERPRINT: Final = "--fingerprint"
 
 
 def side_head(row: DeadLetterGroup) -> Cell:
-    """Name the error."""
     count = f"{row.count:,}{'' if row.is_all else '+'}"
     code = row.error_code or row.error_class or "error"
     return Cell(safe(f"{count} {'letter' if row.count == 1 else 'letters'}  {code}"), "bold")
@@ -38,7 +37,7 @@ def side_lines(
     now: datetime,
     width: int,
 ) -> Iterator[Line]:
-    """Yield the same labels for each error; below them what grows. `letters`: its newest ones."""
+    """Yield fixed labels, then the growing parts. `letters`: the newest ones."""
     escalated = row.escalated_count
     for label, text in (
         ("error", " · ".join(filter(None, (row.error_class, row.error_code)))),
@@ -76,14 +75,14 @@ def _step_of(letter: DeadLetter, width: int) -> Line:
 
 
 def acts_on(fingerprint: str, acts: Sequence[ActRow]) -> Sequence[ActRow]:
-    """Return those that were begun for the letters of an error."""
+    """Return the operations that were started for the letters of an error."""
     return [act for act in acts if _is_on(fingerprint, act["which"])]
 
 
 def _is_on(fingerprint: str, which: str) -> bool:
     try:
         words = shlex.split(which)
-    except ValueError:  # somebody else wrote it
+    except ValueError:  # not written by this command
         return False
     return any(
         word == f"{FINGERPRINT}={fingerprint}"
@@ -93,7 +92,7 @@ def _is_on(fingerprint: str, which: str) -> bool:
 
 
 def _acts(acts: Sequence[ActRow], now: datetime, width: int) -> Iterator[Line]:
-    """Yield those under way first, as they were read."""
+    """Yield running operations first, as they were read."""
     if not acts:
         yield (Cell(NOTHING, "dim"),)
     for act in acts[:ACTS_MAX]:

@@ -1,9 +1,9 @@
-"""Things as JSON for people, every sign of it visible."""
+"""Objects as JSON for people, with every character visible."""
 
 from cortex.domain.phrases import to_plain
 from cortex.view.arguments import visible_json
 
 
 def document_text(document: object) -> str:
-    r"""Return the text; what nobody would see stands there as `\u202e`."""
+    r"""Return the text; invisible characters appear as `\u202e`."""
     return visible_json(to_plain(document))

@@ -1,4 +1,4 @@
-"""Effects and quotas on one line each, what is known of one effect, and the freeze."""
+"""Effects and quotas on one line each, the details of one effect, and the freeze."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ ARGUMENT_CHARS_MAX: Final = 8_000
 
 
 def is_unknown(row: EffectRow) -> bool:
-    """Return whether a person has to say what became of it."""
+    """Return whether a person has to record the outcome."""
     return row.status is EffectStatus.UNKNOWN
 
 
@@ -37,14 +37,14 @@ def effect_words(row: EffectRow) -> str:
 
 
 def why(row: EffectRow) -> str:
-    """Say why it stands so, or who has said it; not safe yet."""
-    if row.resolution and not is_unknown(row):  # it may be so again, after another call
+    """Return why it has its state, or who set it; not safe yet."""
+    if row.resolution and not is_unknown(row):  # another call may have made it unknown again
         return f"{row.resolution}, by {row.resolved_by}"
     return str(row.why or "")
 
 
 def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
-    """Say whether effects may begin, and how many jobs wait for that."""
+    """Return whether effects may start, and how many jobs wait for that."""
     if seen is None:
         return Cell("")
     count = seen.waiting_jobs
@@ -57,7 +57,7 @@ def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
 
 
 def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]:
-    """Yield what is known of one effect, as `effects.show` gives it."""
+    """Yield the details of one effect, as `effects.show` returns them."""
 
     def at(moment: datetime | None) -> str:
         if moment is None:

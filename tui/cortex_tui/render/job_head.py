@@ -1,4 +1,4 @@
-"""The head of one job: what it is, how it stands and what it cost; below it why, and what comes."""
+"""The head of a job: its identity, state and cost; below it the reason and what comes next."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +25,7 @@ GAP: Final = 3
 
 
 def head_line(row: WatchedJob, now: datetime, width: int) -> list[Cell]:
-    """Return the pieces that fit: of those after the state the long ones leave first."""
+    """Return the pieces that fit; after the state, long pieces leave first."""
     kept: list[Cell] = []
     room = width - 1
     for cell in _pieces(row, now):
@@ -73,7 +73,7 @@ def _state(row: WatchedJob, status: JobStatus, now: datetime) -> Cell:
 
 
 def _heartbeat(row: WatchedJob, silent_s: float) -> Cell:
-    freed_after_s = row.zombie_s or 0.0  # nothing keeps the job of a pod without a row
+    freed_after_s = row.zombie_s or 0.0  # no zombie session holds the job of a pod without a row
     if silent_s >= freed_after_s:
         return Cell(f"✗ {silent_s:.0f}s zombie", "alarm")
     if is_silent(row, silent_s):
@@ -92,14 +92,14 @@ def _cost(row: WatchedJob) -> str:
 
 
 def _cost_cell(cost: str, row: WatchedJob) -> Cell:
-    """Return what was spent, alarming when nothing is left."""
+    """Return the cost, as an alert when the budget is used up."""
     limit = tightest(row)
     is_spent = limit is not None and limit.spent >= limit.limit_amount
     return Cell(cost, "alarm" if is_spent else "dim")
 
 
 def tightest(row: WatchedJob) -> WatchedBudget | None:
-    """Return the budget that stops it first: the one it waits for, else with the least left."""
+    """Return the limiting budget: the one that the job waits for, else the one with least left."""
     budgets = row.budgets
     if waiting := [each for each in budgets if each.name == _budget(row)]:
         return waiting[0]
@@ -108,13 +108,13 @@ def tightest(row: WatchedJob) -> WatchedBudget | None:
 
 
 def _budget(row: WatchedJob) -> str:
-    """Return the name of the budget that it waits for; "": none."""
+    """Return the name of the budget that the job waits for, or ""."""
     on = row.waiting_on or ""
     return on.removeprefix(WAITING_PREFIX) if on.startswith(WAITING_PREFIX) else ""
 
 
 def why_line(row: WatchedJob, now: datetime) -> Cell:
-    """Say why it stands where it stands, when that changes, and which key helps."""
+    """Return why the job has its state, when that changes, and which key helps."""
     status = row.status
     if status is JobStatus.RETRY:
         return Cell(safe(_retry(row, now)), "retry")
@@ -136,7 +136,7 @@ def why_line(row: WatchedJob, now: datetime) -> Cell:
 
 def _retry(row: WatchedJob, now: datetime) -> str:
     parts = [f"retry {row.retry_count}/{row.max_retries}"]
-    is_told = bool(row.why)  # of what the last attempt failed with, too
+    is_told = bool(row.why)  # it includes the error of the last attempt
     if row.last_error_code and not is_told:
         parts.append(row.last_error_code)
     when, dot, what = why(row, now).partition(" · ")
@@ -159,7 +159,7 @@ def _under_way(row: WatchedJob) -> str:
 
 
 def gate(row: WatchedJob) -> ApprovalWait | EffectWait | None:
-    """Return the request or the unknown effect that it waits for, if a person can still decide."""
+    """Return the request or unknown effect that the job waits for, if a person can decide it."""
     match row.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
             return seen

@@ -1,4 +1,4 @@
-"""A job on one line: the columns of the list, and why it stands where it stands."""
+"""A job on one line: the columns of the list, and the reason for its state."""
 
 from collections.abc import Hashable, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,20 +31,20 @@ ALARM: Final = "!"
 
 
 def standing(row: JobRow) -> Hashable:
-    """Return what a reason that was read for a job holds of: in another state it has another."""
+    """Return a key for the job's state: a reason that was read holds only while it is equal."""
     return row.id, row.status, row.attempt, row.retry_count
 
 
 def why(row: JobRow, now: datetime) -> str:
-    """Say why a job stands where it stands, or what comes next; not safe yet.
+    """Return why a job has its state, or what comes next; not safe yet.
 
-    When something happens comes first: what is cut off in a narrow list is not that.
+    Times come first, so that a narrow list does not cut them off.
     """
     return " · ".join(part for part in next_and_why(row, now) if part)
 
 
 def next_and_why(row: JobRow, now: datetime) -> tuple[str, str]:  # noqa: PLR0911 -- a table
-    """Return when something happens, if a wait has an end, and the reason; not safe yet."""
+    """Return when the job continues, if its wait has an end, and the reason; not safe yet."""
     match row.status:
         case JobStatus.FAILED:
             return "", str(row.error_message or row.error_code or "")
@@ -69,7 +69,7 @@ def job_words(row: JobRow) -> str:
 
 
 def status_line(row: JobRow, now: datetime) -> list[Cell]:
-    """Return what one job is and how it stands, in pieces."""
+    """Return the identity and state of a job, in pieces."""
     state = state_of(row)
     parts = [
         Cell(short_id(row.id), "bold"),
@@ -89,7 +89,7 @@ def status_line(row: JobRow, now: datetime) -> list[Cell]:
 
 
 def why_line(row: JobRow, now: datetime) -> Cell:
-    """Return why it stands where it stands, as one cell."""
+    """Return the reason for its state as one cell."""
     told = why(row, now)
     is_alarming = row.status is JobStatus.RUNNING and told.startswith(ALARM)
     return Cell(safe(told), "alarm" if is_alarming else "fail" if row.error_message else "dim")
@@ -127,7 +127,7 @@ def _running(row: JobRow, now: datetime) -> str:
 
 
 def is_problem(row: JobRow, now: datetime) -> bool:
-    """Return whether somebody should look: it failed, waits for a person, or its pod is silent."""
+    """Return whether a person should look: it failed, waits for a person, or its pod is silent."""
     match row.status:
         case JobStatus.FAILED:
             return True
@@ -217,5 +217,5 @@ SHOWN_COLUMNS: Final = frozenset(OPTIONAL_COLUMNS[:6])
 
 
 def job_columns(shown: AbstractSet[str]) -> Sequence[Column[ListedJob]]:
-    """Return the columns of the list with those optional ones."""
+    """Return the columns of the list, including the chosen optional ones."""
     return [each for each in COLUMNS if each.title in shown or each.title not in OPTIONAL_COLUMNS]

@@ -1,4 +1,4 @@
-"""A job beside the list of jobs: how it stands, why, what comes next, and what went wrong last."""
+"""The pane beside the jobs: the state, its reason, what comes next, and the last error."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,17 +17,16 @@ from cortex_tui.render.words import countdown
 
 
 def side_head(row: ListedJob) -> Cell:
-    """Name the job."""
     return Cell(safe(f"{short_id(row.id)}  {row.agent or row.type}"), "bold")
 
 
 def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
-    """Yield the same labels for each job, so that they stand where they stood."""
+    """Yield the same labels for each job, so that they keep their places."""
     status, head = row.status, row.checkpoint
     cost = head.get("cost_usd")
     comes, told = next_and_why(row, now)
     if status is JobStatus.FAILED:
-        told = row.error_code or ""  # the message has lines of its own
+        told = row.error_code or ""  # the message has its own lines
     seen = state_of(row)
     state = f"{seen!s} {_took(row, now)}".rstrip()
     last = numbered_step(head["seq"], head["key"]) if head.get("seq") else ""

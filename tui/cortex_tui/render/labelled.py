@@ -1,4 +1,4 @@
-"""Lines of a page: a label and its text, titles, text that was said; safe, and as wide as told."""
+"""Lines of a page: labels with text, titles, quoted text; safe, within the given width."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
@@ -17,7 +17,7 @@ SAID_CHARS_MAX: Final = 2_000
 
 
 def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
-    """Yield a label and its text, below each other when the label is long."""
+    """Yield a label and its text, on separate lines if the label is long."""
     if not text:
         return
     name = safe(label)
@@ -32,20 +32,20 @@ def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Lin
 
 
 def valued(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
-    """Yield a short label and its text on one line, cut where there is no room."""
+    """Yield a short label and its text on one line, truncated to the width."""
     room = max(1, width - LABEL)
     shown = fit(safe(text or NOTHING), room)
     yield Cell(label.ljust(LABEL), "dim"), Cell(shown.rstrip(" "), style if text else "dim")
 
 
 def titled(title: str) -> Iterator[Line]:
-    """Yield a title, below an empty line."""
+    """Yield an empty line and a title."""
     yield (Cell(""),)
     yield (Cell(title, "dim"),)
 
 
 def said(text: str, width: int, *, style: str) -> Iterator[Line]:
-    """Yield the beginning of a text, as much as is drawn anew each second without being felt."""
+    """Yield the beginning of a text, short enough to be redrawn each second."""
     lines = _lines(text[:SAID_CHARS_MAX] or NOTHING, width)
     yield from ((Cell(line, style if text else "dim"),) for line in lines)
     if len(text) > SAID_CHARS_MAX:
@@ -53,7 +53,7 @@ def said(text: str, width: int, *, style: str) -> Iterator[Line]:
 
 
 def text_lines(text: str, width: int) -> Iterator[Line]:
-    """Yield a text in its own lines, folded where they are too long."""
+    """Yield a text in its own lines, wrapped where they are too long."""
     yield from ((Cell(line),) for line in _lines(text, width))
 
 

@@ -1,4 +1,4 @@
-"""Pods and worker queues on one line each, and what is told of the one under the cursor."""
+"""Pods and worker queues on one line each, and the details of the one under the cursor."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ _TROUBLE: Final = {"no_connections": "no conns", "out_of_memory": "no memory"}
 
 
 def is_drained(row: PodRow) -> bool:
-    """A person asked a pod to take no more jobs; it stays."""
+    """Whether a person drained the pod; it keeps running."""
     return row.is_living and row.drain_requested_at is not None and row.phase is None
 
 
@@ -43,7 +43,7 @@ def pod_words(row: PodRow) -> str:
 
 
 def pod_about(row: PodRow) -> str:
-    """Tell what a pod is, its sessions in the database, and what it can run; not safe yet."""
+    """Describe a pod, its database sessions, and the jobs that it can run; not safe yet."""
     types = f"runs {', '.join(sorted(row.job_types))}" if row.job_types else ""
     sessions = _sessions(row.connections) if row.is_living else ""
     return " · ".join(filter(None, (str(row.id), sessions, types)))
@@ -56,13 +56,13 @@ def _sessions(number: int | None) -> str:
 
 
 def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
-    """Tell where its jobs went and who drains it; not safe yet."""
+    """Return where its jobs went and who drains it; not safe yet."""
     parts = ("" if moved is None else moved_text(row, moved), _told(row, now))
     return " · ".join(filter(None, parts))
 
 
 def pod_holds(row: PodRow, now: datetime) -> str:
-    """Tell what it holds, and for how long."""
+    """Return what it holds, and for how long."""
     parts = []
     if row.oldest_lease_at is not None:
         parts.append(f"oldest lease {_steady(row.oldest_lease_at, now)}")
@@ -72,12 +72,12 @@ def pod_holds(row: PodRow, now: datetime) -> str:
 
 
 def _steady(instant: datetime, now: datetime) -> str:
-    """Return an age in cells enough for any: what stands behind it does not move."""
+    """Return an age at a fixed width, so that the text after it stays in place."""
     return f"{age(_since_s(now, instant)):>4}"
 
 
 def goes_where(row: PodRow, pods: Sequence[PodRow]) -> str:
-    """Say in a question who can take the jobs of a pod: as they tell of themselves."""
+    """Say in a question which pods report that they can take the jobs of a pod."""
     if not row.running:
         return ""
     takers = [
@@ -96,7 +96,7 @@ def goes_where(row: PodRow, pods: Sequence[PodRow]) -> str:
 
 
 def queue_about(row: QueueRow, now: datetime) -> str:
-    """Tell why a queue stands, or what it is; not safe yet."""
+    """Return why a queue is paused, or a description of it; not safe yet."""
     if row.paused_at is not None:
         return _paused(row, now)
     return "jobs without a queue" if row.queue is None else "its jobs run one after another"
@@ -125,7 +125,7 @@ def _at(instant: datetime, now: datetime) -> str:
 def _state(row: PodRow, now: datetime) -> Cell:
     if not row.is_living:
         glyph, style = ("✗", "fail") if row.state == "DEAD" else ("○", "dim")
-        # Of one whose session has just ended no pod has written down when.
+        # When a session has only just ended, no pod has recorded the time yet.
         ago = "" if row.ended_at is None else f" {age(_since_s(now, row.ended_at))}"
         return Cell(f"{glyph} {row.state.lower()}{ago}", style)
     silent_s = _since_s(now, row.heartbeat_at)
@@ -148,7 +148,7 @@ def _drained(row: PodRow) -> str:
 
 
 def _leaving(row: PodRow, now: datetime) -> str:
-    """Say how far a pod is that was told to end: `draining 12s/45s`, of the time that it has."""
+    """Return the progress of a pod that shuts down: `draining 12s/45s`, of its deadline."""
     doing = None if row.phase is None else _DOING.get(row.phase)
     since, by = row.draining_at, row.abort_at
     if doing is not None:

@@ -1,4 +1,4 @@
-"""Alerts of the first screen, each in one line: open breakers, silent pods, paused queues."""
+"""The alerts of the first screen on one line each: open breakers, silent pods, paused queues."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ DUE_LONG_S: Final = 60.0
 
 @attrs.frozen(kw_only=True)
 class Alerts:
-    """The alerts, and the faults that came up while they were put into words."""
+    """The alerts, and the faults that occurred while rendering them."""
 
     shown: Sequence[PulseLine]
     faults: Sequence[Exception]
@@ -33,7 +33,7 @@ class Alerts:
 
 
 def alerts(pulse: Pulse, now: datetime) -> Alerts:
-    """Put each alert into words, the gravest first; one that fails costs no other one its line."""
+    """Render the alerts, the gravest first; a failing one does not affect the others."""
     shown: list[PulseLine] = []
     faults: list[Exception] = []
     for text, opens in _alerts(pulse, now):
@@ -67,7 +67,7 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
 
 
 def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:
-    """Name the first queue in which jobs wait because a person paused it."""
+    """Name the first queue whose jobs wait because a person paused it."""
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""
     return Cell(

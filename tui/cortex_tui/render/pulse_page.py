@@ -1,6 +1,6 @@
-"""The first screen: what needs somebody, what fails, what runs, and the last quarter of an hour.
+"""The first screen: what needs a person, what fails, what runs, the last quarter of an hour.
 
-In this order, each with as many lines as there is room for.
+In this order, each with as many lines as fit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _ROUNDS: Final = ((4, 4, 3, 1, 4), (8, 8, 6, 4, LINES_MAX), (20, 40, 20, SHOWN_M
 
 
 def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Sequence[PulseLine]:
-    """Return the page below its head, for `height` lines of `width` cells."""
+    """Return the page below its head, as `height` lines of `width` cells."""
     attention = pulse.attention
     needs = [] if attention is None else list(need_lines(attention.needs, now, width))
     failures = [] if attention is None else list(failure_lines(attention.failures, now, width))
@@ -63,7 +63,7 @@ def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Sequ
 
 
 def headline(pulse: Pulse, now: datetime) -> Cell:
-    """Say in one line what waits for a person, and how many of each."""
+    """Return in one line how many of each kind wait for a person."""
     if pulse.attention is None or pulse.head is None or pulse.figures is None:
         return Cell("reading …", "dim")
     shown = [cell.text for cell in wait_cells(pulse.head, now)]
@@ -77,7 +77,7 @@ def headline(pulse: Pulse, now: datetime) -> Cell:
 
 
 def _shares(room: int, wanted: Sequence[int]) -> list[int]:
-    """Divide lines among the sections."""
+    """Divide the lines among the sections."""
     shares = [0] * len(wanted)
     for most in _ROUNDS:
         for at, (want, limit) in enumerate(zip(wanted, most, strict=True)):
@@ -88,13 +88,13 @@ def _shares(room: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _total(pulse: Pulse) -> int:
-    """Return how much waits for a person, besides failed jobs."""
+    """Return how much waits for a person, apart from failed jobs."""
     head = pulse.head
     return 0 if head is None else head.approvals + head.effects + head.budgets + head.persons
 
 
 def _cut(lines: Sequence[PulseLine], most: int, total: int, width: int) -> Sequence[PulseLine]:
-    """Return so many lines; when there are more of the kind, the last one counts them."""
+    """Return at most `most` lines; if there are more, the last one counts the rest."""
     if total <= most or not most:
         return lines[:most]
     shown = most - 1
@@ -109,7 +109,7 @@ def _fitted(line: PulseLine, width: int) -> PulseLine:
 
 
 def _failing(pulse: Pulse, alert_count: int, width: int) -> Iterator[Cell]:
-    """Yield the title of what fails."""
+    """Yield the title of the failures."""
     yield Cell(fit("failing", LABEL), "bold")
     if pulse.attention is None or pulse.head is None:
         yield Cell("reading …", "dim")
@@ -130,7 +130,7 @@ def _failing(pulse: Pulse, alert_count: int, width: int) -> Iterator[Cell]:
 
 
 def _running(pulse: Pulse) -> Iterator[Cell]:
-    """Yield the title of what runs, with its figures."""
+    """Yield the title of the running work, with its figures."""
     yield Cell(fit("running", LABEL), "bold")
     figures = pulse.figures
     if figures is None:

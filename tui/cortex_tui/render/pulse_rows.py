@@ -1,4 +1,4 @@
-"""Lines of the first screen: what waits for a person, and the newest failed jobs."""
+"""Lines of the first screen: needs that wait for a person, and the newest failed jobs."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ _SIGNS: Final = {"approval": "◆", "effect": "?", "budget": "$", "quota": "$", 
 
 
 def need_lines(needs: Sequence[Need], now: datetime, width: int) -> Iterator[PulseLine]:
-    """Yield a line for each: what it is, how long it has waited, and until when it can."""
+    """Yield a line for each need: its object, how long it has waited, and its deadline."""
     for need in needs:
         kind, _, name = need.word.partition(":") if need.kind == "job" else (need.kind, "", "")
         screen = {"approval": "approvals", "effect": "effects"}.get(need.kind, "job")
@@ -39,7 +39,7 @@ def need_lines(needs: Sequence[Need], now: datetime, width: int) -> Iterator[Pul
 
 
 def failure_lines(failures: Sequence[Failure], now: datetime, width: int) -> Iterator[PulseLine]:
-    """Yield a line for each: the job, its error, and how long ago it failed."""
+    """Yield a line for each job: its error, and how long ago it failed."""
     for each in failures:
         passed = _age(each.at, now)
         ago = passed if passed == "now" else f"{passed} ago"
@@ -80,7 +80,7 @@ def _columns(
 
 
 def _text(text: str, style: str, at: str, width: int) -> tuple[Cell, Cell]:
-    """Return the text in the room that is left, and when, at the right."""
+    """Return the text in the room left, and the time at the right."""
     taken = 2 + sum(room + len(_GAP) for room in _COLUMNS[width >= _WIDE] if room)
     room = max(0, width - taken - _AGE)
     return Cell(fit(safe(text), room), style), Cell(fit(at, _AGE, right=True), "dim")

@@ -23,7 +23,7 @@ _EACH_MAX: Final = 3
 
 
 def spark_lines(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
-    """Yield a head, then a line a figure: the ones that say most come first."""
+    """Yield a head, then one line per figure, the most telling first."""
     if pulse.recent is None:
         yield (Cell("last 15 min   reading …", "dim"),)
         return

@@ -1,4 +1,4 @@
-"""A question on as many lines as it needs: nobody agrees to words that were cut off."""
+"""A question on as many lines as it needs: nobody confirms text that was cut off."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,9 +15,9 @@ LINES_MAX: Final = 5
 def question_lines(
     text: str, how: str, width: int, *, mark: str = "?"
 ) -> Sequence[tuple[str, str]] | None:
-    """Return the lines, each what is asked and what may be typed; None: it has no room.
+    """Return the lines: the question, and what may be typed; None if they do not fit.
 
-    `width` cells are for both. On one line what may be typed stands at the right.
+    Both share `width` cells. On a single line, what may be typed stands at the right.
     """
     asked = f"{text}{mark}"
     if cell_len(asked) + cell_len(how) <= width:

@@ -1,4 +1,4 @@
-"""The queues at a glance: what runs and waits in each, the worst ones first."""
+"""The queues at a glance: running and waiting jobs in each, the worst first."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ _WIDE_CELLS: Final = (24, 24)
 def queue_lines(
     queues: Sequence[QueueRow] | None, now: datetime, width: int, *, lines_max: int
 ) -> Iterator[tuple[Cell, ...]]:
-    """Yield at most so many lines: a queue each, and how many others there are."""
+    """Yield one line per queue, and a line that counts the rest."""
     if queues is None:
         yield (Cell("queues   reading …", "dim"),)
         return
@@ -39,10 +39,10 @@ def queue_lines(
 
 
 def _rank(row: QueueRow) -> tuple[object, ...]:
-    """Sort by what somebody has to know: those that are held back, then the latest."""
+    """Sort by urgency: blocked queues first, then those with the longest wait."""
     is_held = row.paused_at is not None and (row.ready or row.later)
     late_s = row.oldest_ready_s or 0.0
-    # Whole minutes: else lines would change places at each look.
+    # Whole minutes: otherwise lines would change places at each poll.
     return not is_held, row.paused_at is None, -int(late_s // LATE_S), queue_shown(row.queue)
 
 

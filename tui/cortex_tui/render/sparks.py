@@ -1,4 +1,4 @@
-"""Sparklines: a line of bars that is read from afar."""
+"""Sparklines: a line of bars."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ UNKNOWN: Final = "·"
 
 
 def spark(values: Sequence[float | None], *, each: int = 1) -> str:
-    """Return a bar of `each` cells a value, the largest one highest; None is not known.
+    """Return a bar of `each` cells per value, scaled to the largest; None is unknown.
 
-    Nothing is the lowest bar, and anything above it at least the next one.
+    Zero is the lowest bar, and any greater value at least the next one.
     """
     most = max((value for value in values if value is not None), default=0.0)
     return "".join(_bar(value, most) * each for value in values)

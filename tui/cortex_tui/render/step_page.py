@@ -1,4 +1,4 @@
-"""What is known of the row that the cursor is on: its step in full, how it came to it, and raw."""
+"""The details of the row under the cursor: its step, the log, the prompt, and raw JSON."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ EMPTY: Final = (None, "null", "{}", "[]", '""')
 
 
 class View(StrEnum):
-    """What of it is shown."""
+    """A view of the row."""
 
     STEP = "step"
     LOG = "log"
@@ -47,7 +47,7 @@ EFFECTS: Final = {
 
 
 def head(row: WaterfallRow | None, view: View) -> tuple[Cell, Cell]:
-    """Return the two ends of the line above it."""
+    """Return the left and right end of the heading."""
     named = Cell("" if row is None else safe(_named(row)), "bold")
     return named, Cell(f"◂ {view} ▸", "accent")
 
@@ -61,7 +61,7 @@ def page(
     now: datetime,
     width: int,
 ) -> list[Line]:
-    """Return the lines of a view; `detail` is None while it is read."""
+    """Return the lines of a view; `detail` is None while it loads."""
     if detail is None:
         return [(Cell("reading …", "dim"),)]
     match view:
@@ -121,7 +121,7 @@ def _arguments(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Li
 
 
 def _asked_for(row: WaterfallRow, answer: Any) -> Any:
-    """Return the input of a call as the model gave it, if just one of that name stands there."""
+    """Return a call's input as the model wrote it, if exactly one call has that name."""
     if not isinstance(answer, dict) or row.kind != StepKind.TOOL:
         return None
     name = row.name.partition(" ")[2].partition("#")[0]
@@ -164,7 +164,7 @@ def _errors(row: WaterfallRow, detail: StepDetail, job: WatchedJob, width: int) 
 
 
 def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
-    """What became of the job, in order: states, attempts that ended, effects, decisions."""
+    """Yield the job's history in order: states, ended attempts, effects, decisions."""
     told: list[tuple[datetime, str, str]] = []
     for moved in detail.history:
         status = moved.new
@@ -191,7 +191,7 @@ def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
 
 
 def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
-    """What the job was asked for; the turns after that are the steps before this one."""
+    """Yield the job's first prompt; later turns are the steps before this one."""
     payload = detail.payload
     yield (Cell("what the job was given", "dim"),)
     yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
@@ -242,7 +242,7 @@ def _cut(detail: StepDetail, width: int) -> Iterator[Line]:
 
 
 def _decoded(text: str | None) -> Any:
-    """Return JSON, or None for what was cut, or cannot be read."""
+    """Parse JSON; None for text that was truncated or is invalid."""
     if text is None or is_deep(text):
         return None
     try:
@@ -270,5 +270,5 @@ def _rows(value: Any, width: int) -> Iterator[Line]:
 
 
 def canonical_text(value: object) -> str:
-    """Return a value that is JSON text already, or make it so."""
+    """Return canonical JSON text; a value that already is JSON text stays as it is."""
     return value if isinstance(value, str) else canonical(value)

@@ -1,4 +1,4 @@
-"""The newest steps of a job beside a list: one line each, the last one at the bottom."""
+"""The newest steps of a job beside a list, one line each, the last one at the bottom."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ NONE: Final = "no step is recorded yet"
 
 
 def steps_lines(rows: Sequence[WaterfallRow], now: datetime, width: int) -> Iterator[Line]:
-    """Yield each row with how long it took; what went wrong with it stands behind its name."""
+    """Yield each row with its duration; an error follows its name."""
     if not rows:
         yield (Cell(fit(NONE, width), "dim"),)
         return

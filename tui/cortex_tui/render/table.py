@@ -1,4 +1,4 @@
-"""Tables: columns that do not jump as time goes by; one of them takes what is left."""
+"""Tables whose columns keep their widths over time; one column takes the remaining room."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -50,9 +50,9 @@ Layout = Sequence[tuple[Column[Row], int]]
 def layout(
     columns: Sequence[Column[Row]], width: int, needed: Mapping[str, int] | None = None
 ) -> Layout[Row]:
-    """Choose the columns that fit, and their widths; together with the gaps they fill the line.
+    """Choose the columns that fit, and their widths; with the gaps they fill the line.
 
-    `needed`: cells that the rows take, by the title of columns that may be narrower for it.
+    `needed`: cells that the rows need, by title, for columns that may be narrower.
     """
 
     def cells(column: Column[Row]) -> int:
@@ -68,7 +68,7 @@ def layout(
 
 
 def cells_needed(columns: Sequence[Column[Row]], row: Row, now: datetime) -> Mapping[str, int]:
-    """Return the cells that a row takes in the columns that time does not change, by title."""
+    """Return the cells that a row needs, by title, in columns that do not change with time."""
     return {
         c.title: max(cell_len(c.title), cell_len(c.cell(row, now).text))
         for c in columns
@@ -115,7 +115,7 @@ def cells_line(
     is_marked: bool = False,
     is_dim: bool = False,
 ) -> Strip:
-    """Return the line of one row, of which this is told in its columns."""
+    """Return the line of a row from its cells."""
     if is_dim:
         told = [Cell(cell.text, "dim") for cell in told]
     cells = [
@@ -130,9 +130,9 @@ def cells_line(
 def _line(
     start: Sequence[Cell], cells: Sequence[tuple[Cell, bool, int]], palette: Palette, width: int
 ) -> Strip:
-    """Lay cells out, each with whether it stands at the right and its room.
+    """Lay out cells, each with its alignment and room.
 
-    As few segments as there are styles in a row: each one costs at every stage of painting.
+    Emits one segment per style, because every segment adds cost at each stage of painting.
     """
     fitted = [(cell.text, cell.style) for cell in start]
     for cell, is_right, room in cells:
@@ -157,9 +157,9 @@ def _filled(text: str, room: int, *, right: bool) -> str:
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """Return text in exactly so many cells: filled up, or cut with `…`.
+    """Return text in exactly `width` cells: padded, or truncated with `…`.
 
-    Of characters, too, there are never more than safe text has in so many cells.
+    The number of characters is bounded, too, by what safe text can have in that many cells.
     """
     if width <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""What waits for a person, in the words of the top bar and of the first screen."""
+"""What waits for a person, worded for the top bar and the first screen."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,12 +18,12 @@ _KINDS: Final = {
 
 
 def count(number: int) -> str:
-    """Return a number of a head; those end at a cap."""
+    """Format a number of a head, which is capped."""
     return f"{number:,}" if number < COUNT_MAX else f"{COUNT_MAX:,}+"
 
 
 def wait_cells(head: Head, now: datetime) -> Iterator[Cell]:
-    """Yield what waits, one cell for each kind; dead letters have a cell of their own."""
+    """Yield one cell per kind of wait; dead letters have their own cell."""
     if head.approvals:
         word = "approval" if head.approvals == 1 else "approvals"
         verb = "expires" if head.approvals == 1 else "first expires"

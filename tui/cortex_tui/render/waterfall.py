@@ -1,6 +1,6 @@
-"""The waterfall of a job: a line a row, its bar on an axis of time that zooms and follows.
+"""The waterfall of a job: one line per row, with a bar on a time axis that zooms and follows.
 
-Pure: rows and an axis in, cells out. Eighths of a cell make short bars as long as they are.
+Pure: rows and an axis in, cells out. Eighths of a cell give short bars their true length.
 """
 
 import math
@@ -41,7 +41,7 @@ _TICKS_S: Final = (
 
 @attrs.frozen(kw_only=True)
 class Axis:
-    """The part of a job's time that is in sight."""
+    """The visible part of a job's time."""
 
     zero: datetime
     """Where the labels count from."""
@@ -49,7 +49,7 @@ class Axis:
     length_s: float
 
     def at(self, instant: datetime, cells: int) -> float:
-        """Return the place of an instant in cells; it may be out of sight."""
+        """Return the position of an instant in cells; it may be out of sight."""
         return (instant - self.start).total_seconds() / self.length_s * cells
 
     def ticks(self, cells: int) -> str:
@@ -69,14 +69,14 @@ class Axis:
 
 @attrs.frozen(kw_only=True)
 class Zoom:
-    """How much of the time is in sight, and whether its end is now."""
+    """How much of the time is visible, and whether the axis ends now."""
 
     level: int = 0
     """Each one halves it; 0: all of it."""
     follows: bool = True
 
     def by(self, levels: int) -> "Zoom":
-        """Return it nearer or farther."""
+        """Return the zoom, closer or farther by some levels."""
         return attrs.evolve(self, level=max(0, min(ZOOM_MAX, self.level + levels)))
 
 
@@ -88,10 +88,10 @@ def axis_of(
     on: WaterfallRow | None,
     zero: datetime | None = None,
 ) -> Axis:
-    """Return what is in sight of rows, `now` being where those that go on have got to.
+    """Return the visible axis for rows; `now` is the end of unfinished rows.
 
-    Its labels count from `zero`, or else from the first row. Zoomed in and not following, it is
-    what surrounds the row `on`.
+    Labels count from `zero`, or from the first row. If zoomed in and not following, the axis is the
+    time around the row `on`.
     """
     start = min((row.began for row in rows), default=now)
     end = max((row.ended or now for row in rows), default=now)
@@ -123,7 +123,7 @@ def _reach_s(since_s: float, step_s: float) -> float:
 
 @attrs.frozen(kw_only=True)
 class Room:
-    """How the width of a line is divided; the figures leave first when it gets narrow."""
+    """The division of a line's width; figures leave first as it narrows."""
 
     number: int
     name: int
@@ -133,7 +133,7 @@ class Room:
 
 
 def room_of(rows: Sequence[WaterfallRow], width: int) -> Room:
-    """Divide the width among what the rows need."""
+    """Divide the width by what the rows need."""
     number = max((len(str(row.number)) for row in rows if row.number is not None), default=1)
     longest = max((cell_len(safe(name_of(row))) for row in rows), default=NAME_MIN)
     name = max(NAME_MIN, min(longest, NAME_MAX, width // 3))
@@ -174,7 +174,7 @@ def row_cells(row: WaterfallRow, room: Room, axis: Axis, now: datetime) -> Itera
 
 
 def bar_cells(row: WaterfallRow, axis: Axis, now: datetime, cells: int) -> Iterator[Cell]:
-    """Yield a bar in exactly so many cells: the lead, the bar itself, what is said beside it."""
+    """Yield a bar of an exact width: the lead, the bar, and the text beside it."""
     begin = axis.at(row.began, cells)
     end = axis.at(row.ended or now, cells)
     if end < 0:
@@ -206,7 +206,7 @@ def _bar(row: WaterfallRow, first: int, end: float) -> str:
 
 
 def name_of(row: WaterfallRow) -> str:
-    """Return what it is called, below what it belongs to; not safe yet."""
+    """Return the name of a row, indented below its parent; not safe yet."""
     name = step_label(row.name)
     if row.kind == "running":
         return name or "running"

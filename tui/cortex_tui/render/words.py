@@ -1,4 +1,4 @@
-"""Values in words that a screen has besides `cortex.domain.phrases`: they tick, or are rounded."""
+"""Formats that only the screens need besides `cortex.domain.phrases`: ticking or rounded."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ _DAY_S: Final = 86_400
 
 
 def failed(error: CortexError, *, with_hint: bool = False) -> str:
-    """Return what an error says, safe; its instants are local, as all on a terminal are."""
+    """Return the message of an error, safe, with local times like all times on a terminal."""
     hint = f" · {error.hint}" if with_hint and error.hint else ""
     return safe(localised(f"{error.message}{hint}"))
 
 
 def countdown(seconds: float) -> str:
-    """Return a time to go that ticks evenly: 04:12, 23:10:00, 3d 04:12."""
+    """Format a countdown: 04:12, 23:10:00, 3d 04:12."""
     whole = max(0, int(seconds))
     days, rest = divmod(whole, _DAY_S)
     hours, rest = divmod(rest, _HOUR_S)
@@ -29,14 +29,14 @@ def countdown(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return how long something took: 84ms, 3.2s, 02:31."""
+    """Format a duration: 84ms, 3.2s, 02:31."""
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f}ms"
     return f"{seconds:.1f}s" if seconds < _MINUTE_S else countdown(seconds)
 
 
 def about(number: int) -> str:
-    """Return a number that is not exact: three digits of it tell enough."""
+    """Format an approximate number with three digits."""
     if number < 1_000:  # noqa: PLR2004 -- no need to round
         return f"≈ {number}"
     digits = 10 ** (len(str(number)) - 3)
@@ -44,10 +44,10 @@ def about(number: int) -> str:
 
 
 def short(number: int) -> str:
-    """Return a number in at most four cells up to a million, since it stands in a column."""
+    """Format a number below a million in at most four cells, for a column."""
     return f"{number // 1_000}k" if 10_000 <= number < 1_000_000 else count(number)  # noqa: PLR2004
 
 
 def tokens(read: int, written: int) -> str:
-    """Return the tokens of a call: 1.2k→340."""
+    """Format the tokens of a call: 1.2k→340."""
     return f"{count(read)}→{count(written)}"

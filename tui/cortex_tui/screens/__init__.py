@@ -1,1 +1,1 @@
-"""The screens. Each is a `Frame`; `jobs` shows how one is made."""
+"""The screens. Each is a `Frame`; `jobs` is the example."""

@@ -1,4 +1,4 @@
-"""The arguments of the requests in a list, each read once and kept as one short line."""
+"""The arguments of listed requests, each read once and cached as a short line."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ KEPT_MAX: Final = 500
 
 
 class ArgumentReader:
-    """`briefs` is what is known, by the digest of the arguments."""
+    """`briefs` holds the lines by the digest of the arguments."""
 
     def __init__(self, desk: AppContext) -> None:
         self._desk = desk
         self.briefs: dict[Any, Cell] = {}
 
     def unread(self, rows: Sequence[InboxRow]) -> list[UUID]:
-        """Return the ids of requests whose arguments are not known."""
+        """Return the ids of requests whose arguments were not read."""
         return [row.id for row in rows if row.digest not in self.briefs]
 
     async def read(self, ids: Sequence[UUID]) -> None:
-        """Read the arguments of these, or of the first ones."""
+        """Read the arguments of these requests, or of the first ones."""
         found = await self._desk.backend.approvals.arguments(ids, chars=CHARS)
         texts = {digest: text for _, digest, text in found}
         is_long = sum(map(len, texts.values())) > LONG_CHARS

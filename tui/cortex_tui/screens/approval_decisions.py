@@ -1,4 +1,4 @@
-"""The questions by which an operator decides, and what is sent when they are answered."""
+"""The questions by which an operator decides, and the actions that send the decision."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -27,14 +27,14 @@ Decided = Callable[[Sequence[UUID]], None]
 
 
 def name_of(subject: Subject) -> str:
-    """Name what is decided on in one line; safe."""
+    """Name the subject in one safe line."""
     if len(subject.approvals) > 1:
         return f"{len(subject.approvals)} times {subject.facts.title}"
     return f"{short_id(subject.facts.id)} {subject.facts.title}"
 
 
 def thing_of(desk: AppContext, approval_id: UUID) -> Resource:
-    """Return a request, as what the cursor is on."""
+    """Return a request as the object under the cursor."""
 
     async def document() -> object:
         return await desk.backend.approvals.show([approval_id])
@@ -44,7 +44,7 @@ def thing_of(desk: AppContext, approval_id: UUID) -> Resource:
 
 
 def why_not_mine(row: InboxRow | None) -> str | None:
-    """Say why somebody else has to agree to a request; None: this operator may."""
+    """Return why only another person may approve a request; None if this operator may."""
     if row is None or is_mine(row):
         return None
     told = objection("own_request" if row.is_own else "agreed_before", "it")
@@ -59,7 +59,7 @@ class Decider:
         self.own = OwnActions()
 
     def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
-        """Ask whether to agree."""
+        """Ask whether to approve."""
         facts = subject.facts
         edited = ", as edited" if edit else ""
         named = name_of(subject)
@@ -77,7 +77,7 @@ class Decider:
         )
 
     def denying(self, subject: Subject) -> DenyQuestion:
-        """Ask why not."""
+        """Ask for the reason to deny."""
         return DenyQuestion(
             f"deny {name_of(subject)}",
             reasons=DENY_REASONS,
@@ -88,7 +88,7 @@ class Decider:
         )
 
     def recall_s(self, subject: Subject) -> float:
-        """Return for how long a decision can be taken back; 0: it is grave, or about to expire."""
+        """Return how long a decision can be undone; 0 if it is grave, or about to expire."""
         session, facts = self._desk.session, subject.facts
         left_s = (facts.expires_at - session.now).total_seconds()
         is_light = facts.risk.rank <= Risk.MED.rank and left_s > 2 * session.recall_s
@@ -113,7 +113,7 @@ class Decider:
         )
 
     def denial(self, subject: Subject, reason: str, decided: Decided) -> Action:
-        """Return the act of saying no."""
+        """Return the action that denies."""
         return self._act(
             subject,
             f"deny {name_of(subject)}",

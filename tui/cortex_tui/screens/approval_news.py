@@ -1,4 +1,4 @@
-"""What became of a request while somebody looked at it, and whether their own act tells that."""
+"""Changes of a request during its display, and whether the operator's own action reports them."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ Version = tuple[object, ...]
 
 
 class OwnActions:
-    """As which version requests were decided on here.
+    """The versions of the requests that this operator decided.
 
-    A look may see what an act did before the act itself hears of it, or after. Either way the first
-    change of that version is told by the act: what it did, or what was there first. The changes
-    after that are somebody else's.
+    A poll may see the result of an action before or after the action itself returns. In both cases
+    the action reports the first change of that version: its own, or the one that came first. All
+    later changes are another person's.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class OwnActions:
 
     @contextmanager
     def acting(self, subject: Subject) -> Iterator[None]:
-        """Decide on it; an act that failed otherwise than by a change is not there any more."""
+        """Record a decision; removed again if the action fails otherwise than by a conflict."""
         version = subject.version
         self._versions.append(version)
         try:
@@ -42,11 +42,11 @@ class OwnActions:
             raise
 
     def tell(self, before: Subject) -> bool:
-        """Whether an act of one's own tells what became of a request as it stood."""
+        """Whether the operator's own action reports the change of this version."""
         return before.version in self._versions
 
 
 def news_of(subject: Subject) -> str:
-    """Say what became of it elsewhere."""
+    """Return what another person or time did to the request."""
     over = over_briefly(subject.approvals)
     return subject.facts.votes_words if over is None else safe(over)

@@ -1,4 +1,4 @@
-"""The silence that the inbox wants before a key counts, and the bar that fills meanwhile."""
+"""The quiet time that the inbox requires before a key counts, and the bar that shows it."""
 
 import asyncio
 from typing import Final
@@ -13,7 +13,7 @@ FRAME_S: Final = 0.1
 
 
 class Silence:
-    """Of one screen, by its clock; `guard` is what its questions ask, too."""
+    """The quiet time of one screen; its questions share `guard`."""
 
     def __init__(self, desk: AppContext, screen: Frame) -> None:
         self._session, self._clock, self._screen = desk.session, desk.session.clock, screen
@@ -22,19 +22,19 @@ class Silence:
 
     @property
     def is_over(self) -> bool:
-        """The next key counts."""
+        """Whether the next key counts."""
         return self.guard.is_armed(self._clock.now())
 
     @property
     def bar(self) -> Cell | None:
-        """How much of it has passed; None: all."""
+        """The bar of the quiet time; None once it has passed."""
         if self.is_over:
             return None
         full = int(self.guard.filled(self._clock.now()) * BAR_CELLS)
         return Cell(f"{'█' * full}{'░' * (BAR_CELLS - full)} ", "dim")
 
     def restart(self) -> None:
-        """Begin anew: something else is in front."""
+        """Restart: something else is in front."""
         self.guard.restart(self._clock.now())
         self.fill()
 
@@ -43,11 +43,11 @@ class Silence:
         self.guard.skip(self._clock.now())
 
     def press(self) -> None:
-        """Take a key: too early it begins the silence anew."""
+        """Take a key; one that is too early restarts the quiet time."""
         self.guard.press(self._clock.now(), came_at=self._session.key_came_at)
 
     def fill(self) -> None:
-        """Show it as it passes."""
+        """Redraw the bar as time passes."""
         if not self._is_filling and self._screen.is_attached:
             self._is_filling = True
             self._screen.run_worker(self._filling(), exit_on_error=True)

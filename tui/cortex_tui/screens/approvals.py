@@ -1,7 +1,7 @@
-"""The inbox: what waits for people, seen in full and decided by a few deliberate keys.
+"""The inbox: open requests, shown in full and decided by a few deliberate keys.
 
-What is decided is what was shown: by id and digest, taken when the question was opened. Nothing
-that comes moves the cursor; whatever else becomes of a request in front closes its question.
+The operator decides what was shown: requests are identified by the id and digest taken when the
+question opened. New rows never move the cursor; any other change of a request closes its question.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ LONG_CHARS: Final = 20_000
 
 
 class ApprovalsScreen(Frame):
-    """`approvals`."""
+    """The inbox of requests for approval."""
 
     NAME = "approvals"
     DEFAULT_CSS = """
@@ -128,7 +128,7 @@ class ApprovalsScreen(Frame):
 
     def on_screen_suspend(self) -> None:
         self._stop_editing()
-        self.desk.recall.send()  # only here it can be seen and taken back
+        self.desk.recall.send()  # elsewhere it could not be seen and undone
 
     def watched(self) -> None:
         self._silence.restart()
@@ -165,7 +165,7 @@ class ApprovalsScreen(Frame):
         row = self._inbox.window.current
         return None if row is None else approval_decisions.thing_of(self.desk, row.id)
 
-    # --- looking
+    # --- polling
 
     async def look(self) -> bool:
         wanted = self._next()
@@ -197,7 +197,7 @@ class ApprovalsScreen(Frame):
         return is_news
 
     def _next(self) -> str:
-        """Choose what the next statement asks for."""
+        """Choose the next query."""
         if not self._inbox.is_read or self._wants_first:
             return "list"
         if self._in_front and not self._is_fresh():
@@ -208,11 +208,11 @@ class ApprovalsScreen(Frame):
 
     @property
     def is_seeking(self) -> bool:
-        """Another one than that in front is about to come there."""
+        """Whether another request is about to come to the front."""
         return self._wants_first or self._inbox.is_seeking
 
     def _is_fresh(self) -> bool:
-        """What is in front was read as it stands."""
+        """Whether the request in front was read in its current version."""
         if self._subject is None:
             return False
         rows = [self._inbox.row(each) for each in self._in_front]
@@ -247,7 +247,7 @@ class ApprovalsScreen(Frame):
         return True
 
     def _take(self, subject: Subject) -> None:
-        """Show what is in front as it stands now."""
+        """Show the current version of the request in front."""
         before, self._subject = self._subject, subject
         if before is None:
             if not self._is_flowing:
@@ -275,10 +275,10 @@ class ApprovalsScreen(Frame):
             )
             self._page.show(lines, is_other=is_other)
 
-    # --- what is in front
+    # --- the request in front
 
     def _refocus(self, *, is_flowing: bool = False) -> None:
-        """Take in what is in front now; another thing there begins the silence anew."""
+        """Show the request in front; another one restarts the quiet time."""
         focused = self._inbox.focused
         wanted = self._batch or ((focused,) if focused else ())
         if wanted == self._in_front:
@@ -299,7 +299,7 @@ class ApprovalsScreen(Frame):
         return None if over is None else safe(over)
 
     def go_first(self) -> None:
-        """Go to the most urgent one that this operator may decide."""
+        """Go to the most urgent request that this operator may decide."""
         self._unmark()
         if self._inbox.tab is not Tab.MINE:
             self._to_tab(Tab.MINE)
@@ -307,7 +307,7 @@ class ApprovalsScreen(Frame):
         self.desk.wake()
 
     def go_to(self, approval_id: UUID) -> None:
-        """Go to one of them, if it still waits."""
+        """Go to a request, if it still waits."""
         self._unmark()
         if self._inbox.tab is not Tab.ALL:
             self._to_tab(Tab.ALL)
@@ -316,7 +316,7 @@ class ApprovalsScreen(Frame):
         self._moved()
 
     def _unmark(self) -> None:
-        """Take all marks away: the order would stand still for them."""
+        """Clear all marks, because they freeze the order."""
         if count := len(self._inbox.marked):
             self.strip.tell(f"{count} marked before: not marked any more", "warn")
         self._batch = ()
@@ -325,7 +325,7 @@ class ApprovalsScreen(Frame):
     # --- keys
 
     def pressed(self) -> None:
-        """Let each key count for the silence, whatever it does."""
+        """Let every key count for the quiet time, whatever it does."""
         super().pressed()
         self._silence.press()
 
@@ -344,7 +344,7 @@ class ApprovalsScreen(Frame):
         self._moved()
 
     def _chosen(self) -> None:
-        """Know that the operator goes where they want to, of what they see."""
+        """Note that the operator moved the cursor."""
         if self._inbox.is_read:
             self._wants_first = False
             self._inbox.seek(None)
@@ -429,7 +429,7 @@ class ApprovalsScreen(Frame):
         self.repaint()
 
     def _ready(self, *, is_approving: bool) -> Subject | None:
-        """Return what can be decided by this key, or say why nothing can."""
+        """Return the subject that this key can decide, or show why there is none."""
         subject = self._subject
         told = self.desk.acts.why_not()
         if told is None and not self._silence.is_over:
@@ -469,9 +469,9 @@ class ApprovalsScreen(Frame):
         self._silence.fill()
 
     def _agreed(self, subject: Subject, act: Action) -> None:
-        """Send it after a moment in which it can be taken back, or at once.
+        """Send the decision after a moment in which it can be undone, or at once.
 
-        Also where nothing may be done: it is told now, not after that moment.
+        If nothing may be changed now, say so at once rather than after that moment.
         """
         recall, for_s = self.desk.recall, self._decider.recall_s(subject)
         if not for_s or self.desk.session.why_not_act() is not None:
@@ -493,18 +493,18 @@ class ApprovalsScreen(Frame):
         self._moved()
 
     def _close(self, told: str) -> None:
-        """Take an open question back, or what is under way to one; say why."""
+        """Withdraw an open or pending question, and say why."""
         if self.strip.is_asking:
             self.strip.withdraw(told or NOT_SEEN)
         elif told:
             self.strip.tell(told, "warn")
 
     def _close_for(self, before: Subject, told: str) -> None:
-        """Take an open question back because of news, which an act of one's own tells itself."""
+        """Withdraw the question because of news, unless the operator's own action reports it."""
         self._close("" if self._decider.own.tell(before) else told)
 
     def _decided(self, ids: Sequence[UUID]) -> None:
-        """Go on to the next one, unless the operator did already, or has left."""
+        """Go to the next request, unless the operator has moved or left."""
         is_in_front = self.is_running and tuple(ids) == self._in_front
         self._inbox.marked -= set(ids)
         if tuple(ids) == self._batch:
@@ -523,12 +523,12 @@ class ApprovalsScreen(Frame):
 
     @on(Page.Resized)
     def _resized(self) -> None:
-        if self._page.size.width == 0:  # it is not in sight
+        if self._page.size.width == 0:  # it is hidden
             return
         self._lay_out(is_other=False)
         if self._is_to_approve:
             self._is_to_approve = False
-            self._silence.skip()  # the question has one of its own
+            self._silence.skip()  # the question has its own quiet time
             self.action_approve()
 
     @on(JsonEditor.Left)

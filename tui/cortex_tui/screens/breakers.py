@@ -1,6 +1,6 @@
-"""The circuit breakers: what is called and fails, who waits for it, and holding it open.
+"""The circuit breakers: failures, waiting jobs, and overrides.
 
-What happened to them in the last hour is a statement of its own: it takes turns with the list.
+The history of the last hour is a separate query that alternates with the list.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ PAST_SOON_S: Final = 1.0
 
 
 class BreakersScreen(Frame):
-    """`breakers`."""
+    """The list of circuit breakers."""
 
     NAME = "breakers"
     DEFAULT_CSS = """
@@ -105,7 +105,7 @@ class BreakersScreen(Frame):
             self._table.move(how)
 
     def action_force(self) -> None:
-        """Ask whether to hold a breaker open; of one that is not closed, whether to close it."""
+        """Ask whether to hold a breaker open or, if it is not closed, whether to close it."""
         row = self._window.current
         if row is None:
             self.strip.tell(self._window.why_none("no breaker under the cursor"), "warn")
@@ -127,7 +127,7 @@ class BreakersScreen(Frame):
         put(self.desk, self.strip, asked, act)
 
     def _hold(self, name: str, question: OverrideQuestion) -> Action:
-        """Hold a breaker open, for as long and why it was answered."""
+        """Return the action that holds a breaker open, for the time and reason given."""
         by, reason, for_s = self.desk.session.actor, question.reason, question.for_s
 
         async def done() -> str:
@@ -144,7 +144,6 @@ class BreakersScreen(Frame):
         )
 
     def _close(self, name: str, reason: str) -> Action:
-        """Close a breaker."""
         by = self.desk.session.actor
 
         async def done() -> str:

@@ -1,4 +1,4 @@
-"""Acts on many dead letters: how far each is, pausing and ending one, what one did not settle."""
+"""Bulk operations on dead letters: progress, pause and end, and the letters left unsettled."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -24,7 +24,7 @@ VERBS: Final = {PAUSE: "pause", RESUME: "resume", CANCEL: "cancel"}
 
 
 def rest(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
-    """Ask whether an act shall rest, or go on if it does."""
+    """Ask whether to pause a bulk operation, or to resume a paused one."""
     if row is None or is_over(row):
         strip.tell("no act is under way here", "dim")
     elif row["state"] == BulkState.PAUSED:
@@ -34,7 +34,7 @@ def rest(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
 
 
 def end(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
-    """Ask whether an act shall end."""
+    """Ask whether to end a bulk operation."""
     if row is None or is_over(row):
         strip.tell("no act is under way here", "dim")
     else:
@@ -58,7 +58,7 @@ def _ask(desk: AppContext, strip: StripLine, row: ActRow, how: BulkChange, text:
 
 
 class BulkOperationsScreen(Frame):
-    """`acts`: those under way first."""
+    """The bulk operations, running ones first."""
 
     NAME = "acts"
 
@@ -98,7 +98,6 @@ class BulkOperationsScreen(Frame):
             self.desk.open("act", row)
 
     def action_errors(self) -> None:
-        """Back to the errors."""
         self.app.call_later(self.app.run_action, "app.back")
 
     def action_rest(self) -> None:
@@ -113,7 +112,7 @@ class BulkOperationsScreen(Frame):
 
 
 class BulkOperationScreen(Frame):
-    """`act`: the letters that one could not settle."""
+    """The dead letters that one operation could not settle."""
 
     NAME = "act"
 

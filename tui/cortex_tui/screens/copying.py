@@ -1,4 +1,4 @@
-"""Taking what the cursor is on elsewhere: to the clipboard, a file, an editor. Nothing changes."""
+"""Copies the object under the cursor to the clipboard, a file or an editor; changes nothing."""
 
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ READING: Final = "reading …"
 
 
 def ask(app: App[int], frame: Frame) -> None:
-    """Ask what shall be copied of the thing under the cursor, and copy that."""
+    """Ask which form of the object under the cursor to copy, and copy it."""
     thing = frame.thing()
     choices = {
         "i": "id" if thing and thing.id else "",
@@ -39,14 +39,14 @@ def ask(app: App[int], frame: Frame) -> None:
         elif thing is not None and pick.picked == "j":
             _ = frame.run_worker(_copy_document(app, frame, thing), group="copy", exclusive=True)
         elif thing is not None:
-            # Pasted into a shell a sign in a name that others chose could act: seen it is harmless.
+            # Names may hold control characters, which would act in a shell: escape them.
             _copy(app, frame, safe(thing.id) if pick.picked == "i" else thing.command)
 
     frame.strip.ask(pick, answered)
 
 
 async def look_at(app: App[int], frame: Frame) -> None:
-    """Open the thing under the cursor as JSON in the operator's editor; what is saved is lost."""
+    """Open the object under the cursor as JSON in the operator's editor; edits are discarded."""
     thing = frame.thing()
     if thing is None or thing.document is None:
         frame.strip.tell(NOTHING, "dim")
@@ -71,7 +71,7 @@ async def _copy_document(app: App[int], frame: Frame, thing: Resource) -> None:
 
 
 async def _read(frame: Frame, thing: Resource) -> str | None:
-    """Return a thing as JSON; None: it cannot be read, which was told."""
+    """Return an object as JSON; None if it cannot be read, after showing why."""
     if thing.document is None:
         return None
     frame.strip.tell(READING, "dim")
@@ -96,7 +96,7 @@ def _copy(app: App[int], frame: Frame, text: str) -> None:
 
 
 def _save_picture(app: App[int], frame: Frame) -> None:
-    """Write the screen to a file of its own."""
+    """Write the screen to a new file."""
     session = frame.desk.session
     name = f"cortex-{frame.NAME}-{session.now:%Y%m%dT%H%M%SZ}.svg"
     path = session.pictures / name
@@ -110,6 +110,6 @@ def _save_picture(app: App[int], frame: Frame) -> None:
 
 
 def _brief(folder: Path) -> str:
-    """Name a folder as people do; its end may be cut, the name of the file before it is not."""
+    """Shorten a folder's path; the file name comes before it, so that it is never cut."""
     home = Path.home()
     return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)

@@ -1,4 +1,4 @@
-"""Dead letters by their error, and the letters of one error: to retry or to give up."""
+"""Dead letters by error, and the letters of one error: to retry or to discard."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
@@ -44,7 +44,7 @@ REST_S: Final = 0.3
 
 
 class _DeadLetters(Frame, Generic[Row]):
-    """A list that is read whole; new rows are counted until they are asked for."""
+    """A list that is read whole; new rows are counted until the operator asks for them."""
 
     KEY: str
     COLUMNS: Sequence[Column[Row]]
@@ -80,11 +80,10 @@ class _DeadLetters(Frame, Generic[Row]):
         )
 
     async def rows(self) -> Sequence[Row]:
-        """Read the list."""
         raise NotImplementedError
 
     def cut(self, rows: Sequence[Row]) -> str:
-        """Say where the letters are that were not looked at; "": there are none."""
+        """Return where to find the letters that were not read; "" if there are none."""
         raise NotImplementedError
 
     async def look(self) -> bool | None:
@@ -94,7 +93,7 @@ class _DeadLetters(Frame, Generic[Row]):
         self._looked_at = now
         rows = await self.rows()
         if self.strip.is_asking:
-            return False  # the order stands still while somebody is asked
+            return False  # the order is frozen while a question is open
         is_first, self._is_read = not self._is_read, True
         self._table.tell_cut(self.cut(rows))
         if self._is_fresh:
@@ -130,7 +129,7 @@ class _DeadLetters(Frame, Generic[Row]):
             self.ask(verb, row)
 
     def ask(self, verb: BulkVerb, row: Row) -> None:
-        """Ask for an act on the row of the cursor."""
+        """Ask to confirm an operation on the row of the cursor."""
         raise NotImplementedError
 
     def _nothing(self) -> str:
@@ -140,9 +139,9 @@ class _DeadLetters(Frame, Generic[Row]):
 
 
 class DeadScreen(_DeadLetters[DeadLetterGroup]):
-    """`dead`: one row for each error, and how far the newest act on many letters is.
+    """One row per error, and the progress of the newest bulk operation.
 
-    The looks take turns: each is one statement.
+    The queries alternate: each is one statement.
     """
 
     NAME = "dead"
@@ -184,12 +183,12 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         return await self.desk.backend.dead.errors()
 
     def _wants_newest(self, row: DeadLetterGroup) -> bool:
-        """Whether the letters of the error under the cursor are to be read for the pane beside."""
+        """Whether to read the newest letters of the error under the cursor for the side pane."""
         is_resting = self.desk.session.clock.now() - self._moved_at >= REST_S
         return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
 
     async def _look_at_newest(self, row: DeadLetterGroup) -> bool:
-        self._newest_of = _version(row)  # before it fails: the list is looked at in any case
+        self._newest_of = _version(row)  # also if this fails, so that the list keeps its turn
         found = await self.desk.backend.dead.letters(row.fingerprint, limit=NEWEST_MAX)
         self._newest = found.letters
         return True
@@ -209,7 +208,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         self.desk.open("acts")
 
     def action_rest(self) -> None:
-        """Let the act that the line is about rest, or go on."""
+        """Pause or resume the bulk operation on the line."""
         bulk_operations.rest(self.desk, self.strip, foremost(self._acts))
 
     def ask(self, verb: BulkVerb, row: DeadLetterGroup) -> None:
@@ -223,7 +222,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         self._side.tell()
 
     def _about(self, width: int) -> About | None:
-        """Tell of the error under the cursor what the looks at the list and the acts have read."""
+        """Return what was read about the error under the cursor and the operations on it."""
         row = self._window.current
         if row is None:
             return None
@@ -241,12 +240,12 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
 
 
 def _version(row: DeadLetterGroup) -> tuple[object, ...]:
-    """Return what differs when an error has other letters."""
+    """Return a value that differs when an error has other letters."""
     return row.fingerprint, row.count, row.last_at
 
 
 class DeadLettersScreen(_DeadLetters[DeadLetter]):
-    """`letters`: those of one error."""
+    """The dead letters of one error."""
 
     NAME = "letters"
     KEY = "job_id"

@@ -1,6 +1,7 @@
-"""Asking before dead letters are retried or given up: counted first, then why, then agreed to.
+"""Questions before dead letters are retried or discarded: count, reason, confirmation.
 
-One letter is settled at once. All letters of an error are an act that pods work off: see `acts`.
+A single letter is settled at once. All letters of an error become a bulk operation that pods carry
+out: see `bulk_operations`.
 """
 
 import shlex
@@ -29,7 +30,7 @@ Work = Callable[[str], Awaitable[str]]
 
 
 async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> DryRun:
-    """Count what an act on all letters of an error would do. Raises `CortexError`s."""
+    """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
     dead = desk.backend.dead
     found = await dead.choose(row.fingerprint, limit=LETTERS_MAX + 1)
     job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
@@ -49,9 +50,9 @@ async def ask_group(
     *,
     typed: Sequence[Key],
 ) -> None:
-    """Count, then ask for an act on all letters of an error.
+    """Count, then ask to confirm an operation on all letters of an error.
 
-    `typed`: what the strip gave when it was told to expect the question.
+    `typed`: the return value of the strip's `expect`.
     """
     try:
         found = await dry_run(desk, verb, row)
@@ -60,7 +61,7 @@ async def ask_group(
         return
     if not strip.may_ask:
         strip.untell(COUNTING)
-        return  # nobody is asked who is not looking
+        return  # the operator has left this screen
     if not found.job_ids:
         strip.tell(_nothing(found), "warn")
         return
@@ -97,10 +98,10 @@ def ask_one(
     what: str = "",
     typed: Sequence[Key] = (),
 ) -> None:
-    """Ask for an act on one letter.
+    """Ask to confirm an operation on one letter.
 
-    `command`: the words of another one that does the same. `what`: what comes of it, beside what
-    the letter promises. `typed`: what the strip gave when it was told to expect the question.
+    `command`: the words of another command that does the same. `what`: consequences beyond those
+    that the letter states. `typed`: the return value of the strip's `expect`.
     """
     if verb is BulkVerb.RETRY and (why := why_no_retry(row)):
         strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")

@@ -1,4 +1,4 @@
-"""What one does about effects: say what became of one, freeze all, change a quota."""
+"""Changes to effects: record an outcome, freeze all, change a quota."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
@@ -30,7 +30,7 @@ Acted = Callable[[], None]
 
 
 def why_nothing(row: EffectRow) -> str:
-    """Say why nobody has to say what became of an effect; safe."""
+    """Return why nobody has to record the outcome of an effect; safe."""
     if row.resolution:
         return safe(f"{row.resolved_by} has said that already: {row.resolution}")
     return safe(f"{effect_words(row)} is {STATES[row.status].text}: nobody is asked")
@@ -39,9 +39,9 @@ def why_nothing(row: EffectRow) -> str:
 async def resolve(
     desk: AppContext, strip: StripLine, effect_id: UUID, *, typed: Sequence[Key], acted: Acted
 ) -> None:
-    """Ask what became of an effect, as it stands now.
+    """Ask for the outcome of an effect, after reading its current state.
 
-    `typed`: what the strip gave when it was told to expect the question.
+    `typed`: the return value of the strip's `expect`.
     """
     effects, by = desk.backend.effects, desk.session.actor
     try:
@@ -51,7 +51,7 @@ async def resolve(
         return
     if not strip.may_ask:
         strip.untell(READING)
-        return  # nobody is asked who is not looking
+        return  # the operator has left this screen
     if not is_unknown(row):
         strip.tell(why_nothing(row), "warn")
         return
@@ -75,7 +75,7 @@ async def resolve(
 
 
 def freeze(desk: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted) -> None:
-    """Ask whether no effect shall begin in any pod, or whether they may again."""
+    """Ask whether to freeze the effects of all pods, or to unfreeze them."""
     effects, by = desk.backend.effects, desk.session.actor
     text = (
         "let effects begin again in all pods"
@@ -97,7 +97,7 @@ def freeze(desk: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted)
 
 
 def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
-    """Ask for another limit of a quota."""
+    """Ask for a new limit of a quota."""
     quota, effects, by = row.quota, desk.backend.effects, desk.session.actor
     text = safe(f"change quota {quota.name} from {quota.worded(quota.limit)}")
     question = LimitQuestion(text, why_not=lambda typed: _why_not(quota, typed))
@@ -119,7 +119,7 @@ def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted
 
 
 def remove_quota(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
-    """Ask whether a quota shall be no more."""
+    """Ask whether to remove a quota."""
     name, effects, by = row.name, desk.backend.effects, desk.session.actor
     text = f"remove quota {name}: jobs that wait for it continue, without a limit"
 
@@ -140,13 +140,13 @@ def _then(work: Callable[[], Awaitable[str]], acted: Acted) -> Callable[[], Awai
         try:
             return await work()
         finally:
-            acted()  # also what was refused is to be looked at again
+            acted()  # also after a refusal: reread
 
     return done
 
 
 def _why_not(quota: Quota, typed: str) -> str:
-    """Say why a limit cannot be that, by the rules of the command; "": it can."""
+    """Return why a limit is invalid, by the rules of the command; "" if it is valid."""
     unit = f" {quota.unit}" if quota.unit else ""
     try:
         wanted = Quota.parse(quota.tool, f"{typed}{unit}/{quota.period}", argument=quota.argument)

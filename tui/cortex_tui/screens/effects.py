@@ -1,7 +1,7 @@
-"""Effects: those of unknown outcome first, to be resolved; the freeze of all; and quotas.
+"""Effects: unknown outcomes first, to be resolved; the freeze; and quotas.
 
-The parts are read in turns, one statement each. What is listed does not grow with settled effects:
-of those only the newest stand below the unknown ones.
+The parts are read in turns, one statement each. The list does not grow with settled effects: only
+the newest of those appear below the unknown ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ Rows = Sequence[EffectRow]
 
 
 class EffectsScreen(Frame):
-    """`effects`; opened for one effect that stands first."""
+    """The list of effects; it can open with one effect first."""
 
     NAME = "effects"
     DEFAULT_CSS = """
@@ -108,7 +108,7 @@ class EffectsScreen(Frame):
             return (self.NAME,)
         return (self.NAME, short_id(self._opened_for))
 
-    # --- looking
+    # --- polling
 
     async def look(self) -> bool:
         now = self.desk.session.clock.now()
@@ -155,7 +155,7 @@ class EffectsScreen(Frame):
         return self._opened_for is not None and self._first is None
 
     async def _look_at_one(self) -> bool:
-        """Read the effect under the cursor in full; before there is a list, the one asked for."""
+        """Read the effect under the cursor in full; before the list is read, the requested one."""
         row = self._effects.current
         effect_id = self._opened_for if self._wants_first or row is None else row.id
         if effect_id is None:
@@ -167,7 +167,7 @@ class EffectsScreen(Frame):
         return before != self._detail
 
     async def _look_at_unknown(self, *, goes_on: bool) -> None:
-        """Read a page of the unknown effects: the one in sight again, or the next one."""
+        """Read a page of unknown effects: the visible one again, or the next."""
         known, top = self._unknown, self._effects.top
         start = len(known) if goes_on else min(max(0, top - PAGE_ROWS // 2), len(known))
         before = known[start - 1].id if start else None
@@ -187,7 +187,7 @@ class EffectsScreen(Frame):
     """The last unknown effect that was read, if there are more."""
 
     def _fill(self) -> bool:
-        """Put the list together; return whether it is another one."""
+        """Assemble the list; return whether it changed."""
         first = [] if self._first is None else [self._first]
         others = self._others if self._below is None else ()
         found = {row.id: row for row in [*first, *self._unknown]}
@@ -197,7 +197,7 @@ class EffectsScreen(Frame):
         return is_changed
 
     def acted(self) -> None:
-        """Look at everything again: something was changed."""
+        """Reread everything after a change."""
         self._due.clear()
 
     # --- keys
@@ -211,7 +211,6 @@ class EffectsScreen(Frame):
         self.set_focus(self._quota_table if self._table.is_in_front else self._table)
 
     def action_open(self) -> None:
-        """Open the job of the effect."""
         row = self._effect
         if row is None:
             self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
@@ -219,7 +218,7 @@ class EffectsScreen(Frame):
             self.desk.open("job", row.job_id)
 
     def action_resolve(self) -> None:
-        """Ask what became of the effect under the cursor."""
+        """Ask for the outcome of the effect under the cursor."""
         row = self._effect
         if row is None:
             self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
@@ -235,7 +234,7 @@ class EffectsScreen(Frame):
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_freeze(self) -> None:
-        """Ask whether no effect shall begin any more, or whether they may again."""
+        """Ask whether to freeze all effects, or to unfreeze them."""
         if self._freeze is None:
             self.strip.tell("reading …", "dim")
         else:
@@ -243,14 +242,14 @@ class EffectsScreen(Frame):
             effect_decisions.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
 
     def action_limit(self) -> None:
-        """Ask for another limit of the quota under the cursor."""
+        """Ask for a new limit of the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.set_limit(self.desk, self.strip, row, acted=self.acted)
 
     def action_remove(self) -> None:
-        """Ask whether the quota under the cursor shall be no more."""
+        """Ask whether to remove the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
@@ -273,7 +272,7 @@ class EffectsScreen(Frame):
 
         return Resource(id=quota.name, document=document)
 
-    # --- what is in front
+    # --- the effect in front
 
     @property
     def _effect(self) -> EffectRow | None:
@@ -286,7 +285,7 @@ class EffectsScreen(Frame):
     @on(VirtualTable.Moved)
     @on(Page.Resized)
     def _tell(self) -> None:
-        """Show what is known of the effect under the cursor."""
+        """Show the details of the effect under the cursor."""
         row, detail = self._effects.current, self._detail
         is_known = row is not None and detail is not None and detail.id == row.id
         if row is not None and not is_known:
@@ -311,7 +310,7 @@ class EffectsScreen(Frame):
         return Strip([Segment(text, self.desk.palette[cell.style])])
 
     def _share(self) -> None:
-        """Give the quotas as much room as they need, within bounds."""
+        """Give the quotas the room that they need, within bounds."""
         wanted = 1 + max(1, len(self._quotas.rows))
         self._quota_table.styles.height = min(wanted, QUOTA_LINES_MAX)
 

@@ -1,6 +1,6 @@
-"""What every screen is: the top bar, a body, the strip, the footer, and one look at the database.
+"""The base of every screen: the top bar, a body, the strip, the footer, and the poll.
 
-A screen gives `name`, `body`, and, if it shows what changes, `look` and `paint`. Its keys come from
+A screen defines `name`, `body` and, if its content changes, `look` and `paint`. Its keys come from
 the table in `keys` and call its `action_…` methods.
 """
 
@@ -61,56 +61,57 @@ class Frame(Screen[None]):
         self.strip = StripLine(desk, info=self.info, freed=self.watched)
         bind(self, desk.keys.bindings(self.NAME))
 
-    # --- what a screen gives
+    # --- what a screen defines
 
     def body(self) -> Iterable[Widget]:
         """Make the widgets between the top bar and the strip."""
         raise NotImplementedError
 
     async def look(self) -> bool | None:
-        """Ask for what is shown, in one statement; return whether it brought news.
+        """Run one query for the screen; return whether it brought news.
 
-        None: nothing was asked, which does not tell whether the database answers. Raises
-        `CortexError`s. What was asked for may have changed while the answer came: look.
+        None: no query ran, so the result says nothing about the database. Raises `CortexError`s.
+        Check the result before use: the screen may want something else by the time the answer
+        arrives.
         """
         return None
 
     def paint(self) -> None:
-        """Draw what changes by itself, by `redraw`: called each second, and after looks."""
+        """Redraw what changes by itself, with `redraw`; called each second, and after polls."""
 
     def escape(self) -> bool:
-        """Take esc for what is under way here; return whether there is something."""
+        """Cancel what is in progress on esc; return whether there was anything."""
         return False
 
     def pressed(self) -> None:
-        """Know that a key came while nobody was asked; called before it does anything."""
+        """Called before a key acts, while no question is open."""
         if self.workers.cancel_group(self, CHOSEN):
             self.strip.tell("a key was pressed before the question: nothing was done", "warn")
 
     def watched(self) -> None:
-        """Know that keys come here again: who typed elsewhere may go on typing."""
+        """Called when keys come here again; the operator may still be typing for another screen."""
 
     def armed_at(self) -> float:
-        """When the next key counts, by the clock, if none comes before."""
+        """The clock's time from which the next key counts, if none comes before."""
         return float("-inf")
 
     def thing(self) -> Resource | None:
-        """Return what the cursor is on; None: nothing that has a name."""
+        """Return the object under the cursor; None if it has no name."""
         return None
 
     def path(self) -> tuple[str, ...]:
-        """Where one is, for the top bar."""
+        """The place shown in the top bar."""
         return (self.NAME,)
 
     def writing(self) -> Sequence[tuple[str, str]]:
-        """Return keys, and what they do, while something is written: no other one does a thing."""
+        """Return the keys of an open text field, with their labels; all others are disabled."""
         return ()
 
     def info(self) -> Cell:
-        """Say what stands at the right of the strip."""
+        """Return the text at the right of the strip."""
         return Cell("")
 
-    # --- what it gets
+    # --- what the frame provides
 
     def compose(self) -> ComposeResult:
         yield Line(self.desk, self._top, id="top")
@@ -120,25 +121,25 @@ class Frame(Screen[None]):
         yield Line(self.desk, self._small, id="small")
 
     def choose(self, action: str) -> None:
-        """Do what was chosen by its name as soon as keys count here, unless one comes before."""
+        """Run a chosen action once keys count here, unless another key comes first."""
 
         async def chosen() -> None:
             clock = self.desk.session.clock
             while (until := self.armed_at()) > clock.now():
                 await clock.wait(asyncio.Event(), until=until)
-            if self.is_current:  # from now on no key takes it back
+            if self.is_current:  # from here on no key cancels it
                 self.app.call_later(self.app.run_action, action, self)
 
         _ = self.run_worker(chosen(), group=CHOSEN, exclusive=True)
 
     def take_keys(self) -> None:
-        """Take the keys of a question that is open on a screen that is in front no more."""
+        """Take over the keys of an open question on a screen that is no longer in front."""
         left = self.desk.asking
         if left is not None and left is not self.strip:
             self.strip.take_over(left)
 
     def repaint(self) -> None:
-        """Draw all that changes by itself."""
+        """Redraw everything that changes by itself."""
         self.has_other = False
         for line in ("#top", "#bottom"):
             self.query_one(line, Line).redraw()
@@ -146,7 +147,7 @@ class Frame(Screen[None]):
         self.paint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let no key do anything else while a question is open."""
+        """Disable all other keys while a question is open."""
         return not self.strip.is_asking and super().check_action(action, parameters)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -154,26 +155,26 @@ class Frame(Screen[None]):
         self.set_class(size.width < WIDTH_MIN or size.height < HEIGHT_MIN, "-small")
         self._set_aside(size.width)
         if not self.strip.is_seen:
-            self.strip.withdraw(NOT_SEEN)  # nobody may agree to it
+            self.strip.withdraw(NOT_SEEN)  # nobody may confirm what is hidden
 
     def _set_aside(self, width: int) -> None:
-        """Have a pane beside the list, or none: of lists that have one."""
+        """Show or hide the pane beside the list, on screens that have one."""
         self.set_class(width >= SIDE_MIN and not self.desk.is_side_hidden, "-aside")
         self.set_class(width >= THIRD_MIN, "-widely")
 
     def action_side(self) -> None:
-        """Hide the panes beside lists, so that the columns have their room, or show them again."""
+        """Hide or show the panes beside lists, which take room from the columns."""
         if self.app.size.width < self.SIDE_FROM:
             self.strip.tell(f"a side pane needs {self.SIDE_FROM} columns", "dim")
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)
-        _ = self.call_after_refresh(self.repaint)  # the list tells which columns it leaves out
+        _ = self.call_after_refresh(self.repaint)  # the list reports which columns it omits
 
     def on_screen_resume(self) -> None:
         self.take_keys()
-        self._set_aside(self.app.size.width)  # another screen may have hidden it
-        self.repaint()  # it may be muted by now, or lost its pod: the lines are old
+        self._set_aside(self.app.size.width)  # another screen may have changed it
+        self.repaint()  # it may have been muted or have lost its pod since
         self.desk.arrived()
         self.desk.wake()
 

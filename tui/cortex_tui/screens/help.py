@@ -1,4 +1,4 @@
-"""`?`: all keys of the screen that one came from, made of the table."""
+"""`?`: all keys of the previous screen, from the table."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ COLUMNS: Final[Sequence[Column[Line]]] = (
 
 
 class HelpScreen(Frame):
-    """`help`, of another screen."""
+    """The help for another screen."""
 
     NAME = "help"
 
@@ -63,7 +63,7 @@ class HelpScreen(Frame):
 
 
 def _grouped(lines: list[Line]) -> list[Line]:
-    """Write each group's name once, before its first line."""
+    """Write the name of each group once, before its first line."""
     shown: list[Line] = []
     for line in lines:
         if not shown or shown[-1][0] != line[0]:

@@ -1,7 +1,7 @@
-"""One job: how it stands and why, its steps on a time axis, one of them in full, and the stream.
+"""One job: its state and the reason, its steps on a time axis, one step in full, and the stream.
 
-Looks are one statement each: what happened since the last one, a page of older steps when the
-cursor comes near them, or the step that the cursor is on. What the model says comes by itself.
+Each poll is one statement: the changes since the last one, a page of older steps when the cursor
+comes near them, or the step under the cursor. The model's output arrives as messages.
 """
 
 from collections.abc import Hashable, Iterable
@@ -53,7 +53,7 @@ VIEWS: Final = tuple(View)
 
 
 class JobScreen(Frame):
-    """`job`, one of them."""
+    """The screen of one job."""
 
     NAME = "job"
     DEFAULT_CSS = """
@@ -155,7 +155,7 @@ class JobScreen(Frame):
     def thing(self) -> Resource | None:
         return job_actions.thing_of_step(self.desk, self._job_id, self._window.current)
 
-    # --- looking
+    # --- polling
 
     async def look(self) -> bool:
         job = self.desk.backend.job
@@ -179,7 +179,7 @@ class JobScreen(Frame):
         row = attrs.evolve(row, why=brief if of == standing(row) else "")
         is_other_head = self.desk.take_head(seen.head)
         if wanted != self._wanted and wanted in ("newest", "oldest"):
-            return True  # the other end is wanted by now
+            return True  # the operator has moved to the other end
         newest = row.checkpoint.get("seq", 0)
         is_news = row != self._row
         self._take(row)
@@ -195,7 +195,7 @@ class JobScreen(Frame):
         return is_news or is_other_head
 
     def _next(self) -> str:
-        """Choose what the next statement asks for."""
+        """Choose the next query."""
         window, steps = self._window, self._steps
         if self._wanted:
             return self._wanted
@@ -210,7 +210,7 @@ class JobScreen(Frame):
 
     @property
     def _wants_why(self) -> bool:
-        """Whether to read what keeps it from running: at once when it stands otherwise."""
+        """Whether to read what blocks the job: at once after a change of state."""
         if self._row is None or self._row.status not in EXPLAINED:
             return False
         is_other = self._why_brief[0] != standing(self._row)
@@ -241,7 +241,7 @@ class JobScreen(Frame):
         self.set_class(is_quiet, "-silent")
 
     def _rearrange(self, *, end: str = "") -> None:
-        """Make the rows anew; the cursor stays on its row, and at the end when it follows."""
+        """Rebuild the rows; the cursor stays on its row, or at the end when it follows."""
         if self._row is None:
             return
         window = self._window
@@ -250,7 +250,7 @@ class JobScreen(Frame):
         rows = rows_of(self._row, self._steps.steps, folded=self._folded, saying=saying)
         window.rearrange(rows)
         is_whole = self._steps.first == 1
-        self._fall.zero = None if is_whole else self._row.started_at  # there are steps before
+        self._fall.zero = None if is_whole else self._row.started_at  # earlier steps exist
         follows = self._fall.zoom.follows and is_last and self._steps.has_end
         if end == "newest" or (follows and not end):
             window.move_to(len(rows) - 1)
@@ -262,7 +262,7 @@ class JobScreen(Frame):
         row, job = self._window.current, self._row
         if job is None:
             return None
-        if row is None:  # of the job itself something is known before its first step
+        if row is None:  # the job itself has facts before its first step
             return "", "", None, "", job.status, job.attempt
         return row.key, row.step_key, row.ended, row.note, job.status, job.attempt
 
@@ -281,7 +281,7 @@ class JobScreen(Frame):
         return self.query_one("#right").display and self._page.size.width > 0
 
     def _lay_out(self, *, is_other: bool) -> None:
-        """Make the lines of the step anew."""
+        """Rebuild the lines of the step."""
         row, job = self._window.current, self._row
         if job is None:
             return
@@ -292,7 +292,7 @@ class JobScreen(Frame):
         lines = step_page.page(row, detail, job, self._view, now=now, width=width)
         self._page.show(lines, is_other=is_other)
 
-    # --- what the model says
+    # --- the model's output
 
     def _listen(self) -> None:
         is_over = self._row is not None and self._row.finished_at is not None
@@ -319,10 +319,9 @@ class JobScreen(Frame):
         self._hearing = hearing
         self._said_lines.redraw()
 
-    # --- keys that look
+    # --- keys that read
 
     def action_move(self, how: str) -> None:
-        """Move in the pane in front."""
         if self._pane == "steps":
             self._move_in_steps(how)
             return
@@ -345,7 +344,7 @@ class JobScreen(Frame):
             self._fall.move(how)
 
     def action_pane(self) -> None:
-        """Go to the next pane that there is."""
+        """Focus the next pane."""
         panes = [each for each in PANES if each != "said" or not self.has_class("-silent")]
         at = panes.index(self._pane) if self._pane in panes else 0
         self._pane = panes[(at + 1) % len(panes)]
@@ -361,7 +360,7 @@ class JobScreen(Frame):
         fall.refresh()
 
     def action_follow(self) -> None:
-        """Follow what happens now, or stay."""
+        """Follow the newest row, or stop following."""
         follows = not self._fall.zoom.follows
         self._fall.follow(follows=follows)
         if follows:
@@ -370,7 +369,7 @@ class JobScreen(Frame):
         self.strip.tell("following" if follows else "not following", "dim")
 
     def action_fold(self, how: str) -> None:
-        """Fold the calls of an answer away, or show them."""
+        """Fold or unfold the calls of an answer."""
         row = self._window.current
         if row is None or row.number is None:
             return
@@ -386,7 +385,7 @@ class JobScreen(Frame):
         self._rearrange()
 
     def action_problem(self, way: str) -> None:
-        """Go to the next row in which something went wrong, around the end."""
+        """Go to the next row with a problem, wrapping around."""
         step = 1 if way == "next" else -1
         found = next_problem(self._window.rows, self._window.cursor, step=step)
         if found is None:
@@ -396,7 +395,7 @@ class JobScreen(Frame):
         self._moved()
 
     def action_view(self, way: str) -> None:
-        """Show the step otherwise."""
+        """Change the view of the step."""
         by = {"next": 1, "before": -1}.get(way)
         if by is not None:
             self._view = VIEWS[(VIEWS.index(self._view) + by) % len(VIEWS)]
@@ -411,7 +410,7 @@ class JobScreen(Frame):
         self._lay_out(is_other=True)
 
     def action_origin(self) -> None:
-        """Open the job that this one goes on from."""
+        """Open the job that this one continues."""
         origin = None if self._row is None else self._row.origin_id
         if origin is None:
             self.strip.tell("this job does not continue another one", "dim")
@@ -419,12 +418,12 @@ class JobScreen(Frame):
             self.desk.open("job", origin)
 
     def action_attempts(self) -> None:
-        """Compare the attempts of the step, or show the step again."""
+        """Compare the attempts of the step, or return to the step."""
         self._view = View.STEP if self._view is View.ATTEMPTS else View.ATTEMPTS
         self._show_view()
 
     def action_gate(self) -> None:
-        """Go to the request, or open the effect, that the job waits for."""
+        """Go to the request or effect that the job waits for."""
         seen = None if self._row is None else job_head.gate(self._row)
         if seen is None:
             self.strip.tell("this job waits for neither an approval nor an unknown effect", "dim")

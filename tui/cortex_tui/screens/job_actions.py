@@ -1,4 +1,4 @@
-"""What one does to a job, from the list of jobs and from the job itself."""
+"""Actions on a job, from the list of jobs and from the job's own screen."""
 
 from collections.abc import Coroutine, Sequence
 from decimal import Decimal
@@ -35,12 +35,12 @@ READING: Final = "reading …"
 
 
 def thing(desk: AppContext, row: JobRow) -> Resource:
-    """Return a job as people take it elsewhere."""
+    """Return a job as an object to copy."""
     return thing_of_step(desk, row.id, None)
 
 
 def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> Resource:
-    """Return a job, its document with one of its steps in front."""
+    """Return a job as an object to copy, with one of its steps first in the document."""
     key = "" if row is None else row.step_key
 
     async def document() -> object:
@@ -70,9 +70,9 @@ def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
 def retry(
     desk: AppContext, strip: StripLine, row: JobRow | None
 ) -> Coroutine[object, object, None] | None:
-    """Ask whether to try a job again now; of a failed one, return what reads its letter and asks.
+    """Ask whether to retry a job now; for a failed one, return the coroutine that asks.
 
-    From a failed job a new one goes on: the question and the act are those of its dead letter.
+    A failed job is continued by a new job: question and action are those of its dead letter.
     """
     if row is None:
         strip.tell("no job under the cursor", "dim")
@@ -98,9 +98,9 @@ def retry(
 async def _retry_failed(
     desk: AppContext, strip: StripLine, row: JobRow, *, typed: Sequence[Key]
 ) -> None:
-    """Ask whether a new job shall go on from a failed one.
+    """Ask whether to continue a failed job with a new one.
 
-    `typed`: what the strip gave when it was told to expect the question.
+    `typed`: the return value of the strip's `expect`.
     """
     try:
         (letter,) = await desk.backend.dead.of_jobs([row.id])
@@ -109,7 +109,7 @@ async def _retry_failed(
         return
     if not strip.may_ask:
         strip.untell(READING)
-        return  # nobody is asked who is not looking
+        return  # the operator has left this screen
     if not DeadLetterState(letter.state).is_unresolved:
         strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
         return
@@ -121,9 +121,9 @@ async def _retry_failed(
 async def pause_queue(
     desk: AppContext, strip: StripLine, row: ListedJob, *, typed: Sequence[Key]
 ) -> None:
-    """Ask whether nothing more shall be claimed from the queue of a job, or it shall go on.
+    """Ask whether to pause the queue of a job, or to resume it.
 
-    `typed`: what the strip gave when it was told to expect the question.
+    `typed`: the return value of the strip's `expect`.
     """
     queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
     try:
@@ -133,7 +133,7 @@ async def pause_queue(
         return
     if not strip.may_ask:
         strip.untell(READING)
-        return  # nobody is asked who is not looking
+        return  # the operator has left this screen
     is_paused = any(each.queue == queue and each.paused_at is not None for each in found)
     verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
@@ -156,7 +156,7 @@ async def pause_queue(
 
 
 def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
-    """Ask for another limit of the budget that stops the job first."""
+    """Ask for a new limit of the budget that limits the job most."""
     budget = None if row is None else tightest(row)
     if budget is None:
         strip.tell("no budget limits this job; set one: cortex budgets set --job ID", "dim")

@@ -1,4 +1,4 @@
-"""The orders of the list of jobs: each goes by an index, so that any page costs the same."""
+"""The orders of the list of jobs; each uses an index, so that all pages cost the same."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -14,7 +14,7 @@ from cortex_tui.backend.protocol import JobsBackend
 
 
 class Order(Enum):
-    """The value is told above the list."""
+    """The value is shown above the list."""
 
     NEWEST = "newest first"
     OLDEST = "oldest first"
@@ -26,12 +26,12 @@ ORDERS: Final = tuple(Order)
 
 
 def after(order: Order) -> Order:
-    """Return the next one, around the end."""
+    """Return the next order, wrapping around."""
     return ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]
 
 
 def listed(order: Order, which: JobFilter) -> JobFilter | None:
-    """Return what of a filter an order lists; None: nothing can fit."""
+    """Return the part of a filter that an order lists; None if nothing can match."""
     if order is not Order.DUE:
         return which
     if which.statuses and JobStatus.RETRY not in which.statuses:
@@ -41,20 +41,20 @@ def listed(order: Order, which: JobFilter) -> JobFilter | None:
 
 
 def place_of(order: Order, row: ListedJob) -> JobCursor | None:
-    """Return where the list goes on beside a row; None: it would not be listed now."""
+    """Return where the list continues beside a row; None if it no longer lists the row."""
     at = row.next_retry_at if order is Order.DUE else row.created_at
     return None if at is None else JobCursor(row.id, at)
 
 
 def first_place(order: Order, rows: Sequence[ListedJob]) -> JobCursor | None:
-    """Return the place of the first row; None: there is none."""
+    """Return the position of the first row; None if there is none."""
     return place_of(order, rows[0]) if rows else None
 
 
 async def below(
     jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
-    """Read the rows just below a place, or the first ones; `next` is the place of the page below.
+    """Read the rows below a position, or the first ones; `next` is the position of the next page.
 
     Raises `CortexError`s.
     """
@@ -72,7 +72,7 @@ async def below(
 async def above(
     jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
-    """Read the rows just above a place, or the last ones; `next` is the place of the page above.
+    """Read the rows above a position, or the last ones; `next` is the position of the next page.
 
     Raises `CortexError`s.
     """

@@ -1,7 +1,7 @@
-"""The list of jobs: in an order, filtered, followed while they run, marked, acted on by id.
+"""The list of jobs: sorted, filtered, followed while they run, marked, changed by id.
 
-The example of a screen with a list. What it shows lives in a `Window`; `look` decides by itself
-which one statement brings it forward: a page that is missing, or what is in sight once more.
+The example of a screen with a list. A `Window` holds its rows; `look` chooses the one query that
+it needs most: a missing page, or the visible rows again.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ MARKED: Final = "rows are marked: the list stands still until they are clear"
 
 
 class JobsScreen(Frame):
-    """`jobs`."""
+    """The list of jobs."""
 
     NAME = "jobs"
     DEFAULT_CSS = """
@@ -74,7 +74,7 @@ class JobsScreen(Frame):
     """
 
     def __init__(self, desk: AppContext, asked: str = "") -> None:
-        """`asked`: the filter that it begins with."""
+        """`asked`: the initial filter."""
         super().__init__(desk)
         self._which = parse_filter(asked)
         self._order = Order.NEWEST
@@ -137,7 +137,7 @@ class JobsScreen(Frame):
     def escape(self) -> bool:
         return self._run is not None and self._run.stop()
 
-    # --- looking
+    # --- polling
 
     async def look(self) -> bool:
         jobs, window = self.desk.backend.jobs, self._window
@@ -160,7 +160,7 @@ class JobsScreen(Frame):
         return self._take(what, page)
 
     async def _look_at_whys(self) -> bool:
-        """Read what keeps the waiting jobs in sight from running: one statement for all of them."""
+        """Read what blocks the waiting jobs in sight: one statement for all of them."""
         rows = self._waiting_in_sight
         self._whys_due = self.desk.session.clock.now() + WHYS_EVERY_S
         found = await self.desk.backend.jobs.whys([row.id for row in rows])
@@ -175,7 +175,7 @@ class JobsScreen(Frame):
         return [row for row in self._window.visible if row.status in EXPLAINED]
 
     def _take(self, what: str, page: JobPage) -> bool:
-        """Put what was read where it belongs; return whether it brought news."""
+        """Apply what was read; return whether it brought news."""
         match what:
             case "first" | "top":
                 return self._begin(page, at_top=what == "top")
@@ -190,7 +190,7 @@ class JobsScreen(Frame):
                 return self._count_new(page)
 
     async def _page(self, what: str) -> JobPage:
-        """Read what is wanted, in one statement."""
+        """Read the wanted page, in one statement."""
         jobs, order, which, window = self.desk.backend.jobs, self._order, self._which, self._window
         place = {"below": window.below, "above": window.above}.get(what)
         if what == "tail":
@@ -200,7 +200,7 @@ class JobsScreen(Frame):
         return await read(jobs, order, which, place, limit=limit)
 
     def _next(self) -> str:
-        """Choose what the next statement asks for."""
+        """Choose the next query."""
         if self._wanted and not self.strip.is_asking:
             return self._wanted
         window = self._window
@@ -216,7 +216,7 @@ class JobsScreen(Frame):
 
     @property
     def _wants_whys(self) -> bool:
-        """Whether to read again what keeps the jobs in sight from running."""
+        """Whether to read again what blocks the jobs in sight."""
         left_s = self._whys_due - self.desk.session.clock.now()
         if left_s > WHYS_EVERY_S - WHYS_SOON_S:
             return False
@@ -225,16 +225,16 @@ class JobsScreen(Frame):
         return bool(rows) and (left_s <= 0 or has_others)
 
     def _routine(self) -> str:
-        """Choose what to look at again when nothing else is wanted."""
+        """Choose what to refresh when nothing else is wanted."""
         self._turn += 1
         window = self._window
-        if self._order is Order.OLDEST:  # what is new comes at the end
+        if self._order is Order.OLDEST:  # new jobs appear at the end
             return "tail" if window.below is None and self._turn % 3 == 0 else "seen"
         if self._counts_along:
             return "seen"
         if self._order is Order.DUE and window.above is not None:
-            return "seen"  # which of the first ones are new is known beside them only
-        # A job whose state changed may no longer fit: then only by its id it is seen again.
+            return "seen"  # new rows show only on the first page
+        # A job whose state changed may no longer match the filter: reread it by id.
         depends = self._which.statuses or self._which.codes or self._order is Order.DUE
         in_newest = window.above is None and window.top + window.height <= NEWEST_ROWS
         is_both = in_newest and not depends and self._new_count < NEWEST_ROWS - window.height
@@ -242,11 +242,11 @@ class JobsScreen(Frame):
 
     @property
     def _counts_along(self) -> bool:
-        """Those of all jobs that are newer are counted along with what is seen."""
+        """Whether the refresh of visible rows also counts newer jobs: only without a filter."""
         return self._which == JobFilter() and self._order is Order.NEWEST
 
     def _see(self, found: ListReading) -> bool:
-        """Take in what is in sight, and how many are new; return whether it is something else."""
+        """Apply a refresh of visible rows and the count of new ones; return whether it changed."""
         is_changed = self._window.update([self._with_why(row) for row in found.jobs])
         if self._counts_along:
             is_changed |= found.newer_count != self._new_count
@@ -278,7 +278,7 @@ class JobsScreen(Frame):
         return bool(page.jobs) or page.is_short
 
     def _count_new(self, page: JobPage) -> bool:
-        """Count what came before the first row; an empty list just takes it."""
+        """Count the rows before the first one; an empty list takes them instead."""
         if not self._window.rows and page.jobs:
             return not self.strip.is_asking and self._begin(page)
         count = self._count_of_new(page.jobs)
@@ -288,8 +288,8 @@ class JobsScreen(Frame):
         return self._window.update(rows) or is_changed
 
     def _count_of_new(self, rows: Sequence[ListedJob]) -> int:
-        """Count those of the first ones that the list would have to show."""
-        if self._order is Order.DUE:  # whatever waits anew may be due before any other
+        """Count those of the first rows that the list does not show yet."""
+        if self._order is Order.DUE:  # a job that starts to wait may be due before all others
             known = {_id_of(row) for row in self._window.rows}
             return sum(_id_of(row) not in known for row in rows)
         newest = self._newest
@@ -300,7 +300,7 @@ class JobsScreen(Frame):
     # --- keys
 
     def action_move(self, how: str) -> None:
-        """Move the cursor; to an end of the list that is not in the window by reading it."""
+        """Move the cursor; an end of the list outside the window is read first."""
         is_far = {"end": self._window.below, "top": self._window.above}.get(how) is not None
         if is_far or (how == "end" and not self._is_read):
             self._read(how)
@@ -323,7 +323,7 @@ class JobsScreen(Frame):
         self._filter.edit()
 
     def action_sort(self) -> None:
-        """Show the list in the next order, from its beginning."""
+        """Change to the next order, from its beginning."""
         if self._marks:
             self.strip.tell(MARKED, "warn")
             return
@@ -332,7 +332,7 @@ class JobsScreen(Frame):
         self._read_anew()
 
     def action_columns(self) -> None:
-        """Ask which columns shall be shown; they change as one picks."""
+        """Ask which columns to show; they change with each pick."""
         pick = PickSome("show", OPTIONAL_COLUMNS, self.desk.job_columns, changed=self._show_columns)
         self.strip.ask(pick, lambda _: None)
 
@@ -342,7 +342,7 @@ class JobsScreen(Frame):
         self._table.redraw()
 
     def action_owner(self) -> None:
-        """Open the jobs of the agent that the job is of."""
+        """Open the jobs of the job's agent."""
         row = self._window.current
         if row is None or not row.agent:
             self.strip.tell("no agent's job under the cursor", "dim")
@@ -352,7 +352,7 @@ class JobsScreen(Frame):
             self.desk.open("jobs", wanted)
 
     def action_problem(self, way: str) -> None:
-        """Go to the next job of those that were read with which something is wrong."""
+        """Go to the next loaded job with a problem."""
         rows, at, now = self._window.rows, self._window.cursor or 0, self.desk.session.now
         step = 1 if way == "next" else -1
         places = ((at + step * n) % len(rows) for n in range(1, len(rows) + 1))
@@ -367,7 +367,7 @@ class JobsScreen(Frame):
     # --- marks
 
     def action_mark(self, how: str) -> None:
-        """Mark the row of the cursor, or all from the last mark to it."""
+        """Mark the row of the cursor, or the range from the last mark."""
         at = self._window.cursor
         if at is None:
             self.strip.tell("no job under the cursor", "dim")
@@ -384,7 +384,7 @@ class JobsScreen(Frame):
         self.repaint()
 
     def action_mark_all(self) -> None:
-        """Mark all jobs that fit the filter, also those that were not read."""
+        """Mark all jobs that match the filter, including those not loaded."""
         if self._listed is None:
             self.strip.tell("no job under the cursor", "dim")
             return
@@ -400,7 +400,7 @@ class JobsScreen(Frame):
         self.strip.tell("")
         self.repaint()
 
-    # --- acts
+    # --- actions
 
     def action_cancel(self) -> None:
         self._act(JobsVerb.CANCEL)
@@ -420,7 +420,7 @@ class JobsScreen(Frame):
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def _act(self, verb: JobsVerb) -> None:
-        """Ask for an act on what is marked, or else on the job of the cursor."""
+        """Ask to confirm an operation on the marked jobs, or else on the job of the cursor."""
         if not self._marks:
             self._act_on_one(verb)
             return
@@ -452,12 +452,12 @@ class JobsScreen(Frame):
 
     @property
     def _listed(self) -> JobFilter | None:
-        """What is listed in this order; None: nothing can be."""
+        """The filter within this order; None if nothing can match."""
         return job_orders.listed(self._order, self._which)
 
     @property
     def _listed_text(self) -> str:
-        """The filter that lists it, as one types it."""
+        """The text of that filter."""
         text = self._filter.text
         if self._order is not Order.DUE:
             return text
@@ -486,11 +486,11 @@ class JobsScreen(Frame):
         self.strip.tell("")
         self._filter.close(event.text)
         self.set_focus(self._table)
-        self._marks.clear()  # nobody acts on what is not listed
+        self._marks.clear()  # operations apply only to listed jobs
         self._read_anew()
 
     def _read_anew(self) -> None:
-        """Read another list than before, from its beginning."""
+        """Load a new list from its beginning."""
         self._is_read = False
         self._window.replace((), above=None, below=None)
         self._new_count = 0
@@ -526,7 +526,7 @@ class JobsScreen(Frame):
         return f"{len(window.rows)}+ of {known} jobs"
 
     def _about(self, width: int) -> About | None:
-        """Tell of the job under the cursor what the looks at the list have read."""
+        """Return what polls of the list have read about the job under the cursor."""
         row, now = self._window.current, self.desk.session.now
         if row is None:
             return None

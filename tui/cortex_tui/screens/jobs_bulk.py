@@ -1,6 +1,6 @@
-"""An act on many jobs: counted by the server, agreed to with that count, done in batches.
+"""A bulk operation on jobs: counted by the server, confirmed with that count, run in batches.
 
-What is agreed to is what is done: the ids are chosen when they are counted.
+Only the jobs that were counted are changed: counting fixes their ids.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINI
 
 @attrs.frozen(kw_only=True)
 class Wanted:
-    """Which jobs: those that are marked, or, when there are none, all that fit a filter."""
+    """The chosen jobs: the marked ones, or all that match a filter if none is marked."""
 
     job_ids: tuple[UUID, ...]
     which: JobFilter
@@ -37,7 +37,7 @@ class Wanted:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """How the command line is told."""
+        """The arguments for the command line."""
         if self.job_ids:
             return tuple(map(str, self.job_ids))
         return ("--filter", self.text or _UNFINISHED, "--limit", str(ACT_MAX))
@@ -53,9 +53,9 @@ async def ask(
     is_wanted: Callable[[], bool],
     typed: Sequence[Key],
 ) -> None:
-    """Count, then ask; `began` gets what runs. Nobody is asked unless `is_wanted` still.
+    """Count, then ask; `began` gets the run. Does not ask once `is_wanted` returns False.
 
-    `typed`: what the strip gave when it was told to expect the question.
+    `typed`: the return value of the strip's `expect`.
     """
     jobs = desk.backend.jobs
     try:
@@ -113,7 +113,7 @@ def _ask(
 
 
 class BulkRun:
-    """Does it once it was agreed to; each batch is a transaction of its own."""
+    """Runs a confirmed operation; each batch is its own transaction."""
 
     def __init__(
         self,
@@ -132,14 +132,14 @@ class BulkRun:
         self._is_running = self._is_stopping = False
 
     def stop(self) -> bool:
-        """Let it end after the batch that is under way; return whether there is one."""
+        """Stop after the current batch; return whether there is one."""
         if self._is_running and not self._is_stopping:
             self._strip.tell(f"stopping · {self.progress()}", "warn")
         self._is_stopping = True
         return self._is_running
 
     async def run(self) -> str:
-        """Do it; return what it came to. Raises `CortexError` when not all of it was begun."""
+        """Run it; return the outcome. Raises `CortexError` if not all batches started."""
         self._is_running = True
         try:
             while self._left and not self._is_stopping:
@@ -178,7 +178,7 @@ class BulkRun:
         return kind(f"{self.progress()}; then: {error.message}")
 
     def progress(self) -> str:
-        """Say how far it is."""
+        """Return the progress."""
         heirs = self._resubmitted
         told = f"{self._changed - self._asked - heirs:,} {DONE[self._verb]}"
         if heirs:

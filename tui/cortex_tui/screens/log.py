@@ -1,6 +1,6 @@
-"""`@`: what was done in this sitting, as the commands that do the same, and what it is.
+"""`@`: the actions of this session as shell commands, with their outcomes.
 
-Below the list stands the command under the cursor, whole: people copy it.
+Below the list, the command under the cursor is shown whole, to be copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ COLUMNS: Final[Sequence[Column[ActionResult]]] = (
 
 
 class LogScreen(Frame):
-    """`log`."""
+    """The log of actions."""
 
     NAME = "log"
     DEFAULT_CSS = """
@@ -83,7 +83,7 @@ class LogScreen(Frame):
         return None if done is None else Resource(command=done.command)
 
     def paint(self) -> None:
-        if (done := list(self.desk.acts.log)) != self._window.rows:  # one ended meanwhile
+        if (done := list(self.desk.acts.log)) != self._window.rows:  # an action ended meanwhile
             self._window.rearrange(done)
             self._tell()
         for note in self._notes:

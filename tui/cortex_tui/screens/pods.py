@@ -1,7 +1,7 @@
-"""Who works: the pods, and below them the queues that they take jobs from.
+"""The pods, and below them the queues from which they take jobs.
 
-One of the two tables has the cursor; at its end the cursor goes on in the other one. The looks
-take turns: each is one statement.
+One of the two tables has the cursor; at its end the cursor continues in the other. The queries
+alternate: each is one statement.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -49,7 +49,7 @@ UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not s
 
 
 class PodsScreen(Frame):
-    """`pods`."""
+    """The list of pods and queues."""
 
     NAME = "pods"
 
@@ -109,11 +109,11 @@ class PodsScreen(Frame):
         self.query_one("#doing", Line).redraw()
 
     async def look(self) -> bool:
-        """Read the pods, or the queues: in turns; now and then where the jobs of one went."""
+        """Read the pods and the queues in turns; sometimes, where the jobs of a pod went."""
         pod, now = self._pod, self.desk.session.clock.now()
         if pod is not None and pod.is_leaving and self._is_moved_due(pod, now):
             if self._moved_of != pod.id:
-                self._moved_of, self._moved = pod.id, None  # nothing, too, if this fails
+                self._moved_of, self._moved = pod.id, None  # also if this fails
             self._moved_at = now
             self._moved = await self.desk.backend.pods.moved(pod.id)
             return False
@@ -126,18 +126,18 @@ class PodsScreen(Frame):
             self._is_read = True
         self._is_queues_turn = not self._is_queues_turn
         if is_changed:
-            self.has_other = True  # beats are no news to the poller: its looks keep their pace
+            self.has_other = True  # beats are no news to the poller, so that its pace stays calm
             self._share()
-        # After the first look at the pods the queues are wanted at once.
+        # After the first read of the pods, read the queues at once.
         return not self._are_queues_read
 
     def _is_moved_due(self, pod: PodRow, now: float) -> bool:
-        """Tell whether it is time to ask again; of another pod it is at once."""
+        """Whether it is time to read again where the jobs went; for another pod, at once."""
         is_old = now >= self._moved_at + MOVED_EVERY_S
         return self._are_queues_read and (is_old or self._moved_of != pod.id)
 
     def _share(self) -> None:
-        """Give the pods as much room as they need, and the queues what is left."""
+        """Give the pods the room that they need, and the rest to the queues."""
         body = self.app.size.height - 7  # top bar, gap, three lines about the row, strip, footer
         wanted = 1 + max(1, len(self._pods.rows))
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
@@ -156,7 +156,7 @@ class PodsScreen(Frame):
     # --- keys
 
     def action_move(self, how: str) -> None:
-        """Move the cursor, from one table into the other one, too."""
+        """Move the cursor, also from one table into the other."""
         window = self._in_front
         is_last = not window.rows or window.cursor == len(window.rows) - 1
         goes_down = how in ("down", "half_down") and is_last and window is self._pods
@@ -178,7 +178,7 @@ class PodsScreen(Frame):
         self.set_focus(self._queue_table if is_pods else self._pod_table)
 
     def action_open(self) -> None:
-        """Open the jobs that a pod runs, or those of a queue."""
+        """Open the jobs of a pod or of a queue."""
         if (pod := self._pod) is not None:
             running = term("status", STATE_WORDS[JobStatus.RUNNING])
             self.desk.open("jobs", f"{running} {term('pod', pod.name)}")
@@ -189,7 +189,7 @@ class PodsScreen(Frame):
                 self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
 
     def action_drain(self) -> None:
-        """Ask whether a pod shall take no more jobs, or take them again."""
+        """Ask whether to drain a pod, or to let it take jobs again."""
         row, pods = self._pod, self.desk.backend.pods
         if row is None:
             self.strip.tell("no pod under the cursor", "dim")
@@ -204,7 +204,7 @@ class PodsScreen(Frame):
             self._propose(text, ("pods", "drain"), pods.drain, row.id, row)
 
     def action_pause(self) -> None:
-        """Ask whether nothing more shall be claimed from a queue, or whether it shall go on."""
+        """Ask whether to pause a queue, or to resume it."""
         row, queues = self._queue, self.desk.backend.queues
         if row is None:
             self.strip.tell("no queue under the cursor", "dim")
@@ -248,12 +248,10 @@ class PodsScreen(Frame):
 
     @property
     def _pod(self) -> PodRow | None:
-        """The pod under the cursor."""
         return self._pods.current if self._pod_table.is_in_front else None
 
     @property
     def _queue(self) -> QueueRow | None:
-        """The queue under the cursor."""
         return self._queues.current if self._queue_table.is_in_front else None
 
     def _go_to(self, table: VirtualTable[PodRow] | VirtualTable[QueueRow], how: str) -> None:
@@ -263,19 +261,19 @@ class PodsScreen(Frame):
     # --- words
 
     def _about(self, width: int) -> Strip:
-        """Tell of the row under the cursor what has no column."""
+        """Draw the facts about the row under the cursor that have no column."""
         if (pod := self._pod) is not None:
             return self._line(pod_about(pod), width)
         queue = self._queue
         return self._line("" if queue is None else queue_about(queue, self.desk.session.now), width)
 
     def _holds(self, width: int) -> Strip:
-        """Tell what the pod under the cursor holds."""
+        """Draw what the pod under the cursor holds."""
         pod = self._pod
         return self._line("" if pod is None else pod_holds(pod, self.desk.session.now), width)
 
     def _doing(self, width: int) -> Strip:
-        """Tell how the pod under the cursor leaves."""
+        """Draw how the pod under the cursor shuts down."""
         if (pod := self._pod) is None:
             return self._line("", width)
         moved = self._moved if pod.is_leaving and self._moved_of == pod.id else None
@@ -293,5 +291,5 @@ class PodsScreen(Frame):
 
 
 def _name(row: PodRow | QueueRow) -> str:
-    """Return what a command takes."""
+    """Return the name that commands take."""
     return str(row.id) if isinstance(row, PodRow) else queue_shown(row.queue)

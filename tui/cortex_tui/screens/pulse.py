@@ -1,4 +1,4 @@
-"""The first screen: what needs somebody, what fails, what runs."""
+"""The first screen: what needs a person, what fails, what runs."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -27,7 +27,7 @@ _MOVES: Final = {"down": 1, "up": -1, "top": -_FAR, "end": _FAR}
 
 
 class PulseScreen(Frame):
-    """`pulse`."""
+    """The first screen."""
 
     NAME = "pulse"
 
@@ -46,7 +46,7 @@ class PulseScreen(Frame):
         return (self._page,)
 
     async def look(self) -> bool:
-        """Read a part; only the first ones are news to the poller, so that its pace stays calm."""
+        """Read one part; only the first reads count as news, to keep the poller's pace calm."""
         before = attrs.evolve(self._pulse)
         is_news = await self._read()
         self.has_other |= self._pulse != before
@@ -82,7 +82,7 @@ class PulseScreen(Frame):
         self._draw()
 
     def _report(self) -> None:
-        """Write down alerts that failed, each once, and say where."""
+        """Write a report of alerts that failed to render, each once, and show where it is."""
         session = self.desk.session
         faults = {place_of(each): each for each in alerts(self._pulse, session.now).faults}
         new = [fault for place, fault in faults.items() if place not in self._reported]
@@ -92,7 +92,7 @@ class PulseScreen(Frame):
             self.strip.tell(safe(f"✗ an alert cannot be shown: {report}"), "fail")
 
     def action_move(self, how: str) -> None:
-        """Move the cursor over the lines that open something; past the last one scroll."""
+        """Move the cursor between lines that open something; past the last one, scroll."""
         if how in _SCROLLED:
             self._page.scroll_page(_SCROLLED[how])
         elif self._cursor.move(_MOVES[how]):
@@ -101,7 +101,6 @@ class PulseScreen(Frame):
             self._page.scroll_page("up" if _MOVES[how] < 0 else "down")
 
     def action_open(self) -> None:
-        """Open what the cursor is on."""
         opens = self._cursor.opens
         if opens is None:
             self.strip.tell("nothing here opens", "dim")

@@ -1,4 +1,4 @@
-"""Acts that people give a reason for: asked for in the strip, then agreed to."""
+"""Actions with a reason: the strip asks for it, then for confirmation."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,10 +23,10 @@ def propose(
     typed: Sequence[Key] = (),
     is_bulk: bool = False,
 ) -> None:
-    """Ask for an act and why, or say why it cannot be. `act` makes it from the reason.
+    """Ask for confirmation and a reason, or say why the action is not possible.
 
-    `wanted`: what has to be typed to agree. `typed`: what the strip's `expect` gave. `is_bulk`:
-    what the act will be.
+    `act` makes the action from the reason. `wanted`: what to type to confirm. `typed`: the return
+    value of the strip's `expect`. `is_bulk`: whether it is a bulk action.
     """
     question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
     put(desk, strip, question, lambda: act(question.reason), typed=typed, is_bulk=is_bulk)
@@ -41,7 +41,7 @@ def put(
     typed: Sequence[Key] = (),
     is_bulk: bool = False,
 ) -> None:
-    """Ask for an act, or say why it cannot be. `act` makes it from what was answered."""
+    """Ask, or say why the action is not possible. `act` makes it from the answers."""
     if (refusal := desk.acts.why_not(is_bulk=is_bulk)) is not None:
         strip.tell(refusal, "warn")
         return
@@ -56,5 +56,5 @@ def put(
 
 
 def because(reason: str) -> tuple[str, ...]:
-    """Return the option of a command that tells why."""
+    """Return the command's option for a reason."""
     return ("--reason", reason) if reason else ()

@@ -1,7 +1,6 @@
-"""The third column of a wide screen: the newest steps of the job that the cursor of a list is on.
+"""The third column of a wide screen: the newest steps of the job under a list's cursor.
 
-They are read once the cursor rests, and again when the job stands otherwise; see `Side` for the
-pane itself.
+They are read once the cursor rests, and again when the job changes state; see `Side` for the pane.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -26,10 +25,10 @@ StepsOf: TypeAlias = tuple[UUID, Hashable]
 
 
 class StepsBeside:
-    """Owns the pane. The screen calls `moved`, and `look` when it `wants` that."""
+    """Owns the pane. The screen calls `moved`, and `look` when `wants` returns True."""
 
     def __init__(self, desk: AppContext, *, of: Callable[[], StepsOf | None]) -> None:
-        """`of`: what the cursor is on; None: nothing."""
+        """`of` returns the job under the cursor; None if there is none."""
         self._desk = desk
         self._of = of
         self.pane = Side(desk, about=self._about)
@@ -41,25 +40,25 @@ class StepsBeside:
         self._rows: Sequence[WaterfallRow] = ()
 
     def moved(self) -> None:
-        """Know that the cursor is elsewhere."""
+        """Note that the cursor moved."""
         self._moved_at = self._desk.session.clock.now()
         self.pane.tell()
 
     @property
     def wants(self) -> bool:
-        """Whether the steps are to be read."""
+        """Whether to read the steps."""
         subject, now = self._of(), self._desk.session.clock.now()
         if subject is None or subject == self._asked or not self.pane.is_seen_now:
             return False
         return now - self._moved_at >= REST_S and now - self._read_at >= AGAIN_S
 
     async def look(self) -> bool:
-        """Read them, in one statement."""
+        """Read the steps, in one statement."""
         subject = self._of()
         if subject is None:
             return False
         self._read_at = self._desk.session.clock.now()
-        self._asked = subject  # before it fails: the list is looked at in any case
+        self._asked = subject  # also if this fails, so that the list keeps its turn
         seen = await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
         self._desk.take_head(seen.head)
         self._job_id = subject[0]

@@ -1,1 +1,1 @@
-"""Widgets: they draw lines that `render` makes, and turn keys into messages."""
+"""Widgets: they draw the lines that `render` makes, and turn keys into messages."""

@@ -1,4 +1,4 @@
-"""What all widgets of ours are: lines that are drawn by hand, on the ground of the theme."""
+"""The base of all widgets: lines drawn by hand on the theme's background."""
 
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -13,7 +13,7 @@ from cortex_tui.app_context import AppContext
 
 
 class Drawn(Widget):
-    """Gives `draw`: the line at a height, for a width in cells that is not 0."""
+    """Subclasses define `draw`: the line at a height, for a width in cells that is not 0."""
 
     DEFAULT_CSS = """
     Drawn { height: 1; width: 1fr; }
@@ -28,11 +28,11 @@ class Drawn(Widget):
         """Of the widget that they are of."""
 
     def draw(self, y: int, width: int) -> Strip:
-        """Return a line, of any length; what has no ground of its own gets the theme's."""
+        """Return a line of any length; text without a background gets the theme's."""
         raise NotImplementedError
 
     def redraw(self) -> None:
-        """Paint those lines anew that would look otherwise now: to paint one costs most."""
+        """Repaint only the lines that changed: painting costs most."""
         width, height = self._measured()
         changed = []
         for y in range(height):
@@ -44,19 +44,18 @@ class Drawn(Widget):
             super().refresh(*_regions(changed, width))
 
     def refresh(self, *regions: Region, **options: bool) -> Self:
-        """Forget the lines: they may be old."""
+        """Drop the cached lines."""
         self._drawn = {}
         return super().refresh(*regions, **options)
 
     def render_line(self, y: int) -> Strip:
-        """Return a line as Textual wants it."""
         return self._line_at(y, self._measured().width)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return lines as Textual wants them.
+        """Return the lines for Textual.
 
-        Where there is no border nothing of what CSS does to a line does anything: without asking
-        for each of its rules painting takes a third less.
+        Without a border, no CSS rule affects a line: not asking for each rule saves a third of the
+        painting.
         """
         if self.styles.gutter:
             return super().render_lines(crop)
@@ -74,7 +73,7 @@ class Drawn(Widget):
         return line
 
     def _measured(self) -> Size:
-        """Return the size; lines of another one are forgotten: a new one comes unannounced."""
+        """Return the size; a new one, which Textual does not announce, drops the cached lines."""
         size = self.size
         if size != self._drawn_size:
             self._drawn, self._drawn_size = {}, size
@@ -86,14 +85,14 @@ class Drawn(Widget):
 
 
 def _filtered(line: Strip, by: LineFilter, background: Color) -> Strip:
-    """Return a line after a filter: itself, with all that it keeps, if nothing is to be done."""
+    """Return a filtered line; the same object, with its caches, if nothing changes."""
     before = list(line)
     after = by.apply(before, background)
     return line if after is before else Strip(after, line.cell_length)
 
 
 def _regions(lines: Sequence[int], width: int) -> Iterator[Region]:
-    """Yield as few regions as hold these lines, in order, and no others."""
+    """Yield the fewest regions that cover exactly these lines, in order."""
     first = before = lines[0]
     for y in lines[1:]:
         if y != before + 1:

@@ -20,7 +20,7 @@ from cortex_tui.widgets.lines import Line
 
 
 class FilterLine(Horizontal):
-    """`/ status:retry …` left, how many there are right. Enter asks for it with `Wanted`."""
+    """`/ status:retry …` at the left, the count at the right. Enter posts `Wanted`."""
 
     DEFAULT_CSS = """
     FilterLine { height: 1; width: 1fr; }
@@ -37,21 +37,23 @@ class FilterLine(Horizontal):
     BINDINGS = [Binding("escape", "leave", show=False)]  # while it is edited
 
     class Wanted(Message):
-        """Somebody asks for this filter; accept it by `close`, or tell why not."""
+        """The operator entered this filter; the screen accepts it with `close`, or says why not."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     def __init__(self, desk: AppContext, *, told: Callable[[], str]) -> None:
-        """`told` says what stands at the right."""
+        """`told` returns the text at the right."""
         super().__init__()
         self._desk = desk
         self._told = told
         self.text = ""
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
         self._input.cursor_blink = False  # nothing blinks
-        self._input.can_focus = False  # else it gets all keys, unseen, where the list is hidden
+        self._input.can_focus = (
+            False  # otherwise it gets all keys, unseen, where the list is hidden
+        )
 
     def compose(self) -> ComposeResult:
         yield Line(self._desk, self._slash, id="slash")
@@ -59,7 +61,7 @@ class FilterLine(Horizontal):
         yield self._input
 
     def edit(self) -> None:
-        """Let the filter be written."""
+        """Start editing."""
         self.add_class("-editing")
         self._input.can_focus = True
         self._input.value = self.text
@@ -67,7 +69,7 @@ class FilterLine(Horizontal):
         self.screen.set_focus(self._input)
 
     def close(self, text: str | None = None) -> None:
-        """Stop editing; with a text that is the filter from now on."""
+        """Stop editing; a text replaces the filter."""
         if text is not None:
             self.text = text
         self.remove_class("-editing")
@@ -75,7 +77,7 @@ class FilterLine(Horizontal):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw what is told at the right anew."""
+        """Redraw the text at the right."""
         self.query_one("#filter", Line).redraw()
 
     @on(Input.Submitted)
@@ -84,7 +86,7 @@ class FilterLine(Horizontal):
         self.post_message(self.Wanted(event.value.strip()))
 
     def action_leave(self) -> None:
-        """Leave the filter as it was."""
+        """Stop editing and keep the former filter."""
         self.close()
         _ = self.screen.focus_next("VirtualTable")
 

@@ -1,4 +1,4 @@
-"""A field in which people edit JSON; it takes the place of what is edited."""
+"""A field for editing JSON, in the place of the page that shows it."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ KEYS: Final = (
 
 
 class _Area(TextArea):
-    """Leaves the keys of the editor to the editor."""
+    """Passes the keys of the editor on to the editor."""
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key in (*TAKE, LEAVE):
@@ -35,7 +35,7 @@ class _Area(TextArea):
 
 
 class _Told(Drawn):
-    """What is done here; below it why what was typed cannot be taken, as long as that stands."""
+    """The editor's heading; below it the error in the text, while there is one."""
 
     WHAT = "Editing a copy: nothing is decided yet"
 
@@ -44,7 +44,7 @@ class _Told(Drawn):
         self._wrong = ""
 
     def tell(self, wrong: str) -> None:
-        """Say why not; "": nothing is wrong."""
+        """Show an error; "" clears it."""
         self._wrong = wrong
         self._make_room(self.size.width)
 
@@ -76,14 +76,14 @@ class JsonEditor(Vertical):
     """
 
     class Taken(Message):
-        """This is how it shall be."""
+        """The operator accepted the text."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Left(Message):
-        """Nothing shall change."""
+        """The operator cancelled the edit."""
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__()
@@ -96,13 +96,13 @@ class JsonEditor(Vertical):
         yield self._area
 
     def edit(self, text: str) -> None:
-        """Let a text be edited; it holds no character that nobody sees."""
+        """Start editing a text without invisible characters."""
         self._told.tell("")
         self._area.load_text(text)
         self.screen.set_focus(self._area)
 
     def refuse(self, why: str) -> None:
-        """Say why what was typed is not taken; it stays as it is."""
+        """Show why the text is invalid; the text stays."""
         self._told.tell(why)
 
     def on_key(self, event: events.Key) -> None:

@@ -1,4 +1,4 @@
-"""A widget of one line: the top bar, the footer, a head between them."""
+"""A widget of one line: the top bar, the footer, a heading between them."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from cortex_tui.widgets.drawn import Drawn
 
 
 class Line(Drawn):
-    """One line; `redraw` draws it anew when it would look otherwise."""
+    """One line; `redraw` repaints it if it changed."""
 
     def __init__(
         self,
@@ -18,7 +18,7 @@ class Line(Drawn):
         *,
         id: str | None = None,  # noqa: A002 -- Textual's
     ) -> None:
-        """`line` makes it for a width in cells."""
+        """`line` draws it for a width in cells."""
         super().__init__(desk, id=id)
         self._make = line
 

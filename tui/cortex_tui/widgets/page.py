@@ -1,4 +1,4 @@
-"""Lines that scroll, below a head that stays: how many are still to be seen stands in the last."""
+"""Scrolling lines below a fixed head; the last line counts the lines not seen yet."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -24,17 +24,17 @@ Lines = Sequence[tuple[Cell, ...]]
 
 
 class Page(Drawn):
-    """One line of a head, then what `lines` gives for a width."""
+    """A head of one line, then the output of `lines` for a width."""
 
     DEFAULT_CSS = """
     Page { height: 1fr; }
     """
 
     class Resized(Message):
-        """The lines are to be made anew, for `room` cells."""
+        """The width changed: make the lines again for `room` cells."""
 
     def __init__(self, desk: AppContext, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
-        """`head`: its left and its right part."""
+        """`head`: its left and right parts."""
         super().__init__(desk)
         self._head = head
         self._lines: Lines = ()
@@ -45,23 +45,23 @@ class Page(Drawn):
 
     @property
     def room(self) -> int:
-        """Cells for a line."""
+        """The width of a line in cells."""
         return max(1, self.size.width - 2 * MARGIN)
 
     @property
     def is_seen(self) -> bool:
-        """Each line was in sight once."""
+        """Whether each line has been in sight."""
         return self._seen >= len(self._lines)
 
     @property
     def below_count(self) -> int:
-        """Lines below what is in sight."""
+        """The number of lines below those in sight."""
         return max(0, len(self._lines) - self._top - self._height)
 
     def show(self, lines: Lines, *, is_other: bool, cursor: int | None = None) -> None:
-        """Show lines; other ones from their beginning, else what was seen stays where it is.
+        """Show lines; others start at their beginning, the same ones keep their place.
 
-        `cursor`: the line that keys act on; when it moves it comes into sight.
+        `cursor`: the line that keys act on; it scrolls into sight when it moves.
         """
         if is_other:
             self._top = self._seen = 0
@@ -76,7 +76,7 @@ class Page(Drawn):
         self._scroll(by)
 
     def scroll_page(self, key: str) -> None:
-        """Scroll by the name of a key; others do nothing."""
+        """Scroll by the name of a key; other keys do nothing."""
         page = max(1, self._height - 1)
         half = max(1, self._height // 2)
         by = {
@@ -92,7 +92,7 @@ class Page(Drawn):
             self._scroll(by)
 
     def turns(self, how: str) -> bool:
-        """Take the keys of half a page below a list, if not all lines are in sight."""
+        """Take the keys for half a page below a list, unless all lines are in sight."""
         half = {"half_down": "ctrl+d", "half_up": "ctrl+u"}.get(how)
         if half is None or len(self._lines) <= self._height:
             return False
@@ -113,11 +113,11 @@ class Page(Drawn):
 
     @property
     def _height(self) -> int:
-        """Lines in sight."""
+        """The number of lines in sight."""
         return self._height_in(self.size.height)
 
     def _height_in(self, height: int) -> int:
-        """Return the lines in sight of so many; the last one of the widget tells of the others."""
+        """Return the lines in sight for a height; the last line of the widget counts the others."""
         full = max(1, height - 1)
         return full if len(self._lines) <= full else max(1, full - 1)
 

@@ -1,4 +1,4 @@
-"""Beside a list: what its cursor is on, in full. A wide screen has one, a very wide one two."""
+"""The pane beside a list with the details under the cursor; very wide screens have two."""
 
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -17,7 +17,7 @@ THIRD_MIN: Final = 200
 
 @attrs.frozen(kw_only=True)
 class About:
-    """What a pane tells."""
+    """The content of a pane."""
 
     key: Hashable
     """Of the thing: another one is told from its beginning."""
@@ -26,26 +26,26 @@ class About:
 
 
 class Side(Page):
-    """Told anew by `tell`; `Frame` says when there is one, and how wide it is."""
+    """Updated by `tell`; `Frame` decides whether it is shown, and how wide."""
 
     def __init__(self, desk: AppContext, *, about: Callable[[int], About | None]) -> None:
-        """`about`: for a width in cells; None: the cursor is on nothing."""
+        """`about` returns the content for a width in cells; None if the cursor is on nothing."""
         super().__init__(desk, head=lambda: (self._title, Cell("")))
         self._about = about
         self._key: Hashable = None
         self._title = Cell("")
 
     def on_resize(self) -> None:
-        self._scroll(0)  # who waits for another page to be `Resized` hears of that one alone
+        self._scroll(0)  # only the waiting page's `Resized` counts
         self.tell()
 
     @property
     def is_seen_now(self) -> bool:
-        """The screen has room for it."""
+        """Whether the screen has room for it."""
         return self.size.width > 0
 
     def tell(self) -> None:
-        """Tell what the cursor is on now."""
+        """Show the details under the cursor."""
         if not self.is_seen_now:
             return
         found = self._about(self.room)

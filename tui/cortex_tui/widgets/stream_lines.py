@@ -1,4 +1,4 @@
-"""What a model says just now, as plain text; it follows until somebody scrolls up."""
+"""The live output of a model as plain text; it follows the end until the operator scrolls up."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -22,14 +22,14 @@ MARGIN: Final = 3
 
 
 class StreamLines(Drawn):
-    """A line of a head, then the last lines of what was said."""
+    """A head of one line, then the last lines of the output."""
 
     DEFAULT_CSS = """
     StreamLines { height: 6; }
     """
 
     def __init__(self, desk: AppContext, said: Stream, *, told: Callable[[], str]) -> None:
-        """`told`: how well it is heard; "" for well."""
+        """`told` returns the state of the listener; "" if it is healthy."""
         super().__init__(desk, id="said")
         self._said = said
         self._told = told
@@ -40,12 +40,12 @@ class StreamLines(Drawn):
         """The keys that move are its own."""
 
     def changed(self) -> None:
-        """Draw anew what was said."""
+        """Redraw the output."""
         self._shown = []
         self.redraw()
 
     def scroll_lines(self, by: int) -> None:
-        """Move what is in sight; at the end it follows again."""
+        """Scroll; at the end it follows again."""
         most = max(
             0, len(self._wrapped(self.size.height - 1 + self._up - by)) - self.size.height + 1
         )
@@ -53,7 +53,7 @@ class StreamLines(Drawn):
         self.changed()
 
     def follow(self) -> None:
-        """Go to the end, and stay there."""
+        """Go to the end and follow it."""
         self._up = 0
         self.changed()
 
@@ -84,7 +84,7 @@ class StreamLines(Drawn):
         return Strip([Segment(text, palette["dim" if is_dim else ""])])
 
     def _wrapped(self, count: int) -> list[str]:
-        """Return at least so many of the last lines, if there are; not all is laid out."""
+        """Return at least `count` of the last lines, if there are; older text is not laid out."""
         answer = self._said.answer
         found: list[str] = []
         if answer is None:

@@ -1,12 +1,12 @@
-"""The line above the footer: what was done, what is new, and the question before an act.
+"""The line above the footer: outcomes, news, and the question before an action.
 
-While none of these is there it says why the database does not answer, if it does not.
+Otherwise it shows why the database does not answer, if it does not.
 
-It is always there, so that nothing moves when it speaks. While it asks it holds the focus and the
-app gives it every key: none of them reaches the screen. What was typed before the question was
-there is written into it, and agrees to nothing. A question that is longer than the line takes more
-of them, and is taken back where it cannot be seen in whole. Where one was taken back the line says
-why and still takes every key, until esc: nobody who was typing an answer types commands.
+It is always there, so that nothing moves when text appears. While it asks, it holds the focus, and
+the app gives it every key, so that no key reaches the screen. Keys typed before the question opened
+are written into it, but cannot confirm it. A question longer than the line takes more lines, and is
+withdrawn where it cannot be shown whole. After a withdrawal the line shows the reason and still
+takes every key until esc, so that an answer being typed does not run commands.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ KEPT_MAX: Final = 500
 
 
 class StripLine(Drawn, can_focus=True):
-    """One line but for long questions; `info` stands at its right while nobody is asked."""
+    """One line, more for long questions; `info` stands at its right while no question is open."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class StripLine(Drawn, can_focus=True):
         info: Callable[[], Cell],
         freed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`freed`: called when keys are keys again after a question was taken back."""
+        """`freed` is called when keys reach the screen again after a withdrawn question."""
         super().__init__(desk)
         self._info, self._freed = info, freed
         self._told = Cell("")
@@ -71,40 +71,41 @@ class StripLine(Drawn, can_focus=True):
 
     @property
     def is_asking(self) -> bool:
-        """A question is open, or was taken back and nobody has seen that yet."""
+        """Whether a question is open, or was withdrawn and not acknowledged."""
         return self._question is not None
 
     @property
     def may_ask(self) -> bool:
-        """Whether a question that took a while may open: somebody looks here, and writes nothing.
+        """Whether a delayed question may open: the screen is in front and no text field is open.
 
-        What they write elsewhere would be an answer.
+        Otherwise the text being typed would answer it.
         """
         is_writing = isinstance(focused(self.screen), Input | TextArea)
         return self.screen.is_current and not self.is_asking and not is_writing
 
     @property
     def is_seen(self) -> bool:
-        """There is room for the screen."""
+        """Whether there is room for the screen."""
         return not self.screen.has_class("-small")
 
     def tell(self, text: str, style: str = "", *, is_outcome: bool = False) -> None:
-        """Show one line of safe text until something else is told, or it was seen.
+        """Show one line of safe text until it is replaced or was seen.
 
-        `is_outcome`: what became of an act; what was done or failed always is one.
+        `is_outcome`: the outcome of an action; lines in the styles of success and failure always
+        are.
         """
         self._told, self._told_at = Cell(text, style), self.desk.session.clock.now()
         self._is_outcome = is_outcome or style in ("done", "fail")
         self.refresh()
 
     def mention(self, text: str, style: str) -> None:
-        """Tell what may go unsaid: not in place of what became of an act and was not seen yet."""
+        """Show a less important line, but not in place of an outcome that was not seen yet."""
         seen_s = self.desk.session.clock.now() - self._told_at
         if not (self._is_outcome and self._told.text and seen_s < OUTCOME_SEEN_S):
             self.tell(text, style)
 
     def pressed(self) -> None:
-        """Know that a key came while nobody is asked: what was seen leaves."""
+        """Drop a line that was seen, because a key came while no question is open."""
         self._forget(after_s=OUTCOME_SEEN_S if self._is_outcome else SEEN_S)
 
     def redraw(self) -> None:
@@ -113,7 +114,7 @@ class StripLine(Drawn, can_focus=True):
         super().redraw()
 
     def _forget(self, *, after_s: float) -> None:
-        """Show no longer what has stood for so long; what is under way stays until it is over."""
+        """Drop the line after a time; progress stays until it is over."""
         seen_s = self.desk.session.clock.now() - self._told_at
         if self._told.text and seen_s >= after_s and not self._is_under_way:
             self.tell("")
@@ -123,18 +124,18 @@ class StripLine(Drawn, can_focus=True):
         return self._told.style == "accent" or self._told.text.endswith(UNDER_WAY)
 
     def untell(self, text: str) -> None:
-        """Show this no longer; what was told since then stays."""
+        """Drop this line, unless another one has replaced it."""
         if self._told.text == text:
             self.tell("")
 
     def expect(self, text: str) -> Sequence[events.Key]:
-        """Tell that a question is being prepared; return what will have been typed ahead for it."""
+        """Say that a question is being prepared; return the list that collects keys typed ahead."""
         self.tell(text, "dim")
         self._kept, self._kept_until = [], event_time()
         return self._kept
 
     def keeps(self, event: events.Key) -> bool:
-        """Keep a key if it was typed in one go with the one whose question is being prepared."""
+        """Keep a key that was typed together with the one whose question is being prepared."""
         is_ours = event.time <= self._kept_until
         if is_ours and len(self._kept) < KEPT_MAX:
             self._kept.append(event)
@@ -147,9 +148,9 @@ class StripLine(Drawn, can_focus=True):
         *,
         typed: Sequence[events.Key] = (),
     ) -> None:
-        """Ask; `answered` is called once, with whether it was agreed to: not where it is unseen.
+        """Ask; calls `answered` once with the answer, unless the question cannot be seen.
 
-        `typed`: what `expect` gave.
+        `typed`: the return value of `expect`.
         """
         self._open(question, answered)
         self._told = Cell("")
@@ -160,7 +161,7 @@ class StripLine(Drawn, can_focus=True):
             self.press(event)
 
     def withdraw(self, why: str) -> None:
-        """Take the question back, as declined, and say why; what is typed next is no command."""
+        """Decline the question and say why; what is typed next is no command."""
         question, answered = self._question, self._answered
         if question is None or isinstance(question, Closed):
             return
@@ -171,7 +172,7 @@ class StripLine(Drawn, can_focus=True):
         self.tell(why, "warn")
 
     def leave(self) -> str:
-        """End as declined, since its screen was left; return what to say of that."""
+        """Decline because the screen was left; return a message about that."""
         question = self._question
         self._end(is_agreed=False)
         if question is None or isinstance(question, Closed):
@@ -179,7 +180,7 @@ class StripLine(Drawn, can_focus=True):
         return f"{question.text}: {NOT_SEEN}"
 
     def take_over(self, left: TakesKeys) -> None:
-        """Take the keys of a line whose screen was left while it asked."""
+        """Take over the keys of a strip whose screen was left while it asked."""
         why = left.leave()
         if not self.is_asking:
             self._open(Closed(why), None)
@@ -199,7 +200,7 @@ class StripLine(Drawn, can_focus=True):
         return self.is_asking
 
     def press(self, event: events.Key) -> None:
-        """Take a key for the question, if one is open; what came before it agrees to nothing."""
+        """Take a key for an open question; keys typed before it opened cannot confirm."""
         question, key, character = self._question, event.key, event.character
         if question is None:
             return
@@ -221,14 +222,14 @@ class StripLine(Drawn, can_focus=True):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Take the lines that the question needs by now; what has no room is taken back."""
+        """Take the lines that the question needs; withdraw it if they do not fit."""
         if self._question is None:
             return
         lines = self._laid_out(self._question, self.size.width or self.screen.size.width)
         if lines is None:
             self.withdraw(NO_ROOM)
         else:
-            self._height = max(self._height, len(lines))  # nothing jumps while one types
+            self._height = max(self._height, len(lines))  # keep the height while the operator types
             self.styles.height = self._height
 
     def _laid_out(self, question: Prompt, width: int) -> Sequence[tuple[str, str]] | None:
@@ -258,11 +259,11 @@ class StripLine(Drawn, can_focus=True):
         if self._question is not None:
             return self._asked(self._question, y, width)
         if y > 0:
-            return Strip.blank(width)  # of a question that has just been answered
+            return Strip.blank(width)  # a question that was just answered
         info = self._info()
         has_room = cell_len(self._told.text) + cell_len(info.text) + 3 <= width
         if self._told.text and not has_room and not self._is_under_way:
-            info = Cell("")  # it stands there again in a moment; what was told is read now
+            info = Cell("")  # it returns in a moment; the message is read first
         told = self._told if self._told.text else self._why_stale()
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
@@ -274,7 +275,7 @@ class StripLine(Drawn, can_focus=True):
         return Strip(parts).adjust_cell_length(width)
 
     def _why_stale(self) -> Cell:
-        """Say why the database does not answer, as long as that is so and nothing else is told."""
+        """Return why the database does not answer, while no other line is shown."""
         error = self.desk.session.link.error
         if error is None:
             return Cell("")

@@ -1,4 +1,4 @@
-"""A table over a window of rows, drawn line by line: a million rows cost what a screenful costs."""
+"""A table over a window of rows, drawn line by line: its cost does not depend on their number."""
 
 from collections.abc import Callable, Container, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -29,7 +29,7 @@ WHEEL_ROWS: Final = 3
 
 @attrs.frozen(eq=False)
 class _Kept(Generic[Row]):
-    """A line of a row, and all that it tells."""
+    """The line of a row, and the cells that it was drawn from."""
 
     row: Row
     shown: Layout[Row]
@@ -46,7 +46,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
     """
 
     class Moved(Message):
-        """The cursor or what is visible moved: more rows may be wanted."""
+        """The cursor or the visible part moved: more rows may be wanted."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         key: Callable[[Row], Hashable],
         empty: Callable[[], str],
     ) -> None:
-        """`empty` says why there are no rows."""
+        """`empty` returns why there are no rows."""
         super().__init__(desk)
         self._window = window
         self.columns = columns
@@ -78,12 +78,12 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Its cursor is the one that keys act on; of several tables one has it."""
 
     def tell_cut(self, told: str) -> None:
-        """Say below the last row that there are more, and where; "": there are none."""
+        """Show below the last row that there are more, and where; "" if there are none."""
         self._cut, self._window.after = told, int(bool(told))
 
     @property
     def left_out(self) -> Sequence[str]:
-        """Titles of columns that there is no room for."""
+        """Titles of columns that do not fit."""
         shown = () if self._laid_out is None else [column for column, _ in self._laid_out[2]]
         return [column.title for column in self.columns if column not in shown] if shown else ()
 
@@ -130,7 +130,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         return self._laid_out[2]
 
     def _widen(self) -> None:
-        """Let columns be wide enough for the rows in sight that were not looked at before."""
+        """Widen the columns for visible rows that were not measured yet."""
         if self._laid_out is not None and self._laid_out[1] != self.columns:
             self._needed, self._fitting = {}, {}
         top, now = self._window.top, self.desk.session.now
@@ -160,7 +160,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         return self._row_line(y, self._window.rows[index], shown, width)
 
     def _row_line(self, y: int, row: Row, shown: Layout[Row], width: int) -> Strip:
-        """Return the line of a row: the one before, if nothing that it tells is another."""
+        """Return the line of a row: the cached one, if its cells are unchanged."""
         palette, session = self.desk.palette, self.desk.session
         now = session.now
         is_cursor = self.is_in_front and self._window.top + y - 1 == self._window.cursor

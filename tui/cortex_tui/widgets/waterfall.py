@@ -30,12 +30,12 @@ ROOM_ROWS: Final = 200
 
 
 class Waterfall(VirtualTable[WaterfallRow]):
-    """Draws the rows of a window on one axis; `zoom` says which part of the time."""
+    """Draws the rows of a window on one axis; `zoom` selects the part of the time."""
 
     def __init__(
         self, desk: AppContext, window: Window[WaterfallRow, None], *, empty: Callable[[], str]
     ) -> None:
-        """`empty` says why there are no rows."""
+        """`empty` returns why there are no rows."""
         super().__init__(desk, window, (), key=lambda row: row.key, empty=empty)
         self.zoom = Zoom()
         self.zero: datetime | None = None
@@ -44,12 +44,12 @@ class Waterfall(VirtualTable[WaterfallRow]):
         """For a width, until something is drawn anew."""
 
     def follow(self, *, follows: bool) -> None:
-        """Let the end of the axis be now, or stay where the cursor is."""
+        """Let the axis end now, or stay around the cursor."""
         self.zoom = attrs.evolve(self.zoom, follows=follows)
         self.refresh()
 
     def refresh(self, *regions: Region, **options: bool) -> Self:
-        """Lay the columns and the axis out anew."""
+        """Lay the columns and the axis out again."""
         self._laid = None
         return super().refresh(*regions, **options)
 
