@@ -98,7 +98,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
     expected = ": ".join(filter(None, (canned, reason)))
     assert row_of(askers.call, request).reason == expected
     assert re.search(
-        rf"Denied by ana at .*Z , nothing was.* {expected}", words_of(ana.look(request))
+        rf"Denied by ana at .*Z , nothing ran.* {expected}", words_of(ana.look(request))
     )
 
 
