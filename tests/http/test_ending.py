@@ -1,4 +1,4 @@
-"""How the server begins and ends: where it may listen, and that nobody holds it up."""
+"""How the server starts and stops: where it may listen, and that no client holds it up."""
 
 import socket
 import threading

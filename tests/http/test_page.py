@@ -346,7 +346,7 @@ def test_the_inbox_goes_on(server: HttpServer, askers: Askers) -> None:
     assert b"cursor" not in second.body
 
 
-# --- what nobody else gets to see
+# --- private content
 
 
 def test_every_answer_keeps_to_itself(server: HttpServer, askers: Askers) -> None:

@@ -31,7 +31,7 @@ LESS = json.dumps({"customer": "cus_88", "amount": 9})
 
 
 def outcome(askers: Askers, request: ApprovalRequest) -> tuple[str, str | None, str | None]:
-    """Where a request stands: state, who, how."""
+    """The state of a request: state, people, way."""
     row = row_of(askers.call, request)
     return row.status, row.decided_by, row.channel
 
@@ -179,7 +179,7 @@ def test_critical_needs_two_people_and_not_the_one_who_asked(
     assert "ana at" in words_of(kim.look(request))
 
 
-# --- others were first, or something else stands
+# --- others were first, or the request changed
 
 
 def test_who_comes_second_is_documented_who_was_first(server: HttpServer, askers: Askers) -> None:

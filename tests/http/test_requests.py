@@ -299,7 +299,7 @@ def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(
 
 
 def _fill(connection: socket.socket) -> None:
-    """Send until nobody takes any more."""
+    """Send until the server accepts no more."""
     connection.settimeout(0.3)
     with contextlib.suppress(TimeoutError):
         while True:

@@ -197,7 +197,7 @@ class _View:
     def uid_of_root(self) -> int:
         """The user of a root pod's programs: the folder's owner, who then owns new files.
 
-        In root's own folder programs run as nobody with the right to write there, since root has
+        In root's own folder programs run as user "nobody" with write access, since root has
         no limits.
         """
         own = _uid_of(self.workspace)

@@ -4,8 +4,6 @@ A decision names the digest of the displayed arguments and never counts for othe
 gets a 409 with the earlier one: who, when and how.
 """
 
-import hashlib
-import secrets
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import TOKEN_BYTES, ApprovalStatus
+from cortex.domain.approval import ApprovalStatus
 from cortex.domain.approval_vote import Vote, why_sign_in
 from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
@@ -146,9 +144,7 @@ async def decide_approvals(requested: CheckedRequest[None, Batch], api: Api) -> 
 async def link_approval(request: CheckedRequest[None, None], api: Api) -> Response:
     """Create a link; each call creates a new one."""
     approval_id = request.path["approval_id"]
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    digest = hashlib.sha256(token.encode()).digest()
-    await api.port(approvals.link, approval_id, digest=digest, by=request.principal.name)
+    token = await api.port(approvals.link, approval_id, by=request.principal.name)
     row = await api.port(approvals.show, approval_id)
     path = f"/approvals/{approval_id}?t={token}"
     made = Link(

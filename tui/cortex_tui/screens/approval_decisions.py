@@ -23,7 +23,7 @@ from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
 from cortex_tui.screens.approval_news import OwnActions
 
 Decided = Callable[[Sequence[UUID]], None]
-"""Told when it counts."""
+"""Called when the decision counts."""
 
 
 def name_of(subject: Subject) -> str:
