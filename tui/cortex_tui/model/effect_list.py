@@ -1,4 +1,4 @@
-"""What the list of effects is made of: the unknown ones in pages, then the newest of the others."""
+"""The rows of the list of effects: unknown ones in pages, then the newest of the others."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ class EffectList:
     """The rows that were read, and where the next page begins."""
 
     def __init__(self, opened_for: UUID | None) -> None:
-        """`opened_for`: the effect that stands first, wherever it would stand else."""
+        """`opened_for`: the effect that comes first, whatever its place in the list."""
         self.opened_for = opened_for
         self.first: EffectRow | None = None
         """That effect, once it was read."""
@@ -28,16 +28,16 @@ class EffectList:
         return self.opened_for is not None and self.first is None
 
     def start_of(self, top: int, *, goes_on: bool) -> int:
-        """Return where the page begins: the one in sight again, or the next one."""
+        """Return the start of a page: the visible one again, or the next one."""
         known = len(self._unknown)
         return known if goes_on else min(max(0, top - PAGE_ROWS // 2), known)
 
     def before(self, start: int) -> UUID | None:
-        """Return the effect above a page, as its statement wants it."""
+        """Return the effect above a page, from which its statement reads on."""
         return self._unknown[start - 1].id if start else None
 
     def take_page(self, rows: Rows, start: int) -> bool | None:
-        """Put a page in place of what stood there.
+        """Replace the rows of a page.
 
         Returns whether the list is full while there are more; None: known rows follow the page.
         """
@@ -55,7 +55,7 @@ class EffectList:
         return is_full
 
     def fill(self, window: Window[EffectRow, UUID]) -> bool:
-        """Put the list together; return whether it is another one."""
+        """Assemble the list; return whether it changed."""
         first = [] if self.first is None else [self.first]
         others = self.others if self._below is None else ()
         found = {row.id: row for row in [*first, *self._unknown]}

@@ -5,7 +5,7 @@ from typing import Final
 from cortex.view.cells import Cell
 
 BRIEF_S: Final = 10.0
-"""How long a text that is no outcome stays without a key."""
+"""How long a text that is not an outcome stays without a key."""
 SEEN_S: Final = 1.0
 """How long a text stays before a key removes it: it may have appeared just before the key."""
 OUTCOME_SEEN_S: Final = 5.0
@@ -27,7 +27,7 @@ class Notice:
         return self.cell.style == "accent" or self.cell.text.endswith(UNDER_WAY)
 
     def show(self, cell: Cell, now: float, *, is_outcome: bool) -> None:
-        """Show a text; what was done or failed always is an outcome."""
+        """Show a text; one in the style of success or failure always is an outcome."""
         self.cell, self._since = cell, now
         self.is_outcome = is_outcome or cell.style in ("done", "fail")
 
@@ -41,7 +41,7 @@ class Notice:
         return not (self.is_outcome and self.cell.text and is_unseen)
 
     def is_over(self, now: float, *, after_s: float) -> bool:
-        """Whether it was shown for so long; what is under way stays until it is over."""
+        """Whether it was shown for `after_s`; progress stays until it is over."""
         is_old = now - self._since >= after_s
         return bool(self.cell.text) and is_old and not self.is_under_way
 

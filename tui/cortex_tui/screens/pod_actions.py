@@ -1,4 +1,4 @@
-"""What changes pods and queues: each asks first."""
+"""Changes to pods and queues, each confirmed first."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
