@@ -351,7 +351,7 @@ def test_a_no_that_fails_the_job_voids_what_else_it_asked(askers: Askers) -> Non
 
 
 def test_a_job_that_asks_for_something_else_voids_what_it_asked(askers: Askers) -> None:
-    """So after a release with another default: nobody decides on what will not run."""
+    """So after a release with another default: no person decides on what will not run."""
     old, other = a_request(key="a"), a_request(key="b")
     job_id = askers.ask(old, other)
     askers.decide(other)
@@ -483,7 +483,7 @@ def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> Non
     assert askers.row(request).has_link
     assert tokens[1] not in str(askers.row(request))
     askers.decide(request)
-    assert askers.call(approvals.is_token, request.id, tokens[1]), "it tells how it ended"
+    assert askers.call(approvals.is_token, request.id, tokens[1]), "it shows how it ended"
     move_clock(askers.dsn, 8 * 86_400)
     assert not askers.call(approvals.is_token, request.id, tokens[1])
     move_clock(askers.dsn, 0)
@@ -547,7 +547,7 @@ def test_changes_come_in_order(askers: Askers) -> None:
 
 
 def test_a_job_that_goes_on_from_a_failed_one_finds_its_yes(askers: Askers) -> None:
-    """A yes to the same arguments counts for the line; a no is asked anew, see the gates."""
+    """A yes to the same arguments counts for the lineage; a no is asked again, see the gates."""
     request = a_request()
     job_id = askers.ask(request)
     askers.decide(request)

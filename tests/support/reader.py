@@ -171,5 +171,5 @@ def by_link(server: HttpServer, call: Session, request: ApprovalRequest) -> Read
 
 
 def row_of(call: Session, request: ApprovalRequest) -> Approval:
-    """A request as it stands."""
+    """The current state of a request."""
     return call(approvals.show, request.id)

@@ -56,6 +56,13 @@ def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
     return Cell(safe(told), "fail")
 
 
+def effect_head(row: EffectRow | None) -> tuple[Cell, Cell]:
+    """Return the two ends of the line above the effect."""
+    if row is None:
+        return Cell(""), Cell("")
+    return Cell(safe(f"{row.tool} {short_id(row.id)}"), "bold"), STATES[row.status]
+
+
 def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]:
     """Yield the details of one effect, as `effects.show` returns them."""
 
