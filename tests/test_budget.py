@@ -56,7 +56,7 @@ def costs(items: list[pytest.Item]) -> dict[str, float]:
 
 
 def test_each_folder_keeps_its_budget(request: pytest.FixtureRequest) -> None:
-    """Of a part of the tests it sees what that part costs; the gate runs all."""
+    """On a part of the tests it sees the cost of that part; the gate runs all."""
     found = costs(request.session.items)
     assert found.keys() <= BUDGETS_S.keys(), "a folder without a budget"
     over = [

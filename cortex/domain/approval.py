@@ -14,7 +14,6 @@ APPROVAL: Final = "approval:"
 """Prefix of an approval's id in the name of what a job waits for."""
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
-TOKEN_BYTES: Final = 32
 
 Follow: TypeAlias = Literal["tell", "fail"]
 """The consequence: the agent gets a report and goes on, or the job fails."""

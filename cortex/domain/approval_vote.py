@@ -1,8 +1,9 @@
-"""What a person decides about a request for approval, and the rules that decision must keep.
+"""A person's vote on a request for approval, and the rules that every vote must keep.
 
-The store applies these rules to every vote, whichever front end it comes from. `cortex.decide`
-applies those that need the locked row: the first decision wins, nobody decides after the expiry or
-on other arguments than they saw, and whoever asked for a critical call does not agree to it.
+The store applies these rules to each vote, whichever front end it comes from. `cortex.decide`
+applies the rules that need the locked row: the first decision wins, a vote counts only before the
+expiry and for the arguments that the person saw, and the submitter of a critical request, or a
+person who has agreed already, cannot agree to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,17 +34,17 @@ ALONE: Final = "decide them one by one"
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """What one person says of one request."""
+    """One person's decision on one request."""
 
     approval_id: UUID
     is_approved: bool
     by: str
     credential: str | None
-    """What shows who it is, see `domain.token`; None: nobody signed in."""
+    """Proves who votes, see `domain.token`; None: nobody signed in."""
     seen: bytes
-    """SHA-256 of the arguments that this person saw: others are not decided by it."""
+    """SHA-256 of the arguments that this person saw; the vote counts for no others."""
     version: int | None = None
-    """Of what this person saw; None: whichever has these arguments."""
+    """The version that this person saw; None: any version with these arguments."""
     reason: str | None = None
     confirm: str | None = None
     """The end of the id, as this person typed it."""
@@ -64,11 +65,12 @@ class VoteError(InvalidValueError):
 
 
 def checked(approvals: Sequence[Approval], votes: Sequence[Vote]) -> list[Vote]:
-    """Return the votes on these requests, in the same order, as they are to be counted.
+    """Check the votes on these requests, in the same order, and return them ready to be counted.
 
-    Edited arguments become canonical JSON, None where they change nothing. Raises `UsageError` for
-    requests that do not go together, `ForbiddenError`, `ConflictError`, `VoteError` and what
-    `edited_arguments` raises. A request that is over passes: the store answers how it ended.
+    Edited arguments become canonical JSON, or None if they change nothing. Raises `UsageError` for
+    requests that cannot be decided together, `ForbiddenError`, `ConflictError`, `VoteError` and
+    what `edited_arguments` raises. A vote on a request that has ended passes without its edit: the
+    database answers how the request ended.
     """
     check_batch(approvals)
     if len(votes) > 1 and any(vote.edited is not None for vote in votes):
@@ -92,14 +94,14 @@ def _checked(approval: Approval, vote: Vote) -> Vote:
 
 
 def why_sign_in(approval: ApprovalHead) -> str | None:
-    """Return why a link does not show well enough who decides; None: a link is enough."""
+    """Return why the person who decides must sign in; None: a link is enough."""
     if approval.people > 1:
         return "needs several people"
     return f"is {approval.risk}" if approval.risk.needs_sign_in else None
 
 
 def check_signed_in(approval: ApprovalHead, credential: str | None) -> None:
-    """Raise `ForbiddenError` unless this credential, or the lack of one, may decide a request."""
+    """Raise `ForbiddenError` if nobody signed in and a link is not enough."""
     if credential is None and why_sign_in(approval) is not None:
         raise _not_signed_in(approval)
 
@@ -117,7 +119,7 @@ def last_digits(approval_id: UUID) -> str:
 
 
 def needs_last_digits(approval: ApprovalHead) -> bool:
-    """Whether the person who agrees types the end of the id."""
+    """Whether an approver must type the end of the id."""
     return approval.risk.rank >= Risk.HIGH.rank
 
 
@@ -127,10 +129,7 @@ def is_end_of_id(approval: ApprovalHead, typed: str) -> bool:
 
 
 def check_confirmed(approval: ApprovalHead, typed: str | None) -> None:
-    """Raise `VoteError` unless the end of the id was typed where it must be.
-
-    What was typed where it need not be must be right, too.
-    """
+    """Raise `VoteError` if the end of the id is wrong, or missing where it is needed."""
     if typed and typed.strip():
         if is_end_of_id(approval, typed):
             return
@@ -166,10 +165,11 @@ def check_editable(approvals: Sequence[Approval]) -> None:
 
 
 def edit_in(approval: Approval, vote: Vote) -> str | None:
-    """Return the arguments by which a vote replaces those that stand; None: those stand.
+    """Return the arguments that a vote puts in place of the current ones; None: it changes none.
 
-    Raises `ConflictError` where others stand than this person saw, `VoteError` where nobody signed
-    in, `UsageError` for a denial, and what `edited_arguments` raises.
+    Raises `ConflictError` if the person saw other arguments than the current ones, `VoteError` for
+    an edit without a sign-in, `UsageError` for an edit by a denial, and what `edited_arguments`
+    raises.
     """
     is_same_version = vote.version is None or vote.version == approval.version
     if not is_same_version or vote.seen != approval.digest:
@@ -188,7 +188,7 @@ def edit_in(approval: Approval, vote: Vote) -> str | None:
 
 
 def check_ids(ids: Sequence[UUID]) -> None:
-    """Raise `UsageError` unless so many requests may be decided together, each named once."""
+    """Raise `UsageError` for no request, too many of them, or one that is named twice."""
     if not ids or len(set(ids)) < len(ids):
         raise UsageError(f"give 1 to {BATCH_MAX} approvals, each once")
     if len(ids) > BATCH_MAX:
@@ -247,9 +247,10 @@ def _listed(shape: Any) -> str:
 
 
 def refusal(approval: Approval, outcome: str) -> CortexError:
-    """Return the error that says why a vote does not count; `outcome` as `cortex.decide` names it.
+    """Return the error for a vote that does not count; `outcome` is what `cortex.decide` returned.
 
-    A `ConflictError`, but for the two that `checked` finds first: nobody signed in, no schema.
+    A `ConflictError`, except for the two outcomes that `checked` raises first: no sign-in, and an
+    edit without a schema.
     """
     name = f"approval {approval.id}"
     match outcome:
@@ -264,7 +265,7 @@ def refusal(approval: Approval, outcome: str) -> CortexError:
 
 
 def objection(outcome: str, name: str) -> str:
-    """Return in words what stands against a vote on the request that is called `name`."""
+    """Return the reason against a vote, with the request called `name`."""
     return _OBJECTIONS[outcome][0].format(name=name)
 
 

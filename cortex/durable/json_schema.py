@@ -1,8 +1,8 @@
 """The one writer of JSON Schema, read from type hints.
 
-Covers the types that `structuring.structure` takes: text, numbers, truth values, paths, UUIDs,
-dates, lists, tuples of one type, mappings, `Literal`, enums, unions, attrs classes and `Any`. How
-classes are written is the caller's choice: tools write them in place, the HTTP API as references.
+Covers the types that `structuring.structure` accepts: text, numbers, truth values, paths, UUIDs,
+dates, lists, tuples of one type, mappings, `Literal`, enums, unions, attrs classes and `Any`. The
+caller decides how classes are written: tools write them inline, the HTTP API as references.
 """
 
 import types
@@ -35,7 +35,7 @@ _SCALARS: dict[object, Schema] = {
 
 
 class UnsupportedTypeError(TypeError):
-    """A type hint that has no JSON Schema; the message names it."""
+    """A type hint without a JSON Schema; the message names it."""
 
 
 def schema_of(hint: Any, of_class: OfClass) -> Schema:  # noqa: PLR0911 -- one form a line
@@ -70,9 +70,9 @@ class FieldSchema:
 def fields_of(
     shape: Any, of_class: OfClass, descriptions: Mapping[str, str] | None = None
 ) -> dict[str, FieldSchema]:
-    """Return the fields that JSON may give, with what their metadata says under `schema`."""
+    """Return the fields that JSON may contain, with the `schema` of their metadata."""
     hints = get_type_hints(shape)
-    found = {}
+    fields_by_name = {}
     for field in attrs.fields(shape):
         if not field.init:
             continue
@@ -84,8 +84,8 @@ def fields_of(
         default = field.default.value if isinstance(field.default, Enum) else field.default
         if not is_required and isinstance(default, str | int | float):
             schema["default"] = default
-        found[field.name] = FieldSchema(schema, is_required)
-    return found
+        fields_by_name[field.name] = FieldSchema(schema, is_required)
+    return fields_by_name
 
 
 def object_of(fields: Mapping[str, FieldSchema]) -> Schema:

@@ -1,9 +1,8 @@
 """The one converter between JSON and typed values; refuses values that do not fit.
 
-Job arguments, requests to the HTTP API, agent specs and the input and results of tools all become
-typed values here. cattrs on its own makes 3 of "3" and a list of letters of a text, and accepts
-keys that it does not know. Here a value that does not fit is an error, which has its path, what
-was expected and what was there.
+It serves job arguments, requests to the HTTP API, agent specs and the input and results of tools.
+cattrs on its own turns "3" into 3 and a text into a list of letters, and ignores unknown keys. Here
+a value that does not fit is an error with its path, the expected form and the actual value.
 """
 
 import contextlib
@@ -56,23 +55,23 @@ from cortex.domain.redaction import storable
 Value = TypeVar("Value")
 Hook = Callable[[Any, Any], Any]
 
-# Enough to recognise a value in an error; a whole file in one line helps nobody.
+# Enough to recognise a value in an error; a whole file in one line is no help.
 SHOWN_CHARS_MAX = 80
 LISTED_MAX: Final = 3
-"""Problems named in one line for people."""
+"""The most problems in one line for people."""
 _DUMP_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 @attrs.frozen
 class Problem:
-    """One thing that does not fit. `reason` reads on from the path: "must be …", "is missing"."""
+    """One misfit. `reason` continues after the path: "must be …", "is missing"."""
 
     path: tuple[str | int, ...]
     reason: str
 
     @property
     def field(self) -> str:
-        """The path as a reader writes it: `limits.timeout_seconds`, `tools[2]`."""
+        """The path as people write it: `limits.timeout_seconds`, `tools[2]`."""
         text = ""
         for step in self.path:
             text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -80,7 +79,7 @@ class Problem:
 
 
 class MisfitError(ValueError):
-    """The value does not fit the type; `problems` says where and why, never empty."""
+    """The value does not fit the type; `problems`, never empty, says where and why."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(f"{each.field} {each.reason}".strip() for each in problems))
@@ -88,7 +87,7 @@ class MisfitError(ValueError):
 
 
 class UnfitError(ValueError):
-    """One value is refused. Validators name their attribute, or the way from it, in `path`."""
+    """One value is refused. Validators put their attribute, or the path from it, in `path`."""
 
     def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(reason)
@@ -105,7 +104,7 @@ class WrongTypeError(UnfitError):
 
 
 def structure(value: object, target: type[Value]) -> Value:
-    """`value` as a `target`; raises `MisfitError` with every problem found."""
+    """Return `value` as a `target`; raises `MisfitError` with every problem found."""
     try:
         return converter.structure(value, target)
     except Exception as error:
@@ -115,7 +114,7 @@ def structure(value: object, target: type[Value]) -> Value:
 def structure_discreetly(
     value: object, target: type[Value], *, what: str, using: Converter | None = None
 ) -> Value:
-    """`value` as a `target`; raises `InvalidValueError` that names types and paths below `what`.
+    """Return `value` as a `target`; raises `InvalidValueError` with types and paths below `what`.
 
     For payloads and requests: these errors are recorded and logged, so they show no value unless a
     class's own validator does.
@@ -136,7 +135,7 @@ def _worded(error: BaseException, declared: type | None) -> str:
 
 
 def show(value: object) -> str:
-    """`value` as short JSON for an error message."""
+    """Return `value` as short JSON for an error message."""
     text = repr(value)
     if value is None or isinstance(value, bool | str | list | dict):
         with contextlib.suppress(orjson.JSONEncodeError):
@@ -145,9 +144,9 @@ def show(value: object) -> str:
 
 
 def suggestion(wrong: str, known: tuple[str, ...]) -> str:
-    """The way out for an unknown name: the nearest known one, or all of them."""
-    begun = [each for each in known if wrong and each.startswith(wrong)]
-    near = begun[:1] or difflib.get_close_matches(wrong, known, n=1)
+    """Return a hint for an unknown name: the nearest known one, or all of them."""
+    prefixed = [each for each in known if wrong and each.startswith(wrong)]
+    near = prefixed[:1] or difflib.get_close_matches(wrong, known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(known)}" if known else "none is known"
@@ -194,11 +193,11 @@ _SCALARS: dict[type, Callable[[Any], Any]] = {
 
 
 def _structure_scalar(value: object, target: Any, *, kind: type) -> object:
-    """A `kind`, or a member of an Enum or a value of a class derived from it."""
+    """Structure a `kind`, or a member of an Enum or a value of a class derived from it."""
     if _is_choice(target):
         return _structure_choice(value, target)
-    found = _SCALARS[kind](value)
-    return found if target is kind else target(found)
+    scalar = _SCALARS[kind](value)
+    return scalar if target is kind else target(scalar)
 
 
 def _structure_none(value: object, _: object) -> None:
@@ -207,7 +206,7 @@ def _structure_none(value: object, _: object) -> None:
 
 
 def _structure_written(value: object, _: object, *, kind: type) -> object:
-    """A path, an id or an instant, which JSON writes as text."""
+    """Structure a path, an id or an instant, which JSON writes as text."""
     expected, parse = WRITTEN[kind]
     try:
         return parse(_to_str(value))
@@ -225,7 +224,7 @@ WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
 
 
 def _structure_choice(value: object, target: Any) -> object:
-    """A `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
+    """Structure a `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
     is_enum = isinstance(target, type)
     choices = [each.value for each in target] if is_enum else list(get_args(target))
     for choice in choices:
@@ -239,7 +238,7 @@ def _structure_choice(value: object, target: Any) -> object:
 
 def _make_union_hook(_: Any, inner: Converter) -> Hook:
     def hook(value: object, target: Any) -> object:
-        """The first member that fits; if only one is of the value's kind, its problems are raised.
+        """Return the first member that fits; if only one has the value's kind, raise its problems.
 
         `int | str` equals `str | int`, so both share one hook: only `target` has their order.
         """
@@ -270,7 +269,7 @@ def _refuse_type(expected: str, value: object, target: Any) -> NoReturn:
 
 
 def _only(kind: type, expected: str, factory: Callable[[Any, Converter], Hook]) -> Any:
-    """A factory whose hook refuses whatever is not a `kind`: cattrs iterates over anything."""
+    """Return a factory whose hook refuses other kinds: cattrs iterates over anything."""
 
     def make(target: Any, converter: Converter) -> Hook:
         inner = factory(target, converter)
@@ -293,7 +292,7 @@ def _make_set_hook(target: Any, converter: Converter) -> Hook:
 
 
 def _make_class_hook(target: Any, converter: Converter) -> Hook:
-    """A class's fields; JSON may hold, too, those that the class works out itself."""
+    """Structure a class's fields; JSON may also contain those that the class computes itself."""
     inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
     derived = {field.name for field in attrs.fields(target) if not field.init}
     if not derived:
@@ -302,7 +301,7 @@ def _make_class_hook(target: Any, converter: Converter) -> Hook:
 
 
 def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Every leaf of cattrs' tree of errors, with the path that leads to it."""
+    """Yield every leaf of cattrs' tree of errors, with the path that leads to it."""
     match error:
         case ClassValidationError() | IterableValidationError():
             noted, others = error.group_exceptions()
@@ -336,7 +335,7 @@ def _is_union(target: Any) -> bool:
 
 
 def _is_plain_tuple(target: Any) -> bool:
-    """A tuple of any length, whose items are of one type."""
+    """Return whether it is a tuple of any length, whose items are of one type."""
     return get_origin(target) is tuple and get_args(target)[1:] == (...,)
 
 
@@ -345,7 +344,7 @@ def _is(*kinds: type) -> Callable[[Any], bool]:
 
 
 def _in_order(items: Iterable[Any]) -> list[Any]:
-    """Give a set the same order in every process: hashes of text differ from one to the next."""
+    """Give a set the same order in every process: hashes of text differ between processes."""
     return sorted(items, key=lambda item: orjson.dumps(item, option=_DUMP_SORTED))
 
 
@@ -376,31 +375,31 @@ def _make_converter() -> Converter:
 
 
 converter: Final = _make_converter()
-"""Structures and unstructures what jobs, steps, requests and tools take and return."""
+"""Structures and unstructures the inputs and results of jobs, steps, requests and tools."""
 
 
 def unstructurable(shape: Any) -> Any | None:
-    """Return the part of a declared shape that JSON cannot be made into, or None."""
-    seen: list[Any] = []
+    """Return the part of a declared shape that JSON cannot be converted to, or None."""
+    visited: list[Any] = []
     left = [shape]
     while left:
         part = left.pop()
-        if part in seen or part in (None, types.NoneType, Any, ...):
+        if part in visited or part in (None, types.NoneType, Any, ...):
             continue
-        seen.append(part)
+        visited.append(part)
         inner: list[Any] = []
         try:
             inner = _parts_of(part)
             converter.get_structure_hook(part)
         except Exception:  # noqa: BLE001 -- building a hook raises whatever the shape provokes
-            found = (unstructurable(each) for each in inner if each not in seen)
-            return next((bad for bad in found if bad is not None), part)
-        left += inner  # the hook of a union looks for those of its members when it is called
+            bad_parts = (unstructurable(each) for each in inner if each not in visited)
+            return next((bad for bad in bad_parts if bad is not None), part)
+        left += inner  # the hook of a union looks up those of its members when it is called
     return None
 
 
 def _parts_of(shape: Any) -> list[Any]:
-    """Return the shapes that a shape is made of."""
+    """Return the shapes that a shape consists of."""
     if get_origin(shape) is Literal:
         return []
     if get_origin(shape) is None and (attrs.has(shape) or dataclasses.is_dataclass(shape)):

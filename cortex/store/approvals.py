@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -37,6 +38,7 @@ from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
 
 EXPIRE_BATCH: Final = 200
+LINK_TOKEN_BYTES: Final = 32
 COUNTED: Final = frozenset({"approved", "agreed", "denied"})
 AGAIN: Final = "again"
 TRIES: Final = 5
@@ -129,6 +131,8 @@ async def decide(db: Database, votes: Sequence[Vote]) -> list[VoteResult]:
     approvals = [existing[each] if each in existing else _missing(each) for each in ids]
     counted = checked(approvals, votes)
     for approval, vote in zip(approvals, counted, strict=True):
+        if not approval.is_open:  # its vote was not checked: a clock set back must not let it count
+            raise refusal(approval, "already")
         await _refuse_beyond(db, approval, vote)
     for _ in range(TRIES):
         results = await _count(db, counted)
@@ -190,13 +194,15 @@ async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
     return row["count"] if row else 0
 
 
-async def link(db: Database, approval_id: UUID, *, digest: bytes, by: str) -> None:
-    """Give a request a link, replacing the previous one; `digest`: SHA-256 of its token.
+async def link(db: Database, approval_id: UUID, *, by: str) -> str:
+    """Give a request a link, replacing the previous one; return its token, which is stored nowhere.
 
     Raises `NotFoundError`, and what `refusal` returns if it can no longer be decided.
     """
-    if await db.fetch_one("approvals.link", approval_id, digest, by) is None:
+    token = secrets.token_urlsafe(LINK_TOKEN_BYTES)
+    if await db.fetch_one("approvals.link", approval_id, _digest_of(token), by) is None:
         raise refusal(await show(db, approval_id), "already")
+    return token
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
@@ -206,8 +212,11 @@ async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
     """
     row = await db.fetch_one("approvals.token", approval_id)
     stored_digest = (row["token_digest"] if row else None) or bytes(hashlib.sha256().digest_size)
-    given = hashlib.sha256(token.encode(errors="replace")).digest()
-    return hmac.compare_digest(given, stored_digest)
+    return hmac.compare_digest(_digest_of(token), stored_digest)
+
+
+def _digest_of(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
 async def find(db: Database, name: str) -> UUID:

@@ -272,7 +272,7 @@ def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:
 def test_a_fault_explains_no_wait_that_goes_on_long_after_it(
     claimed_s: float, result: Result
 ) -> None:
-    """Of 12 s without a claim more than a poll was calm: 53.2 s is when the fault is forgotten."""
+    """A pause of 12 s without claims is longer than a poll: the fault is over only at 53.2 s."""
     run = healthy_run()
     run.claims = [claim for claim in run.claims if claim["job_id"] == uuid("calm")]
     for second in range(50, 60):

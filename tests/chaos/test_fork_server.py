@@ -1,4 +1,4 @@
-"""The fork server: what it forks is a process like any other, and outlives nobody."""
+"""The fork server: its children are processes like any other, and outlive no parent."""
 
 import asyncio
 import json

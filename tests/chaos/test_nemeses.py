@@ -190,7 +190,7 @@ def test_the_clock_of_a_pod_is_wrong_for_one_life(playing: Playing) -> None:
 
 
 def _hit(playing: Playing, nemesis: Nemesis) -> dict[str, Any] | None:
-    """What it met, unless nobody was there."""
+    """What it met, unless there was no target."""
     met = playing.inject(nemesis, place=0)
     return None if "missed" in met else met
 
@@ -201,7 +201,7 @@ def _pending(playing: Playing) -> bool:
 
 
 def _place_of_the_effect(playing: Playing) -> int:
-    """Of the pod whose job is in the midst of one."""
+    """The pod whose job is in the middle of one."""
     query = """
         SELECT p.name FROM cortex.effect e JOIN cortex.job j ON j.id = e.job_id
         JOIN cortex.pod p ON p.id = j.pod_id WHERE e.status = 'PENDING' AND j.status = 'RUNNING'

@@ -116,7 +116,9 @@ def test_a_session_is_ended_in_a_write(playing: Playing) -> None:
     before = playing.stage.postgres.log.count(ended)
     met = playing.inject(EndSession(), place=1, writes=True, session=0)
     assert (met["pod"], met["windows"]) == ("p2", [Window.COMMIT])
-    playing.until(lambda: playing.stage.postgres.log.count(ended) > before, what="it is told")
+    playing.until(
+        lambda: playing.stage.postgres.log.count(ended) > before, what="Postgres logs the end"
+    )
 
 
 @pytest.mark.parametrize("how", ["end", "blackhole"])

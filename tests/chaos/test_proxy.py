@@ -17,7 +17,7 @@ from tests.support.postgres import database_of, run_asyncio, sql
 
 BOUND_S = 20.0
 SHORT_S = 0.3
-"""So long nothing may happen."""
+"""How long nothing may happen."""
 
 Test = Callable[[ProxyLine, "asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
 
@@ -147,7 +147,7 @@ def test_a_refusing_line_takes_nobody_and_keeps_its_port(empty_database: str) ->
 
 
 TURNS = range(8)
-"""Of the loop: in this many of them a connection is taken, and another one made to the server."""
+"""Turns of the loop: within them a connection is accepted, and another one made to the server."""
 ASKS_FOR_TLS = struct.pack("!ii", 8, 80877103)
 """A server answers it with one byte."""
 

@@ -17,7 +17,7 @@ SOON = Patience(idle_s=0.6, whole_s=20.0)
 
 @frozen
 class Server:
-    """Of a stage, what is asked here."""
+    """The parts of a stage that these tests use."""
 
     dsn: str
 

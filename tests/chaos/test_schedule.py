@@ -22,7 +22,7 @@ GONE: dict[str, Any] = {"missed": "it was gone already", "windows": []}
 
 @frozen
 class Stage:
-    """Of a stage, what is asked here."""
+    """The parts of a stage that these tests use."""
 
     history: History
 

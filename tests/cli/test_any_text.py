@@ -24,7 +24,7 @@ from tests.support.hostile import HOSTILE, treacherous
 from tests.support.in_process import InProcess
 from tests.support.pods import environment
 
-# They run until they are stopped, for minutes, or for somebody at a terminal.
+# They run until they are stopped, for minutes, or need a person at a terminal.
 ENDLESS = {"approvals watch", "demo", "up"}
 NOT_FOR_TEXT = {"edit_in_editor"}
 WORDS = [HOSTILE, "", " ", "-", "--", "@", "@/", "\0", "a\0b", "\ud800", "a\udcffb", "\udc80" * 300]

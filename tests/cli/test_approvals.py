@@ -239,6 +239,14 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
     assert askers.row(request).status == "APPROVED"
 
 
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: str) -> None:
+    request = askers.asked(risk="LOW")
+    refused = cortex("approvals", "approve", str(request.id), "--confirm", empty)
+    assert (refused.code, "--confirm is empty" in refused.err) == (2, True)
+    assert askers.row(request).status == "PENDING"
+
+
 def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     confirmed = (str(request.id), "--confirm", request.id.hex[-4:])
@@ -456,7 +464,7 @@ def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers)
         rf"https://cortex\.example\.org/approvals/{request.id}\?t=([\w-]{{43}})\n", ended.out
     )
     assert found, ended.out
-    assert "who decides signs in" in ended.err
+    assert "deciding needs a sign-in" in ended.err
     row = sql(askers.dsn, "SELECT * FROM cortex.approval")[0]
     assert found[1] not in str(dict(row))
     assert row["token_by"] == "ana"

@@ -1,4 +1,4 @@
-"""`cortex dead acts`: what was begun by a filter goes on by itself, is followed, paused, ended."""
+"""`cortex dead acts`: operations begun by a filter run by themselves, are followed and paused."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -28,7 +28,7 @@ def begin(doers: Doers, claim: Claim, arguments: dict[str, Any] = HOSTILE, **fie
 
 
 def unknown(doers: Doers, **fields: Any) -> tuple[Claim, str]:
-    """A job that waits for somebody who knows what became of its effect, and that effect."""
+    """A job that waits for the outcome of its effect, and that effect."""
     claim = doers.claimed()
     effect = begin(doers, claim, **fields)
     doers.doubt(claim, UUID(effect), why="no \x1b[31manswer")

@@ -46,7 +46,7 @@ class Record:
 
     cortex: InProcess
     talked: str
-    """A job whose agent, model and tools said it."""
+    """A job whose agent, model and tools produced the text."""
     spoke: str
     hung: str
     """One whose step timed out."""

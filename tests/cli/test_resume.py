@@ -1,4 +1,4 @@
-"""`cortex jobs resume`: a failed job goes on, and nothing that it left is lost."""
+"""`cortex jobs resume`: a failed job continues, and none of its work is lost."""
 
 import json
 import re

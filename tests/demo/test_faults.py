@@ -1,4 +1,4 @@
-"""Fault files: which calls they strike, what those get, and what is said about a bad file."""
+"""Fault files: which calls they strike, the results of those, and the errors for a bad file."""
 
 import re
 import subprocess

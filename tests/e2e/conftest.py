@@ -23,7 +23,7 @@ def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """What jobs and tools of the test application wait for: touch it to let them go on."""
+    """The gate of jobs and tools of the test application: touch it to let them continue."""
     return tmp_path / "gate"
 
 

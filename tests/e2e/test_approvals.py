@@ -275,7 +275,7 @@ def test_a_job_that_waits_outlives_its_pod(office: Office) -> None:
 
 
 def test_a_waiting_job_holds_nothing_of_its_pod(office: Office) -> None:
-    """More jobs wait than the pod has slots, and it goes on working."""
+    """More jobs wait than the pod has slots, and it keeps working."""
     office.pods.environment["REFUNDS"] = str(office.refunds_path)
     office.pods.start("--app", APP, "--slots", "4")
     waiting = [submit(office.dsn, "ship", {"count": n}) for n in range(40)]

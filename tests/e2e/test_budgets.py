@@ -29,7 +29,7 @@ RUN = f"agent:{NAME}:usd:run"
 DAY = "tenant:acme:tokens:day"
 JOBS = 24
 SLOTS = 3
-"""Of each pod: fewer than the calls that fit into the budget at once."""
+"""Slots of each pod: fewer than the calls that fit into the budget at once."""
 LIMIT = 60_000
 LENGTH = 16_000
 """Characters of a prompt: half of the tokens that its call may take are really used."""

@@ -17,7 +17,7 @@ LETTERS = 100
 
 
 def begin(dsn: str, verb: BulkVerb) -> int:
-    """Begin an act on new letters; nobody who asked for it stays."""
+    """Start an operation on new letters; its caller leaves."""
     act = BulkOperation(
         token=new_id(),
         verb=verb,

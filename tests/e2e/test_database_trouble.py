@@ -1,6 +1,6 @@
-"""Postgres lacks disk, room for its log, or connections; or the network to it swallows everything.
+"""Postgres lacks disk, room for its log, or connections; or its network swallows everything.
 
-Pods say what is wrong, ask seldom, and go on by themselves; no job is counted, lost or stuck.
+Pods report the cause, retry seldom, and recover by themselves; no job is counted, lost or stuck.
 """
 
 import json
@@ -56,7 +56,7 @@ def until_trouble(pods: Pods, trouble: str, *, within_s: float = 30.0) -> float:
             lambda pod=pod: (  # type: ignore[misc]
                 found if (found := readiness(pod))["database_trouble"] == trouble else None
             ),
-            what=f"{pod.name} tells of {trouble}",
+            what=f"{pod.name} reports {trouble}",
             within_s=within_s,
         )
         assert told is not None
@@ -186,7 +186,7 @@ def test_without_connections_pods_keep_their_locks_and_wait(
         until_trouble(pods, "no_connections")
         # The heartbeat has its own connection, and reports it.
         query = "SELECT FROM cortex.pod WHERE state = 'READY' AND trouble = 'no_connections'"
-        eventually(lambda: len(crowd.sql(query)) == len(pods.all), what="their rows tell of it")
+        eventually(lambda: len(crowd.sql(query)) == len(pods.all), what="their rows show it")
         refused = run_cli("up", "--json", dsn=dsn, folder=tmp_path).refused()
         assert "short of resources" in refused["message"]
     until_ready(pods, "no connections")

@@ -118,7 +118,7 @@ class Run:
         return self.log.read_text("utf-8")
 
     def told(self, label: str, *, containing: str = "") -> str:
-        """What stands behind a label."""
+        """The text behind a label."""
         found = re.findall(rf"^{label} +(.*{re.escape(containing)}.*)$", self.text, re.MULTILINE)
         assert found, f"{label}: {self.text}"
         return str(found[0])

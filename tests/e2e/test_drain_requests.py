@@ -1,4 +1,4 @@
-"""A person drains a pod that stays: its jobs go on elsewhere, until it takes jobs again."""
+"""A person drains a pod that stays: its jobs continue elsewhere, until it takes jobs again."""
 
 import json
 from pathlib import Path

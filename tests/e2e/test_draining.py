@@ -1,4 +1,4 @@
-"""While a pod drains: what is kept, what goes on elsewhere, and what people see of it."""
+"""While a pod drains: what it keeps, what continues elsewhere, and what people see of it."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ def test_people_see_how_far_it_has_come_and_can_still_cancel(
         (found,) = ran.document["pods"]
         return found if found["phase"] == "jobs" else {}
 
-    told = eventually(row, what="pods ls tells the phase")
+    told = eventually(row, what="pods ls shows the phase")
     assert (told["state"], told["running"]) == ("DRAINING", 1)
     assert told["draining_at"] <= told["phase_at"] < told["abort_at"] < told["closed_at"]
     status, ready = get(leaving, "/readyz")

@@ -74,7 +74,7 @@ def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) ->
     assert payments.ledger.request_count("asked") == 2, "the late one was refused by its number"
     for job_id, attempt in heirs.items():
         assert steps(payments.dsn, job_id) == [(1, attempt, "tool", "pay")]
-    assert payments.effect(blind)["status"] == "UNKNOWN", "the late outcome tells nobody"
+    assert payments.effect(blind)["status"] == "UNKNOWN", "the late outcome changes nothing"
     assert paused.is_alive
     assert heir.is_alive
     assert_one_truth(payments.dsn)
@@ -241,7 +241,7 @@ def test_what_cannot_be_asked_now_is_asked_later_and_what_is_wrong_goes_to_a_per
     eventually(
         lambda: attempts(payments.dsn, closed) == [(1, "failed")], what="it is to be asked later"
     )
-    assert job_row(payments.dsn, closed)["status"] == "RUNNING", "no person can tell either"
+    assert job_row(payments.dsn, closed)["status"] == "RUNNING", "no person knows either"
     assert payments.effect(closed)["status"] == "PENDING"
     gate.touch()
     for account, why in (("buggy", "KeyError"), ("vague", "two payments look like it")):

@@ -1,4 +1,4 @@
-"""A pod that is the first process of a container: nobody but itself ends it by SIGTERM."""
+"""A pod that is the first process of a container: only its own handler ends it on SIGTERM."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def terminate_inside(pod: Pod) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, also those that have ended and nobody has reaped."""
+    """The children of a process, including those that have ended and were not reaped."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
@@ -82,7 +82,7 @@ def test_it_reaps_orphans(pods: Pods, tmp_path: Path) -> None:
 
 
 def test_it_ends_during_its_start(pods: Pods, tmp_path: Path) -> None:
-    """Without a handler the kernel drops the signal, and the start just goes on."""
+    """Without a handler the kernel drops the signal, and the start continues."""
     begun = tmp_path / "begun"
     app = tmp_path / "slow_to_import.py"
     app.write_text(f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)\n")

@@ -77,7 +77,7 @@ def test_it_goes_on_in_another_one_when_the_one_that_forks_is_killed(
     eventually(lambda: not Path(f"/proc/{runner}").exists(), what="its runner dies with it")
     row = until_status(pods.dsn, job_id, "COMPLETED")
     assert row["result"]["text"] == LAST
-    assert (workspace / "runs").read_text() == "ran\n", "the model was told that it may have run"
+    assert (workspace / "runs").read_text() == "ran\n", "the model learned that it may have run"
     assert [outcome for _, outcome in attempts(pods.dsn, job_id)] == ["handed_back"]
     assert (row["process_deaths"], pod.is_alive) == (0, True)
     assert "fork server replaced" in pod.log

@@ -1,4 +1,4 @@
-"""A killed pod: its jobs go on elsewhere within two seconds, and nothing is paid for twice."""
+"""A killed pod: its jobs continue elsewhere within two seconds, and nothing is paid for twice."""
 
 import os
 import signal

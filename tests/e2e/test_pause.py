@@ -34,7 +34,7 @@ def test_late_writes_of_a_stopped_pod_are_refused(pods: Pods, gate: Path) -> Non
     begun(pods, gate)
     heir = pods.start(**SILENT)
     stopped.signal(signal.SIGSTOP)
-    # While it stands still others take its jobs; then the gate opens, and both want to go on.
+    # While it is stopped others take its jobs; then the gate opens, and both want to continue.
     until_jobs(pods.dsn, "attempt = 2 AND heartbeat_at IS NOT NULL", count=JOBS)
     gate.touch()
     stopped.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Two pods behind PgBouncer: everything works, and a killed one's jobs go on when it was silent."""
+"""Two pods behind PgBouncer: everything works, and the jobs of a killed, silent one continue."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every Postgres that is promised: the schema migrates, jobs run, a killed pod's jobs go on."""
+"""Every supported Postgres: the schema migrates, jobs run, a killed pod's jobs continue."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A provider that is down: nobody loses a retry to it, and it is left in peace until it is back."""
+"""A provider that is down: no job loses a retry to it, and no call disturbs it until it is back."""
 
 import json
 
@@ -92,7 +92,7 @@ def test_a_call_that_always_fails_does_not_hold_the_others_for_ever(pods: Pods) 
         bad = submit(pods.dsn, "ask", {"model": "one", "prompt": "poison"}, max_retries=1)
 
         def has_ended() -> int:
-            """Look, and let somebody else get through meanwhile."""
+            """Look, and let another caller through meanwhile."""
             submit(pods.dsn, "ask", {"model": "one", "prompt": "hello"})
             return job_count(pods.dsn, f"id = '{bad}' AND status = 'FAILED'")
 

@@ -1,4 +1,4 @@
-"""Canaries: secrets said by tools and jobs in every way are in nothing that is kept or shown."""
+"""Canaries: secrets that tools and jobs emit in every way are in nothing that is kept or shown."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def forms(value: str) -> dict[str, str]:
 
 
 def found_in(text: str) -> list[str]:
-    """The ways in which a canary stands in a text."""
+    """The encodings of a canary in a text."""
     return [
         f"{how} of {value[:4]}: {text[max(0, text.find(form) - 60) :][:160]!r}"
         for value in (CANARY, FILE_CANARY)
@@ -229,7 +229,7 @@ def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
 
 
 def test_a_replay_sees_what_the_first_run_recorded(leaky: ScriptedAgent) -> None:
-    """Killed after the tools, with a record in which markers stand: no step differs."""
+    """Killed after the tools, with markers in the record: no step differs."""
     pods = leaky.pods
     pod = pods.start("--app", APP)
     gate_turn = {"text": "slowly", "chunks": 2, "first_delay_s": 6.0}

@@ -42,7 +42,7 @@ FOUND_WITHIN_S = 5.0
 
 
 CONNECT_BOUND_S = 10.0
-"""So long a pod would wait for a server that does not answer."""
+"""How long a pod would wait for a server that does not answer."""
 
 
 def phase_ends(pod: Pod) -> list[dict[str, Any]]:
@@ -280,7 +280,7 @@ def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Pat
         leaving.signal(signal.SIGTERM)
         assert ends(leaving, drain_s=0) == DRAINED
         took_s = [line["took_s"] for line in phase_ends(leaving)]
-        assert sum(took_s) < CONNECT_BOUND_S / 2, "it was told at once"
+        assert sum(took_s) < CONNECT_BOUND_S / 2, "it does not wait for a connection"
 
 
 def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate: Path) -> None:

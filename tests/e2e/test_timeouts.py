@@ -198,7 +198,7 @@ def test_a_model_that_takes_too_long_is_an_application_error(
 
 @pytest.fixture
 def deaf_port() -> Iterator[int]:
-    """A port on loopback whose connections nobody ever accepts."""
+    """A port on loopback that never accepts connections."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
@@ -272,7 +272,7 @@ def test_of_a_tools_limit_the_model_is_told(pods: Pods, agent: ScriptedAgent, ga
     )
 
 
-# --- the outer limit stands
+# --- the outer limit holds
 
 
 def test_an_inner_limit_is_capped_by_what_is_left_of_the_job(pods: Pods, gate: Path) -> None:

@@ -187,7 +187,7 @@ async def test_nobody_waits_one_by_one_for_a_database_that_is_silent(
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(ask)
-            await eventually_async(lambda: len(refused_) == 9, what="all but the first are told")
+            await eventually_async(lambda: len(refused_) == 9, what="all but the first are refused")
             assert port.counts["used"] == 1
             nursery.cancel_scope.cancel()
     assert not auth._looking

@@ -40,7 +40,7 @@ def test_letters_are_listed_by_their_errors_and_one_by_one(
         (1, "not_found"),
         (3, "job_failed"),
     ]
-    assert errors[1]["on_retry"] == "continues after step 2 · step 2"
+    assert errors[1]["on_retry"] == "continues after step 2 step 2"
     fingerprint = errors[1]["fingerprint"]
 
     seen: list[str] = []
@@ -93,7 +93,7 @@ def test_a_letter_tells_why(server: HttpServer, operator: str) -> None:
     assert shown.status == 200
     assert set(FIELDS) | {"on_retry", "attempts"} <= set(shown.json)
     assert (shown.json["payload"], shown.json["spent_usd"]) == ({"a": 1}, 0.25)
-    assert shown.json["on_retry"] == "continues after step 1 · step 1"
+    assert shown.json["on_retry"] == "continues after step 1 step 1"
     for unknown in (new_id(), "nonsense"):
         assert server.get(f"{PATH}/{unknown}", token=operator).status == 404
 

@@ -21,7 +21,7 @@ def operator(server: HttpServer) -> str:
 
 
 def unknown(doers: Doers) -> tuple[Claim, UUID]:
-    """A job that waits for somebody who knows what became of its effect."""
+    """A job that waits for the outcome of its effect."""
     claim = doers.claimed()
     effect_id = doers.begin(claim).id
     doers.doubt(claim, effect_id)

@@ -1,4 +1,4 @@
-"""The long poll: what it answers when a job ends, goes on, or the client or the pod leaves."""
+"""The long poll: its answer when a job ends or continues, or the client or the pod leaves."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

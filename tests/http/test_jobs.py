@@ -45,7 +45,7 @@ REFUSED = [
 
 @pytest.fixture
 def operator(server: HttpServer) -> str:
-    """A token of somebody who may act; the type `digest` is known."""
+    """A token that may act; the type `digest` is known."""
     server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy(), "other": JobPolicy()}))
     return server.token("operator", name="ana")
 

@@ -33,7 +33,7 @@ THINGS: Final = {
     "act_id": "SELECT id FROM cortex.dead_act ORDER BY id",
     "name": "SELECT name AS id FROM cortex.breaker ORDER BY name",
 }
-"""What stands for a parameter of a path."""
+"""The replacement for a parameter of a path."""
 LETTERS: Final = "SELECT job_id AS id FROM cortex.dead_letter ORDER BY 1"
 ROWLESS: Final = {"/v1/jobs/{job_id}/events", "/v1/jobs/{job_id}/result"}
 """They ask actors of the pod, not the database."""
@@ -135,7 +135,7 @@ async def look(rows: Reading, route: Route, path: Mapping[str, Any]) -> list[str
 
 
 def broken(hint: Any, value: Any, place: str) -> Iterator[str]:
-    """Yield the places where null stands and may not."""
+    """Yield the places of forbidden nulls."""
     origin, members = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, types.UnionType):
         if value is not None or type(None) not in members:
@@ -153,7 +153,7 @@ def broken(hint: Any, value: Any, place: str) -> Iterator[str]:
 
 
 def parameters(dsn: str, path: str) -> list[dict[str, Any]]:
-    """Return what may stand in a path."""
+    """Return a value that a path allows."""
     found = [name for name in THINGS if f"{{{name}}}" in path]
     if not found:
         assert "{" not in path, path

@@ -68,13 +68,13 @@ class Speaker:
 
 @define
 class Stage:
-    """One pod in which models speak, and another one in which somebody listens."""
+    """One pod whose models speak, and another one with a listener."""
 
     bench: Bench
     port: CountingPort
-    """Of the pod that sends."""
+    """Of the sending pod."""
     ears: Port
-    """Of the pod in which somebody listens."""
+    """Of the listening pod."""
     speaker: Speaker = field(factory=Speaker)
     sender: AnswerSender = field(init=False)
     listener: AnswerListener = field(init=False)
@@ -158,7 +158,7 @@ async def test_behind_a_pooler_it_is_asked_for(
 
 
 async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
-    """Listen until all of this was said, put together as a screen would; return the pieces."""
+    """Listen until all of this has arrived, assembled as a screen would; return the pieces."""
     pieces: list[AnswerPiece] = []
     shown = ""
     with trio.fail_after(WITHIN_S):

@@ -129,7 +129,7 @@ async def test_a_stopped_pod_loses_the_rows_that_it_holds(bench: Bench, database
 async def test_a_pod_killed_in_the_middle_of_a_statement_is_noticed(
     bench: Bench, database: str
 ) -> None:
-    """Not when its statement ends: the server asks every second whether somebody still listens."""
+    """Not at the end of its statement: each second the server checks for its client."""
     held, _ = await two_silent_jobs(bench, database)
     statement = "SELECT pg_sleep(4)"
     with holding_task(database, held, then=statement) as holder:

@@ -186,7 +186,7 @@ async def test_an_outage_meets_a_handful_of_two_hundred_jobs(
         lambda: provider.done_count + len(provider.suspended) == 200, what="all have an answer"
     )
     assert provider.call_count <= 12
-    # Those before the one that opened it may call again in their step; nobody else has lost it.
+    # Those before the one that opened it may call again in their step; no other caller has lost it.
     assert provider.done_count <= 2
     assert state_of(database) == "OPEN"
     longest_s = asked_s or 30.0
@@ -490,7 +490,7 @@ async def test_without_the_database_calls_go_on_and_are_counted_here(
                 await fail(pod)
             await suspended(pod)
             events = [line["event"] for line in log_lines]
-            assert events.count("breaker judged by this pod alone") == 1  # then nobody was asked
+            assert events.count("breaker judged by this pod alone") == 1  # then no call was made
             network.heal()
             await pod.tick()
             await succeed(pod)  # the record knows of no outage
@@ -519,7 +519,7 @@ async def test_a_probe_is_not_taken_without_the_database(port: FaultyPort, datab
     await pod.tick()
     port.refuse(store.take_probe)
     await suspended(pod)
-    await suspended(pod)  # nobody asks until it is looked at again
+    await suspended(pod)  # no call is made until the next look
     await pod.tick()
     await succeed(pod)
 

@@ -356,7 +356,7 @@ async def test_calls_of_one_job_wait_for_each_other_and_for_others_only_so_long(
 
 
 async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, database: str) -> None:
-    """What a kill leaves: a reservation that nobody will settle, and a job that is taken over."""
+    """What a kill leaves: a reservation that its owner will not settle, and a job to take over."""
     await limit(bench, DAY, "3")
     dead = a_pod()
     await bench.submit()

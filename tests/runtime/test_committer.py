@@ -306,7 +306,7 @@ async def test_two_hundred_jobs_commit_each_step_once_while_sessions_are_killed(
         ended.append(await outcome_of(bench.committer.record(an_end(claim))))
 
     async def kill_now_and_then() -> None:
-        """After so much progress that work goes on between the kills."""
+        """The progress needed between the kills, so that work continues."""
         nonlocal kills
         for goal in range(40, 200 * per_job, 40):
             await eventually_async(partial(has_steps, database, goal), what="progress")
@@ -360,7 +360,7 @@ async def test_an_outage_of_the_server_is_waited_out(
     assert job_row(private_postgres.dsn, claim.lease.job_id)["status"] == "COMPLETED"
 
 
-# --- rows that somebody holds
+# --- rows locked by another session
 
 
 @pytest.mark.parametrize("table", ["cortex.job", "cortex_worker.task"])

@@ -1,4 +1,4 @@
-"""The last word: it ends the process also when nobody hears it."""
+"""The last resort: it ends the process even when no code reacts."""
 
 import os
 import subprocess

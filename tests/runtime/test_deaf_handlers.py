@@ -1,4 +1,4 @@
-"""Handlers that ignore cancellation are reported: who, for how long, where their code stands."""
+"""Handlers that ignore cancellation are reported: which, for how long, and where their code is."""
 
 import time
 from collections.abc import MutableMapping

@@ -260,7 +260,7 @@ async def test_one_whose_claims_fail_does_not_say_that_it_claims(
     committing.port.fail(tasks.claim, error)
 
     async def run() -> None:
-        with suppress(SchemaError):  # its supervisor starts it anew then
+        with suppress(SchemaError):  # then its supervisor restarts it
             await dispatcher.run()
 
     async with trio.open_nursery() as nursery:

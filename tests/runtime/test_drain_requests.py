@@ -1,4 +1,4 @@
-"""Drain requests: nothing is claimed while one stands, and its end is heard at once."""
+"""Drain requests: while one exists nothing is claimed, and its end takes effect at once."""
 
 import pytest
 
@@ -40,7 +40,7 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     assert late.stop is Stop.HANDED_BACK, "a claim that was on its way"
     for job in (late, kept):
         bench.running.remove(job)
-    assert told == [True, True], "it is told when the last one is gone"
+    assert told == [True, True], "it is notified when the last one is gone"
     await bench.port(drains.withdraw, bench.pod.id, by="ana")
     await actor.tick()
     assert (told[-1], freed, bench.running.hands_back()) == (False, [None], False)

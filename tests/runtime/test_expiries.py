@@ -1,4 +1,4 @@
-"""The runner that closes requests nobody decided in time."""
+"""The runner that closes requests without a decision in time."""
 
 from typing import Any
 from uuid import UUID

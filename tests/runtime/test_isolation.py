@@ -424,7 +424,7 @@ async def test_what_ends_an_idle_runner_is_not_counted_against_its_next_job(
     await isolated.running.wait_until_empty()
     row = job_row(database, job_id)
     assert (row["process_deaths"], row["attempts_spent"]) == (0, 0)
-    if row["status"] == "RUNNING":  # its death was heard of too late: put off, not lost
+    if row["status"] == "RUNNING":  # its death was noticed too late: put off, not lost
         assert (row["task_state"], attempts(database, job_id)) == ("LATER", [(1, "handed_back")])
     monkeypatch.undo()
     assert runner != await result_of(isolated, database, await runs(isolated, database, "pid"))

@@ -409,7 +409,7 @@ async def test_code_that_changed_between_attempts_diverges_for_good(
 async def test_an_end_that_is_refused_fails_the_job_with_the_reason(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that `encode` lets through is refused today: a broken encoder stands for it."""
+    """Nothing that `encode` accepts is refused today: a broken encoder simulates it."""
     monkeypatch.setattr("cortex.runtime.jobs.job_actor.encode", lambda *_, **__: "{")
     job_id = await run_one(committing, returns)
     status, _, code, message = told(database, job_id)

@@ -1,4 +1,4 @@
-"""A process whose event loop stands still ends; one that is slow, or was stopped, goes on."""
+"""A process whose event loop is stuck ends; one that is slow, or was stopped, continues."""
 
 import threading
 import time

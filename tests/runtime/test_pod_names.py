@@ -8,7 +8,7 @@ from tests.support.factories import JOB_TYPE, Bench, a_pod
 from tests.support.rows import assert_one_truth, attempts, job_row
 
 NAME = "host:1"
-"""Of every first process in a container whose host name was given."""
+"""Every first process in a container with a given host name."""
 
 
 async def a_pod_with_a_job(bench: Bench) -> tuple[pods.Pod, UUID]:

@@ -167,7 +167,7 @@ async def test_a_suspect_that_waits_is_a_suspect_still(
 async def test_a_silence_does_not_clear_a_suspect(
     bench: Bench, database: str, suspect: UUID
 ) -> None:
-    """It may have been a death that nobody could take over in time."""
+    """It may have been a death that no pod could take over in time."""
     pod = await Mortal.born(bench)
     await pod.claims()
     move_clock(database, 400)

@@ -292,7 +292,7 @@ def test_of_an_answer_its_beginning_is_kept_and_no_more(monkeypatch: pytest.Monk
     assert answer.text == "anew"
 
 
-# --- calls whose attempts go on
+# --- calls whose attempts continue
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
     assert committing.receipts._attempts == {}, "nothing is kept of an attempt that has ended"
 
 
-# --- in nobody's way
+# --- not in the way of others
 
 
 async def test_the_receipt_is_in_the_record_before_the_end_is(

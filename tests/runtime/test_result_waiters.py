@@ -70,7 +70,7 @@ async def test_a_job_that_ends_anywhere_is_told_to_all_who_wait_for_it(
     await eventually_async(lambda: hall.looks > 1, what="they are looked for")
     assert hall.told == []
     await hall.finish(one)
-    await eventually_async(lambda: len(hall.told) == 3, what="all are told")
+    await eventually_async(lambda: len(hall.told) == 3, what="all are notified")
     assert {state and (state.job_id, state.status, state.result) for state in hall.told} == {
         (one, JobStatus.COMPLETED, "7")
     }
@@ -94,7 +94,7 @@ async def test_a_job_of_this_pod_is_told_at_once(hall: Hall, nursery: trio.Nurse
     await eventually_async(lambda: hall.looks == 1, what="the newcomer is looked for")
     bench.run(claim)
     gate.set()
-    await eventually_async(lambda: hall.told, what="it is told")
+    await eventually_async(lambda: hall.told, what="it is notified")
     assert hall.looks == 2
     bench.committer.close()
 
@@ -209,7 +209,7 @@ async def test_an_outage_in_between_is_waited_out(hall: Hall, nursery: trio.Nurs
     await eventually_async(lambda: hall.looks > 1, what="it tries again")
     await hall.finish(job_id)
     hall.port.is_down = False
-    await eventually_async(lambda: hall.told, what="it is told")
+    await eventually_async(lambda: hall.told, what="it is notified")
     assert hall.told[0] is not None
 
 

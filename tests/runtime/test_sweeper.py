@@ -31,7 +31,7 @@ BATCH_MAX = 20
 
 
 def a_sweeper(bench: Bench, *, zombie_s: float = ZOMBIE_S, sweep_s: float = SWEEP_S) -> Sweeper:
-    """Of a pod that has been well for longer than any threshold, however long its server serves."""
+    """A pod that has been healthy for longer than any threshold, however long its server serves."""
     bench.self_fence._steady_since -= zombie_s + 1000
     return Sweeper(
         bench.port,
@@ -239,7 +239,7 @@ async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, datab
 
 
 async def test_a_sweep_that_met_a_lock_comes_again_at_once(bench: Bench, database: str) -> None:
-    """The server is well: nobody's heartbeat was late for that."""
+    """The server is healthy: no heartbeat was late because of it."""
     await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
     bench.port.refuse(tasks.sweep, is_locked=True)

@@ -39,7 +39,7 @@ def look_again_later(takeover: TakeOver, *, by_s: float = LOOKS_APART_S) -> None
 
 
 async def a_dead_pod(bench: Bench, *, job_count: int = 2) -> tuple[pods.Pod, list[UUID]]:
-    """A pod that nobody holds the lock of, and the jobs that it left behind."""
+    """A pod whose lock no session holds, and the jobs that it left behind."""
     dead = a_pod()
     await bench.port(pods.register, dead)
     ids = await bench.submit(job_count)
@@ -118,7 +118,7 @@ async def test_a_pod_that_got_its_lock_back_between_two_looks_is_a_new_suspect(
 async def test_a_pod_that_beat_between_two_looks_is_a_new_suspect(
     bench: Bench, database: str
 ) -> None:
-    """It lost its connection before the second look as well: nobody saw it hold its lock."""
+    """It lost its connection before the second look as well: its lock was not seen held."""
     shaky, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench)
     await takeover.tick()
@@ -173,7 +173,7 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     look_again_later(takeover)
     bench.self_fence.lost()
     await takeover.tick()
-    assert takeover._suspected_since == {}  # all suspicion starts anew
+    assert takeover._suspected_since == {}  # all suspicion starts over
     bench.self_fence.locked()
     bench.self_fence.beaten(trio.current_time())
     await takeover.tick()

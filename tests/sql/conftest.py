@@ -36,7 +36,7 @@ def submit(store: Session) -> Callable[..., UUID]:
 
 @pytest.fixture
 def enter_pod(store: Session) -> Callable[[int], UUID]:
-    """Registers a pod with this lock key, which nobody holds; returns its id."""
+    """Registers a pod with this lock key, which no session holds; returns its id."""
 
     def enter(lock_key: int) -> UUID:
         pod = pods.Pod(

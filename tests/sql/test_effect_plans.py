@@ -1,4 +1,4 @@
-"""Recording effects, listing them and letting those go on that wait costs the same however many."""
+"""Recording and listing effects, and resuming their waiting jobs, cost the same at any size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""However many jobs there are, those that somebody waits for are found by index."""
+"""However many jobs there are, those with waiting clients are found by index."""
 
 import asyncpg
 import pytest

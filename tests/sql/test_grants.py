@@ -1,4 +1,4 @@
-"""What nobody may change: history, steps, versions, payloads; and what the runtime may not do."""
+"""Immutable data: history, steps, versions, payloads; and what the runtime may not do."""
 
 import asyncpg
 import pytest

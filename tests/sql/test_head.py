@@ -1,4 +1,4 @@
-"""What stands at the top of every screen: all that waits for a person, and the pods that live."""
+"""The head of every screen: all that waits for a person, and the pods that live."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A paused queue costs nobody anything, however much waits in it."""
+"""A paused queue costs nothing, however much waits in it."""
 
 from collections.abc import Callable
 

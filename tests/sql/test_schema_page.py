@@ -42,6 +42,6 @@ def page() -> str:
 
 
 def without_words(text: str) -> list[str]:
-    """Its statements: what explains objects stands in comments, which a page cannot make again."""
+    """Its statements: descriptions of objects are comments, which a page cannot make again."""
     lines = (re.sub(r"(^|  )-- .*", "", line).rstrip() for line in text.splitlines())
     return [line for line in lines if line]

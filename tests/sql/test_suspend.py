@@ -70,7 +70,7 @@ def facts(dsn: str, job_id: UUID) -> list[dict[str, Any]]:
 
 
 def let_go_on(dsn: str, job_id: UUID) -> None:
-    """Give a suspended job a task, as who lets it go on does."""
+    """Give a suspended job a task, as resuming it does."""
     sql(
         dsn,
         """

@@ -141,7 +141,7 @@ def test_a_retried_letter_needs_the_same_tools(store: Session, database: str) ->
 def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
     filled: Callable[..., str],
 ) -> None:
-    """Ten thousand of them stand in front."""
+    """Ten thousand of them come first."""
     big = filled(
         """
         SET session_replication_role = replica;

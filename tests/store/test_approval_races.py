@@ -271,7 +271,7 @@ def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: 
 def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
     askers: Askers,
 ) -> None:
-    """A waiting job whose key is somebody else's could never be let go."""
+    """A waiting job whose key belongs to another could never be resumed."""
     claim, request = askers.claimed(job_key="k"), a_request()
     job_id = claim.lease.job_id
     operation = suspension(claim, request)
@@ -290,7 +290,7 @@ def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
 
 
 def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:
-    """A job that somebody holds does not hold up the others, and is not forgotten."""
+    """A locked job does not hold up the others, and is not forgotten."""
     held, other = askers.asked(), askers.asked()
     job_id = askers.row(held).job_id
     move_clock(askers.dsn, 3601)

@@ -1,16 +1,18 @@
 """Requests for approval: how they are asked, decided, expire, and what follows for their jobs."""
 
 import hashlib
-import secrets
+from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
+import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approval import Approval, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
+from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.dead_letters import Resubmission
@@ -271,6 +273,24 @@ def test_a_clock_that_goes_back_gives_the_time_back(askers: Askers) -> None:
     assert askers.decide(request).outcome == "approved"
 
 
+def test_a_vote_that_was_read_as_too_late_never_counts(
+    askers: Askers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rules were not checked: the clock may be set back before the database judges it."""
+    request = a_request(risk=Risk.HIGH)
+    job_id = askers.ask(request)
+    read = approvals.show_all
+
+    async def late(db: Database, ids: Sequence[UUID]) -> list[Approval]:
+        return [attrs.evolve(each, now=each.expires_at) for each in await read(db, ids)]
+
+    monkeypatch.setattr(approvals, "show_all", late)
+    refused = askers.refused(request, edited="{", confirm=None)
+    assert isinstance(refused, ExpiredError)
+    assert askers.row(request).status is ApprovalStatus.PENDING
+    assert job_row(askers.dsn, job_id)["status"] == "WAITING_FOR_APPROVAL"
+
+
 def test_the_newest_request_counts_although_the_clock_went_back(askers: Askers) -> None:
     claim = askers.claimed()
     move_clock(askers.dsn, 3600)
@@ -331,7 +351,7 @@ def test_a_no_that_fails_the_job_voids_what_else_it_asked(askers: Askers) -> Non
 
 
 def test_a_job_that_asks_for_something_else_voids_what_it_asked(askers: Askers) -> None:
-    """So after a release with another default: nobody decides on what will not run."""
+    """So after a release with another default: no person decides on what will not run."""
     old, other = a_request(key="a"), a_request(key="b")
     job_id = askers.ask(old, other)
     askers.decide(other)
@@ -450,10 +470,10 @@ def test_several_are_decided_together_or_not_at_all(askers: Askers) -> None:
 
 def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> None:
     request, other = askers.asked(), askers.asked()
-    tokens = [secrets.token_urlsafe(32) for _ in range(2)]
-    for token in tokens:
-        sha = hashlib.sha256(token.encode()).digest()
-        askers.call(approvals.link, request.id, digest=sha, by="ana")
+    tokens = [askers.call(approvals.link, request.id, by="ana") for _ in range(2)]
+    assert len(tokens[0]) == 43, "256 random bits"
+    row = sql(askers.dsn, "SELECT token_digest FROM cortex.approval WHERE id = $1", request.id)[0]
+    assert row["token_digest"] == hashlib.sha256(tokens[1].encode()).digest(), "kept as a digest"
     assert not askers.call(approvals.is_token, request.id, tokens[0]), "the second took its place"
     assert askers.call(approvals.is_token, request.id, tokens[1])
     for wrong in ("", tokens[1][:-1], tokens[1] + "x", "\0", "\ud800", "0" * 64):
@@ -463,14 +483,14 @@ def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> Non
     assert askers.row(request).has_link
     assert tokens[1] not in str(askers.row(request))
     askers.decide(request)
-    assert askers.call(approvals.is_token, request.id, tokens[1]), "it tells how it ended"
+    assert askers.call(approvals.is_token, request.id, tokens[1]), "it shows how it ended"
     move_clock(askers.dsn, 8 * 86_400)
     assert not askers.call(approvals.is_token, request.id, tokens[1])
     move_clock(askers.dsn, 0)
     with pytest.raises(ConflictError, match="already approved by ana"):
-        askers.call(approvals.link, request.id, digest=b"x" * 32, by="ana")
+        askers.call(approvals.link, request.id, by="ana")
     with pytest.raises(NotFoundError):
-        askers.call(approvals.link, new_id(), digest=b"x" * 32, by="ana")
+        askers.call(approvals.link, new_id(), by="ana")
 
 
 # --- lists
@@ -527,7 +547,7 @@ def test_changes_come_in_order(askers: Askers) -> None:
 
 
 def test_a_job_that_goes_on_from_a_failed_one_finds_its_yes(askers: Askers) -> None:
-    """A yes to the same arguments counts for the line; a no is asked anew, see the gates."""
+    """A yes to the same arguments counts for the lineage; a no is asked again, see the gates."""
     request = a_request()
     job_id = askers.ask(request)
     askers.decide(request)

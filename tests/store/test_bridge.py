@@ -316,4 +316,4 @@ async def test_who_goes_in_a_lane_leaves_connections_to_others(
         await eventually_async(lambda: backends(database) == 2, what="two are asking")
         with trio.fail_after(1.0):
             await port(jobs.counts, [])
-        await eventually_async(lambda: len(refused) == 6, what="the others are told")
+        await eventually_async(lambda: len(refused) == 6, what="the others are refused")

@@ -203,7 +203,7 @@ def test_a_budget_in_money_needs_a_price(
 
 
 class Fleet:
-    """Calls that ask, end or die by chance; keeps its own books, apart from the system's."""
+    """Calls that start, end or die at random; keeps its own books, apart from the system's."""
 
     def __init__(self, db: Database, claims: list[Claim], pod_id: UUID, rng: Random) -> None:
         self.db, self.claims, self.pod_id, self.rng = db, claims, pod_id, rng
@@ -221,7 +221,7 @@ class Fleet:
                 await self.end(call, most)
 
     async def end(self, call: BudgetCall, most: Decimal) -> None:
-        for _ in range(self.rng.randrange(4)):  # the others go on meanwhile
+        for _ in range(self.rng.randrange(4)):  # the others continue meanwhile
             await budgets.page(self.db)
         if is_killed := self.rng.random() < 0.1:
             used = most / 2  # what `an_estimate` takes for the prompt

@@ -1,4 +1,4 @@
-"""What is left over of calls and budgets: calls that nobody ends, runs and days long past."""
+"""Leftovers of calls and budgets: calls that never end, runs and days long past."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -25,7 +25,7 @@ from tests.support.factories import a_pod
 from tests.support.postgres import run_asyncio, sql
 from tests.support.rows import NoPause, move_clock, new_id, seeded_random
 
-# --- calls that nobody ends
+# --- calls that never end
 
 
 def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(

@@ -1,4 +1,4 @@
-"""Dead letters: every failure leaves one, each is settled once, and a new job goes on from it."""
+"""Dead letters: every failure leaves one, each is settled once, and a new job continues it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -182,7 +182,7 @@ def test_equal_errors_share_a_fingerprint(
     assert len(row["one"]) == 12
 
 
-# --- a new job goes on
+# --- a new job continues
 
 
 def test_the_new_job_has_all_that_the_old_one_had_but_its_fate(

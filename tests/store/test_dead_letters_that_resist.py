@@ -1,4 +1,4 @@
-"""Dead letters that somebody holds, or whose jobs are too large: the others have their turns."""
+"""Dead letters that are locked, or whose jobs are too large: the others get their turns."""
 
 from collections.abc import Sequence
 from datetime import timedelta

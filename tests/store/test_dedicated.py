@@ -23,7 +23,7 @@ WITHIN_S = 10.0
 
 @attrs.define
 class Watched:
-    """A connection with what it said."""
+    """A connection with its notifications."""
 
     session: Dedicated
     lost: asyncio.Event

@@ -1,4 +1,4 @@
-"""Requests to drain a pod: who asked first stays, and a pod is never meant by chance."""
+"""Requests to drain a pod: the first one stays, and an ambiguous name drains no pod."""
 
 import json
 from uuid import UUID

@@ -155,7 +155,7 @@ def test_connecting_fails_for_people_and_without_the_password(dsn: str) -> None:
 def test_a_password_leaves_the_process_list(
     tmp_path: Path, arguments: list[str], kept: list[str], moved: bool
 ) -> None:
-    """A program of its own stands for ours and says what others can read of it."""
+    """A separate program stands in for ours and prints what others can read of it."""
     secrets = {
         "secret": f"postgresql://u:{SECRET}@h/d",
         "bad": f"postgresql://u:{SECRET}#@h/d",

@@ -165,7 +165,7 @@ def test_five_hundred_are_answered_at_once_each_by_its_own(doers: Doers) -> None
     assert len(rows) == 501
 
 
-# --- a job that goes on from a failed one
+# --- a job that continues a failed one
 
 
 def test_an_heir_finds_what_its_origin_did(doers: Doers) -> None:
@@ -248,7 +248,7 @@ def doubted(doers: Doers, **fields: Any) -> tuple[Any, UUID]:
 
 
 def after(doers: Doers, claim: Any) -> IntentReply:
-    """What the job finds when it goes on."""
+    """What the job finds when it continues."""
     found = doers.intend(doers.claim(claim.lease.job_id))
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""Jobs in RETRY that somebody holds: those after them go on."""
+"""Jobs in RETRY that are locked: those after them continue."""
 
 from contextlib import ExitStack
 from uuid import UUID

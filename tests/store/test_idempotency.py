@@ -160,7 +160,7 @@ def test_while_it_is_under_way_others_are_told_at_once(database: str) -> None:
 
         first = asyncio.create_task(guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=slow))
         await begun.wait()
-        for request in (ASKED, {"type": "other"}):  # nobody can compare with what is not there yet
+        for request in (ASKED, {"type": "other"}):  # there is nothing to compare with yet
             with pytest.raises(ConflictError, match="a request with key 'k' is in progress"):
                 await guarded(
                     db,

@@ -209,7 +209,7 @@ def test_jobs_by_what_they_wait_for(awaiting: Session, text: str, places: tuple[
 
 
 def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
-    """The job at which a list goes on need not be there any more."""
+    """The job at which a list continues may be gone."""
     place = JobCursor(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
     assert listed(some, before=place) == NEWEST_FIRST
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])

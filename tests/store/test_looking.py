@@ -28,7 +28,7 @@ BY_SETTING = "read-only transaction"
 
 @pytest.fixture
 def plain(database: str) -> Iterator[str]:
-    """The address of a login that may do what pods do, and become nobody else."""
+    """The address of a login that may do what pods do, and cannot change its role."""
     yield from _plain(database)
 
 
@@ -112,7 +112,7 @@ def test_behind_a_pooler_too(database: str, server_home: Path) -> None:
 def test_behind_a_pooler_a_setting_holds_in_each_transaction(
     database: str, server_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pooler's login is one for all: here there is a reader's role that nobody knows."""
+    """The pooler has one login for all: here there is an unknown reader's role."""
     monkeypatch.setattr("cortex.postgres.session.READER_ROLE", "nobody_at_all")
     with pgbouncer(database, server_home) as pooler:
         profile = looking(pooler.dsn, lambda db: look_and_try(db, BY_SETTING))

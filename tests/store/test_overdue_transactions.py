@@ -12,7 +12,7 @@ from tests.store.test_database import on_database
 
 
 async def time_out(connection: Any) -> None:
-    for limit in ("0", "100ms"):  # one that runs is not set anew
+    for limit in ("0", "100ms"):  # one that runs is not set again
         await connection.fetch("SELECT set_config('transaction_timeout', $1, true)", limit)
     await connection.fetch("SELECT pg_sleep(5)")
 
@@ -35,7 +35,7 @@ def test_a_transaction_that_the_server_ended_was_not_committed_and_its_session_i
     async def ended(db: Database) -> None:
         with pytest.raises(UnavailableError) as caught:
             await db.transact(work)
-        if state == "25P04":  # the other one's message may have reached nobody
+        if state == "25P04":  # the other one's message may have been lost
             assert "took too long" in caught.value.message
             assert not isinstance(caught.value, OutcomeUnknownError)
         assert await db.fetch("sessions.is_own")

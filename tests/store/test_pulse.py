@@ -1,4 +1,4 @@
-"""The pulse of a cluster: what happened lately, and what somebody should know of."""
+"""The pulse of a cluster: what happened lately, and what people should know."""
 
 from datetime import timedelta
 from decimal import Decimal

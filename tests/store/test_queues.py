@@ -1,4 +1,4 @@
-"""Queues: what is paused is neither promoted nor claimed, and all else goes on."""
+"""Queues: paused ones are neither promoted nor claimed, and all others continue."""
 
 from collections.abc import Callable
 from uuid import UUID

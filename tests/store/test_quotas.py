@@ -1,4 +1,4 @@
-"""Quotas: no more than they allow, however many ask at once; who waits goes on as room comes."""
+"""Quotas: never exceeded, however many ask at once; waiting jobs continue as room comes."""
 
 import json
 from collections import Counter
@@ -403,7 +403,7 @@ def test_old_hours_are_forgotten_in_bounded_passes(doers: Doers) -> None:
 
 
 def test_an_id_is_no_quota(doers: Doers) -> None:
-    """A job may wait for a name that no quota ever had: it goes on."""
+    """A job may wait for a name that no quota ever had: it continues."""
     claim = doers.claimed()
     doers.suspend(claim, delay_s=HOUR_S, waiting_on=f"quota:{new_id()}")
     assert due(doers) == 1

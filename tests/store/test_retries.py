@@ -1,4 +1,4 @@
-"""Jobs in RETRY: who goes on when, each once in how many pods ever, and one now for a person."""
+"""Jobs in RETRY: which continue when, each once across all pods, and one now for a person."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def suspended(store: Session, submit: Callable[..., UUID]) -> Suspended:
 
 
 def set_breaker(dsn: str, state: str, name: str = LLM, **columns: Any) -> None:
-    """Write a breaker as it stands; seconds count from now, by the clock that is not moved."""
+    """Write a breaker in a state; seconds count from now, by the clock that is not moved."""
     row = {"open_until_s": None, "probe_until_s": None, "forced_by": None} | columns
     sql(
         dsn,

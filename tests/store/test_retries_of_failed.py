@@ -1,4 +1,4 @@
-"""A person tries a failed job again: a new one goes on from it, once, as its dead letter has it."""
+"""A person retries a failed job: a new one continues it, once, as its dead letter records."""
 
 import pytest
 

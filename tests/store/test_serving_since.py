@@ -1,4 +1,4 @@
-"""Since when the server takes writes: before that, nobody could show that he lives."""
+"""Since when the server takes writes: before that, no pod could show that it lives."""
 
 import signal
 from datetime import datetime

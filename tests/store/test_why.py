@@ -76,7 +76,7 @@ def test_the_fleet_is_those_who_live(
     assert "all 7 slots of the 1 pod" in why(store, job_id).sentence
     sql(database, "UPDATE cortex.pod SET state = 'DRAINING' WHERE id = $1", pod.id)
     assert why(store, job_id).cause is Cause.DRAINING
-    move_clock(database, 100)  # nobody has been heard of for so long
+    move_clock(database, 100)  # no pod has sent a heartbeat for so long
     assert why(store, job_id).cause is Cause.NO_PODS
 
 

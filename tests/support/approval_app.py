@@ -71,5 +71,5 @@ async def refund_and_fail(ctx: Context, gate: str) -> Any:
 
 @job("count")
 async def count(ctx: Context) -> int:
-    """Need nobody."""
+    """Need no person."""
     return ctx.attempt

@@ -1,4 +1,4 @@
-"""Acts on many dead letters, as somebody asks for them."""
+"""Bulk operations on dead letters, as a person requests them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -54,7 +54,7 @@ class Ended:
 
 @attrs.frozen
 class Cortex:
-    """Runs `cortex` in an empty folder, with an environment that nobody's shell leaks into."""
+    """Runs `cortex` in an empty folder, with an environment isolated from the shell."""
 
     folder: Path
     dsn: str | None = None

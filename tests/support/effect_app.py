@@ -1,7 +1,7 @@
 """The application of pods whose effects are tested: payments into a ledger, of every kind.
 
-Each kind says otherwise how a call whose outcome nobody recorded is taken up again. `LEDGER_URL`
-is where the ledger is.
+Each kind has its own rule for calls whose outcome was not recorded. `LEDGER_URL` is where the
+ledger is.
 """
 
 import os

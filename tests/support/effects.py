@@ -148,7 +148,7 @@ class Doers:
         assert self.call(jobs.finish, pod_id=self.pod_id, operations=[ending])
 
     def heir(self, claim: Claim, *, from_start: bool = False) -> Claim:
-        """Fail the job, and take the one that goes on from it."""
+        """Fail the job, and claim the one that continues it."""
         self.fail(claim)
         wanted = Resubmission(job_id=claim.lease.job_id, new_id=new_id())
         self.call(
@@ -162,7 +162,7 @@ class Doers:
         return self.claim(wanted.new_id)
 
     def row(self, effect_id: UUID) -> dict[str, Any]:
-        """An effect as it stands in the ledger."""
+        """An effect as the ledger has it."""
         (row,) = sql(self.dsn, "SELECT * FROM cortex.effect WHERE id = $1", effect_id)
         return dict(row)
 

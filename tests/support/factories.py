@@ -403,7 +403,7 @@ class FaultyPort(Port):
     ) -> None:
         """Answer the next call of this method that the server is not there, or lacks something.
 
-        `is_locked`: that somebody holds a row.
+        `is_locked`: that another session holds a row.
         """
         error = UnavailableError("not there", trouble=trouble, is_locked=is_locked)
         self._faults.append((method, False, error))

@@ -141,7 +141,7 @@ def _retried(run: Run) -> None:
 
 
 def _swept(run: Run) -> None:
-    """Its pod is stopped for longer than the threshold: another one goes on."""
+    """Its pod is stopped for longer than the threshold: another one continues."""
     run.submit("swept", "model", 19.0)
     run.claim("swept", "p3.1", 19.1)
     run.model("swept", "0:model", 19.9, outcome="disconnected")

@@ -31,7 +31,7 @@ def holding_task(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that has locked the task of a job, or its row of another table, as a pod does.
 
-    It goes on with the statement `then`, or waits. `settings` stand in place of a pod's.
+    It runs the statement `then`, or waits. `settings` replace a pod's.
     """
     key = "id" if table == "cortex.job" else "job_id"
     hold = f"SELECT pg_backend_pid() FROM {table} WHERE {key} = '{job_id}' FOR UPDATE"  # noqa: S608

@@ -36,7 +36,7 @@ class _Stream(io.TextIOWrapper):
 
 @attrs.frozen
 class InProcess:
-    """Runs `cortex` on a database; nobody's own settings leak in."""
+    """Runs `cortex` on a database, isolated from the user's settings."""
 
     dsn: str
     folder: Path

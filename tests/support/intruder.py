@@ -348,7 +348,7 @@ def stop_supervisor() -> object:
 
 @attempt
 def leave_by_any_descriptor() -> object:
-    """Of whichever process: a folder that was opened outside leads out of the view."""
+    """Any process: a folder that was opened outside leads out of the view."""
     way = FACTS["data"].lstrip("/")
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         for up in ("", "../", "../../", "../../../../../../"):
@@ -394,7 +394,7 @@ def signal_by_descriptor() -> object:
 
 @attempt
 def every_signal_by_group() -> object:
-    """-1 stands for all processes that this one may reach: 0 asks only."""
+    """-1 means all processes that this one may reach: 0 asks only."""
     here = os.listdir("/proc") if FACTS["own_view"] else []  # noqa: PTH208
     return [each for each in here if each.isdigit() and int(each) == _pod()] or None
 

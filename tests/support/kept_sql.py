@@ -71,7 +71,7 @@ class _Kept:
 
 
 def _was_told(connection: asyncpg.Connection) -> bool:
-    """Whether the server said something while nobody asked, such as that it ends the session."""
+    """Whether the server sent an unrequested message, such as that it ends the session."""
     socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     return bool(select.select([socket], [], [], 0)[0])
 

@@ -41,7 +41,7 @@ DIGEST: Final = "digest"
 BUCKETS: Final = 60
 BUCKET_S: Final = 15.0
 POD_DIED_AGO_S: Final = 71.0
-"""Before now; its job goes on elsewhere a second later."""
+"""Before now; its job continues elsewhere a second later."""
 _COST: Final = """
     INSERT INTO cortex.fact (at, type, subtype, source, amount, currency)
     VALUES (cortex.now(), 'cost', 'model_call', 'llm:claude-sonnet-5', $1, 'USD')

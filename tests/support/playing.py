@@ -38,7 +38,7 @@ BROKEN_KEY = "broken"
 
 
 class Playing:
-    """A stage in an event loop of its own, which goes on between the calls of a test."""
+    """A stage in an event loop of its own, which runs between the calls of a test."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.SelectorEventLoop()

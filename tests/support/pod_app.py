@@ -268,7 +268,7 @@ _MISDEEDS = {
 
 @tool
 async def shield_itself(gate: str) -> str:
-    """Wait until the file is there, and hear of no cancellation."""
+    """Wait until the file is there, and ignore cancellation."""
     with trio.CancelScope(shield=True):
         await _open(gate)
     return "it is there"

@@ -180,7 +180,7 @@ class Ran:
         return json.loads(self.stdout)
 
     def refused(self, *, exit_code: int = 1) -> dict[str, str]:
-        """The error of a command with --json that was refused; checks that it said nothing else."""
+        """The error of a refused command with --json; checks that it is the only output."""
         assert (self.exit_code, self.stdout) == (exit_code, ""), self.stderr
         lines = self.stderr.splitlines()
         assert len(lines) == 1, self.stderr
@@ -210,7 +210,7 @@ def run_cli(
 def environment(
     dsn: str | None, folder: Path, extra: Mapping[str, str], **settings: object
 ) -> dict[str, str]:
-    """The environment of a process under test: nobody's own settings, quick figures."""
+    """The environment of a process under test: no user settings, quick figures."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
     named = {f"CORTEX_{name.upper()}": str(value) for name, value in settings.items()}
     address = {} if dsn is None else {"CORTEX_DSN": dsn}

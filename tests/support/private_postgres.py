@@ -44,7 +44,7 @@ class PrivatePostgres:
         self.cluster.stop(signal.SIGINT)
 
     def stop_immediate(self) -> None:
-        """Immediate shutdown: a power cut that the sessions hear of."""
+        """Immediate shutdown: a power cut that the sessions notice."""
         self.cluster.stop(signal.SIGQUIT)
 
     def kill(self) -> None:

@@ -29,7 +29,7 @@ CURSOR, ALTERNATE = 25, 1049
 BEGINS = b"\x1b[?1049h"
 """What a program writes first."""
 REPORTS = (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2048)
-"""Modes of a terminal that make it send what nobody typed: mouse, focus, paste, size."""
+"""Modes of a terminal that make it send input that was not typed: mouse, focus, paste, size."""
 LAUNCH = """
 import fcntl, os, signal, sys, termios
 _, is_controlling, ignores_hangup, *command = sys.argv
@@ -103,8 +103,8 @@ class PtyScreen:
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen, line by line."""
-        # `display` of pyte lays out each line anew, for as long as all else that a test does.
+        """The text of the screen, line by line."""
+        # `display` of pyte lays out each line again, for as long as all else that a test does.
         for y in self._screen.dirty & set(range(len(self._rows))):  # the cursor may be below
             row = self._screen.buffer[y]
             self._rows[y] = "".join([row[x].data for x in range(self._screen.columns)]).rstrip()
@@ -113,7 +113,7 @@ class PtyScreen:
 
     @property
     def text(self) -> str:
-        """What stands on the screen."""
+        """The text of the screen."""
         return "\n".join(self.lines)
 
     @property
@@ -162,7 +162,7 @@ class PtyScreen:
         self.send(signal.SIGWINCH)
 
     def until_stopped(self) -> None:
-        """Read until the program stands still."""
+        """Read until the program is at rest."""
         give_up_at = time.monotonic() + WITHIN_S
         while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
             if time.monotonic() > give_up_at:
@@ -171,9 +171,9 @@ class PtyScreen:
         self._read_all()
 
     def until_resumed(self, probe: Callable[[str], object], *, what: str) -> str:
-        """Continue it after a stop, and read until it has begun anew and fulfils a condition.
+        """Continue it after a stop, and read until it has restarted and fulfils a condition.
 
-        After a SIGSTOP it may paint before it begins anew, which drops the keys that came before.
+        After a SIGSTOP it may paint before it restarts, which drops the keys that came before.
         """
         begun = self._written.count(BEGINS)
         self.send(signal.SIGCONT)

@@ -73,7 +73,7 @@ def job_row(dsn: str, job_id: UUID) -> dict[str, Any]:
 def until_status(
     dsn: str, job_id: UUID, *statuses: str, within_s: float = WITHIN_S
 ) -> dict[str, Any]:
-    """Wait until the job stands in one of these states; return its row."""
+    """Wait until the job is in one of these states; return its row."""
     what = " or ".join(statuses)
     return until_job(dsn, job_id, lambda row: row["status"] in statuses, what, within_s=within_s)
 
@@ -159,7 +159,7 @@ def move_clock(dsn: str, seconds: float) -> None:
 
 
 def stop_clock(dsn: str, at: datetime) -> None:
-    """Let cortex.now() stand still at an instant: what follows may take as long as it likes."""
+    """Stop cortex.now() at an instant, so that later steps may take as long as they like."""
     sql(
         dsn,
         "CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql STABLE "

@@ -22,7 +22,7 @@ class Scrape:
         return self.values[(key,) if isinstance(key, str) else key]
 
     def get(self, *key: str) -> float:
-        """The value, 0 for what nobody has counted."""
+        """The value; 0 for what was never counted."""
         return self.values.get(key, 0)
 
     def sum(self, name: str) -> float:

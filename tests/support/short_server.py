@@ -66,7 +66,7 @@ class Crowd:
         self.is_full = threading.Event()
 
     def sql(self, query: str) -> list[asyncpg.Record]:
-        """Run a statement on a connection that it holds: nobody gets another one."""
+        """Run a statement on a connection that it holds: no other client gets one."""
         return self._call(self._taken[0].fetch(query))
 
     def open(self) -> None:

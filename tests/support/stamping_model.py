@@ -1,4 +1,4 @@
-"""A model on loopback whose every word is the instant at which it was said."""
+"""A model on loopback whose every word is the instant at which it was sent."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -39,7 +39,7 @@ TURNS: Final = 100
 CALM: Final = 3
 """After this many turns without other work, the app is at rest."""
 PAINTS: Final = 3
-"""What is laid out anew may want to be laid out once more."""
+"""A new layout may need another one."""
 
 
 class ManualClock:
@@ -48,7 +48,7 @@ class ManualClock:
     def __init__(self) -> None:
         self._now = 1_000_000.0
         self.late_s = 0.0
-        """So long keys wait before they are taken."""
+        """How long keys wait before they are handled."""
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Event]] = []
 
@@ -72,7 +72,7 @@ class ManualClock:
                 each.cancel()
 
     def move(self, seconds: float) -> None:
-        """Let time pass; who waits for an instant until then goes on."""
+        """Let time pass, and wake those that wait for an instant until then."""
         self._now += seconds
         while self._sleepers and self._sleepers[0][0] <= self._now:
             heapq.heappop(self._sleepers)[2].set()
@@ -99,7 +99,7 @@ class FakeBackend:
     error: CortexError | None = None
     """What every call fails with."""
     ahead_s: float = 0.0
-    """So much the database's clock is before the one that the test moves."""
+    """How far the database's clock is ahead of the one that the test moves."""
     gate: asyncio.Event | None = None
     """Acts wait for it."""
     page_gate: asyncio.Event | None = None
@@ -412,7 +412,7 @@ class Seat:
 
 
 async def calm() -> None:
-    """Let the loop turn until nobody is ready; turns cost a sixth of these tests otherwise."""
+    """Let the loop turn until no task is ready; turns cost a sixth of these tests otherwise."""
     ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     still = 0
     for _ in range(TURNS):

@@ -40,7 +40,7 @@ class FakeApprovals:
     look: asyncio.Event | None = None
     """While it is not set, lists of those that wait are under way."""
     reply: asyncio.Event | None = None
-    """While it is not set, what `decide` did is there and who decided has not heard of it."""
+    """While it is not set, the result of `decide` is visible but its caller waits."""
 
     # --- the test's side
 

@@ -22,7 +22,7 @@ from tests.support.tui_scenes import FILLS, SCENES, speak
 SIZES: Final = ((80, 24), (120, 40), (200, 60))
 ROOT: Final = Path(__file__).parent.parent / "tui" / "grids"
 SETTLE_MAX: Final = 50
-"""So often the screen may look otherwise than just before, although no time passes."""
+"""How often the screen may differ from just before, although no time passes."""
 
 
 def path_of(name: str) -> Path:
@@ -154,7 +154,7 @@ NAMES: Final = (
     *(f"{fill}/{screen}" for fill in KEPT for screen in SCENES),
     *(f"colour/{name}" for name in COLOURS),
 )
-"""Of all pictures."""
+"""Over all pictures."""
 
 
 async def _all(only: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ class FakeJob:
     ears: list[FakeEar] = attrs.field(factory=list)
     raised: list[tuple[str, Decimal, str]] = attrs.field(factory=list)
     limits: dict[str, Decimal] = attrs.field(factory=dict)
-    """Of budgets, as somebody else raised them meanwhile."""
+    """Budgets that another operator raised meanwhile."""
 
     # --- the test's side
 

@@ -103,7 +103,7 @@ class _Seat:
         return "\n".join("".join(part.text for part in strip) for strip in update.strips)
 
     async def shows(self, text: str) -> None:
-        """Wait until this stands on the screen."""
+        """Wait until the screen shows this."""
         try:
             await eventually_asyncio(lambda: text in self.text, what=text, within_s=WITHIN_S)
         except BaseException as error:
@@ -124,7 +124,7 @@ class _Seat:
             text=SAYING,
         )
         for payload in payloads([said]):
-            while SAYING[:20] not in self.text:  # as often as it takes until somebody listens
+            while SAYING[:20] not in self.text:  # repeat until there is a listener
                 notify = "SELECT pg_notify($1, $2)"
                 await asyncio.to_thread(sql, self.dsn, notify, watches.STREAM, payload)
                 await self.pilot.pause(0.1)

@@ -20,7 +20,7 @@ QUIET_S: Final = 0.5
 LOOKS_S: Final = 5.0
 """In which all that is in sight is looked at again, and the head of the screen."""
 GUARD_BAR: Final = " █░"
-"""What stands at the right while keys are not taken yet."""
+"""The text at the right while keys do not count yet."""
 ONE: Final = UUID(int=1)
 BREAKER: Final = "llm:gpt"
 BUDGET: Final = "agent:bot:usd:run"
@@ -241,7 +241,7 @@ async def test_the_full_sequence_acts_once(
         await press(seat, case.after[-1])
         assert "✓" in seat.lines[-2]
         await seat.pass_time(LOOKS_S)
-        assert "✓" in seat.lines[-2], "what the looks find does not tell over it"
+        assert "✓" in seat.lines[-2], "polls do not replace it"
         await press(seat, case.after[-1])
         assert len(done(cluster)) == 1
 

@@ -131,7 +131,7 @@ async def test_what_was_typed_while_the_app_stood_still_had_no_silence_before_it
         await enter(seat)
         for key in ("n", "a", "y"):
             await seat.pass_time(QUIET_S if key != late else 0.1)
-            if key == late:  # pressed by now, taken when the app goes on
+            if key == late:  # pressed by now, handled when the app continues
                 seat.clock.late_s = 1.0
                 await seat.pass_time(1.0)
             await seat.press(key)

@@ -119,7 +119,7 @@ async def test_a_megabyte_of_arguments_is_read_only_where_it_is_looked_at(askers
 
 
 async def shows(seat: Seat, text: str) -> None:
-    """Wait until a text stands on the screen."""
+    """Wait until the screen shows a text."""
     try:
         await eventually_asyncio(lambda: text in seat.text, what=text, within_s=WITHIN_S)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""`x`: the attempts at a step, compared. And `o`: the job that one goes on from."""
+"""`x`: the attempts at a step, compared. And `o`: the job that this one continues."""
 
 from datetime import timedelta
 from typing import Any

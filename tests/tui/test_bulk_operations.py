@@ -11,7 +11,7 @@ HOSTILE = "\x1b]52;c;aGk=\x07\u202eboom\n[@click=app.quit]"
 
 
 def act_line(seat: Seat) -> str:
-    """What stands below the errors."""
+    """The line below the errors."""
     return seat.lines[-3]
 
 

@@ -14,7 +14,7 @@ from tests.support.pty_screen import PtyScreen
 
 SECRET = "sk-live-4242"
 LEFT = b"\x1b[?1049l"
-"""The alternate screen is left: what comes then stands in the shell."""
+"""Leaves the alternate screen: later text is in the shell."""
 FAULT = f"""
 import sys
 from cortex_tui.screens.jobs import JobsScreen

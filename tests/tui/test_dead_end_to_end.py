@@ -1,4 +1,4 @@
-"""Dead letters on a real Postgres: what was begun at a terminal goes on when that is gone."""
+"""Dead letters on a real Postgres: an operation continues when its terminal is gone."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""What stands around every screen: the top bar, the link, help, themes, sizes, and leaving."""
+"""The frame of every screen: the top bar, the link, help, themes, sizes, and quitting."""
 
 from datetime import timedelta
 

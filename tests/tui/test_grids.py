@@ -109,7 +109,7 @@ def _ticks(sign: str) -> bool:
 
 
 def _jumped(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    """Yield the words that stand on the same line as before, but elsewhere."""
+    """Yield the words that moved within their line."""
     for old, new in zip(before, after, strict=True):
         was, stands = (
             {found[0]: found.start() for found in re.finditer("[a-z]{3,}", line)}

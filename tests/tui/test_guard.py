@@ -194,7 +194,7 @@ class NoSilence(Guard):
 
 
 class NoAbsorbing(Guard):
-    """A guard whose silence is not begun anew by a key that comes too early."""
+    """A guard whose quiet time is not restarted by a key that comes too early."""
 
     def press(self, now: float, *, came_at: float) -> bool:  # noqa: ARG002 -- the guard's
         return self.is_armed(came_at)

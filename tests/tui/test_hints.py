@@ -55,7 +55,7 @@ def test_hints_are_heard_also_after_a_loss(
 
 
 def test_who_leaves_waits_for_the_end_of_the_watch(database: str) -> None:
-    """The app cancels who listens, and does not wait; what is left at the end is cancelled anew."""
+    """The app cancels the listener without waiting; what is left is cancelled again at the end."""
     job_id = submit(database, "work")
 
     async def leave() -> None:

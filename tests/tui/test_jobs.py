@@ -305,7 +305,7 @@ async def test_screens_do_not_pile_up_without_a_bound(
             await seat.press("o")
             await seat.pass_time(1)
         assert len(seat.app.screen_stack) == OPENED_MAX + 1
-        assert f"{OPENED_MAX} screens lie on top" in seat.lines[-2]
+        assert f"{OPENED_MAX} screens are open" in seat.lines[-2]
 
 
 @on_asyncio

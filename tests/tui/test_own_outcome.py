@@ -1,4 +1,4 @@
-"""An act of one's own ends on its own outcome, whenever the looks hear of what it did."""
+"""An operator's own action ends with its own outcome, whenever polls see its result."""
 
 import asyncio
 
@@ -12,11 +12,11 @@ from tests.tui.conftest import OpenSession
 
 LOOKS_S = 3.0
 BAR = " ░█"
-"""Of the silence that what comes to the front so late has before it."""
+"""The quiet time of a request that comes to the front this late."""
 
 
 async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
-    """Press keys; return what stands in the strip when the looks knew before the reply came."""
+    """Press keys; return the strip when polls saw the result before the reply came."""
     inbox.reply = asyncio.Event()
     await keys(seat, *pressed)
     await seat.pass_time(LOOKS_S)
@@ -130,7 +130,7 @@ async def test_what_was_being_read_does_not_wipe_an_outcome(
         assert "counting" in seat.lines[-2]
         await seat.press("P", *"try", "enter", "y")
         assert "✓" in seat.lines[-2]
-        await seat.press("1")  # nobody is asked who has left
+        await seat.press("1")  # an operator who has left gets no question
         cluster.gate.set()
         await seat.settle()
         await seat.press("2")

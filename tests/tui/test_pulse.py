@@ -1,4 +1,4 @@
-"""The first screen: what needs somebody, what fails, what runs, and sparklines."""
+"""The first screen: what needs a person, what fails, what runs, and sparklines."""
 
 import asyncio
 import os
@@ -172,7 +172,7 @@ async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenS
         assert 'breaker llm:old held open by ana "deploy"' in seat.text
 
 
-# --- what needs somebody, what failed
+# --- what needs a person, what failed
 
 
 @on_asyncio

@@ -33,7 +33,7 @@ def a_letter(cluster: FakeBackend) -> None:
 
 
 def asked(seat: Seat) -> str:
-    """Return the question as it is read, whatever lines it stands on."""
+    """Return the question as one text, whatever lines it is on."""
     first = next(index for index, line in enumerate(seat.lines) if line.startswith("▌"))
     at = [line for line in seat.lines[first:-1] if line.startswith("▌")]
     return " ".join(" ".join(line.removeprefix("▌") for line in at).split())

@@ -1,4 +1,4 @@
-"""`--read-only`: the database refuses, whatever the view does; and it is said which way."""
+"""`--read-only`: the database refuses, whatever the view does; and the screen says which way."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
@@ -27,7 +27,7 @@ TRIES: dict[str, Try] = {
 
 @pytest.fixture
 def plain(database: str) -> Iterator[str]:
-    """A login that may do what pods do, and become nobody else."""
+    """A login that may do what pods do, and cannot change its role."""
     name = f"plain_{new_id().hex[:12]}"
     sql(database, f"CREATE ROLE {name} LOGIN")
     sql(database, f"GRANT cortex_runtime TO {name}")

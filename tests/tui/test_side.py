@@ -15,7 +15,7 @@ NARROW, WIDE, WIDER, WIDEST = (119, 24), (120, 24), (160, 24), (200, 24)
 
 
 def beside(seat: Seat) -> str:
-    """Return what stands in the pane."""
+    """Return the text of the pane."""
     return "\n".join(line.partition("▏")[2] for line in seat.lines)
 
 

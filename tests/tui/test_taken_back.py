@@ -1,4 +1,4 @@
-"""A question that is taken back while somebody types its answer: no key of that is a command."""
+"""A question withdrawn while the operator types the answer: none of the keys is a command."""
 
 from collections.abc import Awaitable, Callable
 from uuid import UUID

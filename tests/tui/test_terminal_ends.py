@@ -1,4 +1,4 @@
-"""`cortex tui` when its terminal goes, or is somebody else's for a while."""
+"""`cortex tui` when its terminal goes away, or another program has it for a while."""
 
 import shlex
 import signal
@@ -29,7 +29,7 @@ WATCHES = "SELECT FROM cortex.watch"
 def test_it_ends_with_its_terminal(
     cortex: Cortex, life: Life, *, is_controlling: bool, ignores_hangup: bool
 ) -> None:
-    """A window is closed: nobody but the controlling terminal's signal says so."""
+    """A window is closed: only the controlling terminal's signal says so."""
     life.type()
     job = life.job()
     with on_jobs(cortex, is_controlling=is_controlling, ignores_hangup=ignores_hangup) as screen:
@@ -82,7 +82,7 @@ KEYS = "abcdefghijklmnopqrstuvwxyz" * 3
 
 
 def test_signals_that_come_at_once_leave_one_reader(cortex: Cortex, life: Life) -> None:
-    """Each begins it anew; two at once must not begin it twice."""
+    """Each restarts it; two at once must not restart it twice."""
     life.type()
     with on_jobs(cortex) as screen:
         screen.until(lambda text: "no jobs yet" in text, what="the empty list")
@@ -146,7 +146,7 @@ def types_in_order(screen: PtyScreen) -> None:
 
 
 def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life: Life) -> None:
-    """The second batch waits for somebody who holds a row."""
+    """The second batch waits for a session that holds a row."""
     life.type()
     jobs = [life.job() for _ in range(201)]
     with (
@@ -171,7 +171,7 @@ def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life
 def test_no_session_and_no_watch_is_left_behind(
     cortex: Cortex, life: Life, how: str | signal.Signals
 ) -> None:
-    """One looks, one hears of changes, one hears what the model says; then none does."""
+    """One polls, one listens for changes, one streams the model; then none does."""
     life.type()
     life.job()
     life.claim(life.pod())

@@ -74,7 +74,7 @@ def test_without_colours_no_screen_has_any(cortex: Cortex) -> None:
 def test_it_writes_no_more_colours_than_there_are(
     cortex: Cortex, term: str, written: bytes
 ) -> None:
-    """Of sixteen only the first eight, which each terminal has made readable on its own ground."""
+    """Only the first eight of sixteen, which each terminal makes readable on its own background."""
     with on_jobs(cortex, env={"TERM": term, "COLORTERM": ""}) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the jobs")
         visit_all(screen)

@@ -58,7 +58,7 @@ def until_gone(pod: psutil.Process) -> None:
 
 
 def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) -> None:
-    """On the embedded database, which nobody has made before: the pod does."""
+    """On a new embedded database: the pod creates it."""
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
     with PtyScreen(command, folder=tmp_path, env=cortex.environ(QUICK)) as screen:

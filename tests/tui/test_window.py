@@ -43,7 +43,7 @@ def test_it_goes_down_and_up_a_long_list_within_its_bound() -> None:
 
 
 def test_a_row_that_changes_keeps_the_place_at_which_it_came() -> None:
-    """What left at an end comes again, although those beside it stand elsewhere by now."""
+    """Rows that left at an end come again, although their neighbours have moved by now."""
     window: Window[tuple[int, int | None], int] = Window(
         key=lambda row: row[0], place=lambda row: row[1]
     )

@@ -30,24 +30,24 @@ class Action:
     """A change that the operator can confirm."""
 
     question: str
-    """One line that names the thing; may hold text of jobs."""
+    """One line that names the object; may hold text from jobs."""
     command: tuple[str, ...]
-    """The arguments of `cortex` that do the same, but for those below."""
+    """The arguments of the equivalent `cortex` command, without `name`."""
     name: str | None = None
-    """What it acts on, if others chose how that is called: it may look like an option."""
+    """The object's name if others chose it: it may look like an option."""
     options: tuple[str, ...] = ()
     stdin: str = ""
-    """What the command reads; "": nothing."""
+    """The input of the command, or ""."""
     work: Callable[[], Awaitable[str]]
-    """Does it in one transaction; returns what became of it. Raises `CortexError`s."""
+    """Does it in one transaction; returns the outcome. Raises `CortexError`s."""
     wanted: str = "y"
-    """What has to be typed to agree."""
+    """What to type to confirm."""
     stop: Callable[[], object] = lambda: None
-    """Lets it end before all of it was begun, if it has parts."""
+    """Stops a bulk action before its next batch."""
     progress: Callable[[], str] = lambda: ""
-    """Says how far it is, if it has parts."""
+    """Returns the progress of a bulk action."""
     is_bulk: bool = False
-    """It goes on for a while, in batches: others are done meanwhile, but no other one like it."""
+    """It runs for a while, in batches, alongside other actions; only one such runs at a time."""
 
     def typed(self, *, actor: str) -> str:
         """Return the shell command that does the same."""
@@ -69,7 +69,7 @@ class ActionResult:
     at: datetime
     """By the database's clock."""
     command: str
-    """As one would type it."""
+    """As typed in a shell."""
     told: str
     style: str
 
@@ -85,7 +85,7 @@ class InterruptedAction:
 
     act: Action
     done: ActionResult | None
-    """None: it was cut off, or a fault of ours ended it."""
+    """None: it was cancelled, or a fault of the UI ended it."""
 
     @property
     def is_done(self) -> bool:
@@ -125,13 +125,13 @@ class Actions:
         self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
         self._under_way: dict[asyncio.Task[ActionResult], Action] = {}
         self._unsettled: dict[asyncio.Task[ActionResult], Action] = {}
-        """What a `settle` that was cancelled waited for: the next one tells of it, too."""
+        """The actions that a cancelled `settle` waited for; the next call reports them, too."""
         self._number = 0
         self.log: deque[ActionResult] = deque(maxlen=KEPT_MAX)
         self.faults: list[Exception] = []
-        """Of ours, which end the app: the few that are met until it has ended."""
+        """Faults of the UI, which end the app: the few that occur until it has ended."""
         self.done: Callable[[], None] = lambda: None
-        """Called after each act: what is shown is to be looked at again."""
+        """Called after each action, to refresh the screen."""
 
     def propose(self, asker: Asker, act: Action) -> None:
         """Ask for confirmation, or say why the action is not possible."""

@@ -56,7 +56,7 @@ SCREENS: Final[Mapping[str, type[Frame]]] = {
     "breakers": BreakersScreen,
     "effects": EffectsScreen,
 }
-"""Those that one changes to, by number or name; each stays as it was left."""
+"""Base screens, reached by number or name; each keeps its state."""
 OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "job": JobScreen,
     "jobs": JobsScreen,
@@ -67,17 +67,17 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "acts": BulkOperationsScreen,
     "act": BulkOperationScreen,
 }
-"""Those that open on top of another one, with what they are about; esc closes them."""
+"""Screens that open on top of another one, with arguments; esc closes them."""
 OPENED_MAX: Final = 20
-"""On top of each other: each keeps what it shows."""
+"""Screens on top of each other; each keeps its content."""
 FIRST: Final = "pulse"
 DRAIN: Final = "d"
 LEAVING: Final = {"k": "keep running", DRAIN: "drain and stop"}
-"""What may become of the pod that runs beside the app, by the key that is pressed."""
+"""What can become of the pod in this terminal, by key."""
 SETTLE_S: Final = 5.0
-"""For what is under way when one leaves: a statement has three."""
+"""For running actions when the operator quits: a statement has three."""
 TICK_S: Final = 1.0
-"""Countdowns and ages go on by themselves, each second."""
+"""Countdowns and ages are redrawn each second."""
 
 T = TypeVar("T")
 
@@ -128,17 +128,17 @@ class CortexApp(internals.Orderly[int]):
             session.clock, session.link, head=self._look_at_head, screen=self._look, told=self._told
         )
         self.parting: list[str] = []
-        """What the shell is told of acts that ended while one left."""
+        """Lines for the shell about actions that ended while the operator quit."""
         self._history = History()
         self._left_for_inbox: Place | None = None
-        """Where one was before a key led to the inbox: `esc` leads back there."""
+        """The place before a key led to the inbox: `esc` returns to it."""
         self._is_leaving = self._has_told_end = False
         self._is_ended = asyncio.Event()
-        """`exit` was called: by a key, a signal or the terminal that is gone."""
+        """`exit` was called: by a key, a signal, or because the terminal is gone."""
         self._arriving: Awaitable[object] | None = None
-        """A screen that was opened and may not be there yet."""
+        """A screen that was opened and may not be mounted yet."""
         self._keys_since = float("-inf")
-        """By the clock of events; what was typed before is lost unless a line is open."""
+        """By the clock of events; keys typed before are dropped unless a text field is open."""
         self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
         if not has_color:
             self._last_filters.append(NoColor())

@@ -27,24 +27,24 @@ class AppContext:
     acts: Actions
     recall: Recall
     wake: Callable[[], None]
-    """Ask for a look as soon as the pace allows it."""
+    """Request a poll as soon as the pace allows."""
     open: Callable[..., None]
-    """Open a screen by its name on top of this one, with what it is about."""
+    """Open a screen by name on top of this one, with its arguments."""
     take_head: Callable[[Head], bool]
-    """Take a head that came along with a look; returns whether it says something new."""
+    """Take a head that came with a poll; returns whether it differs."""
     seek: Callable[[UUID], None]
     """Go to a request for approval."""
     arrived: Callable[[], None]
     """A screen came to the front."""
     asking: TakesKeys | None = None
-    """The one that takes the keys: a question is open there, or was taken back."""
+    """The line that has the keys: its question is open, or was withdrawn."""
     bell: Bell = attrs.Factory(Bell)
     job_columns: frozenset[str] = SHOWN_COLUMNS
-    """Titles of the optional ones that lists of jobs show."""
+    """Titles of the optional columns in lists of jobs."""
     is_side_hidden: bool = False
-    """Somebody wants no pane beside lists."""
+    """The operator hid the panes beside lists."""
     head: Head | None = None
-    """What stands above every screen; None: not known yet."""
+    """The head of every screen; None: not read yet."""
 
     @property
     def palette(self) -> Palette:

@@ -9,9 +9,9 @@ class PodBeside(Protocol):
 
     name: str
     log: Path
-    """Where its logs go."""
+    """The file of its logs."""
     http: str | None
-    """Where it serves the API, if it does."""
+    """The address of its HTTP API, if it has one."""
 
     def ended(self) -> str | None:
         """Return how it ended, in a few words; None while it runs."""

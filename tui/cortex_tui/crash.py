@@ -17,7 +17,7 @@ from cortex.domain.safe import safe
 
 EXIT_CODE: Final = 1
 REPORTS_MAX: Final = 20
-"""Kept; the oldest ones go."""
+"""Reports kept; the oldest are deleted."""
 OURS: Final = "cortex_tui"
 
 

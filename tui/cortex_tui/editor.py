@@ -16,7 +16,7 @@ from typing import Final
 
 DEFAULT: Final = "vi"
 NAME: Final = "cortex.json"
-"""Not what the thing is called: whoever named it would choose where a file is written."""
+"""A fixed name: a name that others chose could redirect the file."""
 
 
 def show(text: str, *, environ: Mapping[str, str] = os.environ) -> str:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OF_THE_SCREEN: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
-"""Textual hears these and never stops: a process that goes on would begin a screen once more."""
+"""Signals that Textual keeps handling after its end: it would start the screen again."""
 LEAVE_S: Final = 3.0
-"""For leaving in order: it takes a tenth of that."""
+"""For an orderly end, which takes a tenth of that."""
 
 
 @contextmanager

@@ -21,13 +21,13 @@ from textual.widgets import Input
 Result = TypeVar("Result")
 
 FAULTS_MAX: Final = 10
-"""One fault brings others while all is closed."""
+"""One fault causes others while everything closes."""
 TAKEN_S: Final = 1.0
-"""So long a key is waited for at each widget that it passes."""
+"""The longest wait for a key at each widget that it passes."""
 
 
 Parser = XTermParser
-"""Makes events of what a terminal sends."""
+"""Turns a terminal's input into events."""
 
 
 class Palette(CommandPalette):
@@ -35,7 +35,7 @@ class Palette(CommandPalette):
 
     _is_closing = False
     left: Callable[[], object] = staticmethod(lambda: None)
-    """Called when it is about to close, before what was chosen is done."""
+    """Called when it is about to close, before the chosen command runs."""
 
     def on_mount(self) -> None:
         for field in self.query(Input):  # there is none when the palette closes at once
@@ -59,7 +59,7 @@ class Quiet(App[Result]):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.faults: list[Exception] = []
-        """The first ones, in their order."""
+        """The first faults, in order."""
 
     def _handle_exception(self, error: Exception) -> None:
         if len(self.faults) < FAULTS_MAX:

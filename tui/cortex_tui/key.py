@@ -28,7 +28,7 @@ LISTS: Final = (
     "breakers",
     "effects",
 )
-"""Screens whose body is one table; the keys that move in it are theirs."""
+"""Screens whose body is one table, which takes the movement keys."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,7 +37,7 @@ class Key:
 
     id: str
     keys: tuple[str, ...]
-    """In Textual's words; the first one is shown."""
+    """In Textual's names; the first one is shown."""
     action: str
     label: str
     """Two words at most: for the footer and the palette."""
@@ -48,7 +48,7 @@ class Key:
     is_acting: bool = False
     in_footer: bool = False
     pair: str | None = None
-    """Id of the opposite one, which stands beside it in the footer."""
+    """Id of the opposite key, which stands beside it in the footer."""
 
     def is_on(self, screen: str) -> bool:
         """Whether it is active on a screen."""

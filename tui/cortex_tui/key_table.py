@@ -44,7 +44,7 @@ _SHOWN: Final = {
 _NAMED: Final = {
     key_of(sign): sign for sign in map(chr, range(ord("!"), _LETTERS_MAX)) if sign.isprintable()
 }
-"""Signs that have a name, by that."""
+"""Characters that Textual knows by name."""
 
 
 def shown(key: str) -> str:

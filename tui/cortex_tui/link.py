@@ -6,9 +6,9 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 
 STALE_AFTER_S: Final = 3.0
-"""Without an answer; in a quiet minute there is one each second."""
+"""Without a response; in a quiet minute there is one each second."""
 AGAIN_BACKOFF: Final = Backoff(base_s=0.1, cap_s=1.0)
-"""So that the screen is fresh within two seconds of the database's return."""
+"""The screen is up to date within two seconds of the database's return."""
 SMOOTHING: Final = 0.2
 
 
@@ -20,7 +20,7 @@ class Link:
         self._took_s: float | None = None
         self._failures = 0
         self.error: CortexError | None = None
-        """Why it does not answer; None while it does."""
+        """Why the database does not answer; None while it does."""
 
     def answered(self, now: float, *, took_s: float) -> None:
         """Record that a statement returned."""

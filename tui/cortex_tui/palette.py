@@ -223,8 +223,8 @@ BY_COLORS: Final[Mapping[str, Mapping[str, Palette]]] = {
     "256": {"dark": _DARK_256, "light": _LIGHT_256, "ansi": _ANSI},
     "standard": {"ansi": _ANSI},
 }
-"""By the colours that a terminal has, in rich's words. Of sixteen nobody knows how they look: most
-of ours would become one grey."""
+"""By the number of colours, in rich's names. Sixteen colours look different on each terminal: most
+of the app's colours would become one grey."""
 
 
 def palette_of(theme: str, colors: str) -> Palette:

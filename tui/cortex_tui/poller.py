@@ -17,14 +17,14 @@ from cortex_tui.link import Link
 
 HEAD_EVERY_S: Final = 1.0
 WHYS_EVERY_S: Final = 5.0
-"""What keeps the waiting jobs in sight from running is read again after so long."""
+"""How often to reread what blocks the waiting jobs in sight."""
 QUIET_S: Final = 0.5
-"""Between statements while nothing changes: one a second for the head, one for the screen."""
+"""Between statements while nothing changes: one a second each for the head and the screen."""
 UNWATCHED_S: Final = 1.0
-"""Between looks while the terminal is not in front."""
+"""Between polls while the terminal is in the background."""
 
 Look = Callable[[], Awaitable[bool | None]]
-"""One statement; whether it brought news, None if there was none to ask. Raises `CortexError`s."""
+"""One statement; returns whether it brought news, None if it ran none. Raises `CortexError`s."""
 
 
 class Poller:

@@ -29,7 +29,7 @@ class Held:
     act: Action
     asker: Asker
     ids: tuple[UUID, ...]
-    """What it is about."""
+    """The requests that it decides."""
     since: float
     until: float
     changed: Callable[[], object]

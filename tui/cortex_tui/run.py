@@ -32,14 +32,14 @@ from cortex_tui.session import Session
 from cortex_tui.terminal import Terminal
 
 BOUND_S: Final = 3.0
-"""For one statement: longer, and the screen says that it is stale."""
+"""For one statement: after that the screen says that it is stale."""
 CONNECTIONS_MAX: Final = 3
-"""One that looks, one that acts, and one that acts on many things meanwhile."""
+"""One for polls, one for actions, and one for a bulk action."""
 
 HOLDS_ESC: Final = "STY"
-"""Set within GNU screen, which keeps esc until the next key where a mouse is asked for."""
+"""Set within GNU screen, which delays esc until the next key if the mouse is enabled."""
 GC_ALLOCATIONS: Final = 10_000
-"""Between two looks for garbage in circles: a screenful of lines makes about so many objects."""
+"""Between two garbage collections: a screenful of lines allocates about this many objects."""
 
 
 def run(

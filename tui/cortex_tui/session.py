@@ -22,30 +22,30 @@ class Session:
     """One run of `cortex tui`, shared by the app and its screens."""
 
     actor: str
-    """Recorded with everything that is done."""
+    """Recorded with every change."""
     credential: str
-    """What shows who that is: decisions about critical calls count these."""
+    """What authenticates the actor: decisions on critical calls count these."""
     clock: Clock
     place: str = "local"
-    """Which database, in a word, without a password."""
+    """The database in a word, without a password."""
     is_read_only: bool = False
     is_reader: bool = False
-    """Read-only by its role in the database; else by a setting of its sessions."""
+    """Read-only by the database role; otherwise by a setting of the sessions."""
     is_ascii: bool = False
     theme: str = "dark"
     colors: str = "truecolor"
-    """How many the terminal has, see `palette.BY_COLORS`."""
+    """The colours of the terminal, see `palette.BY_COLORS`."""
     recall_s: float = 3.0
-    """So long a decision can be taken back before it is sent."""
+    """How long a decision can be undone before it is sent."""
     pictures: Path = attrs.Factory(Path.cwd)
-    """The folder that screenshots are saved in."""
+    """The folder for screenshots."""
     reports: Path = attrs.Factory(Path.cwd)
-    """The folder for reports of faults of the UI itself."""
+    """The folder for crash reports of the UI."""
     link: Link = attrs.Factory(lambda self: Link(self.clock.now()), takes_self=True)
     pod: PodBeside | None = None
-    """The one that was started with it, if any."""
+    """The pod started with the app, if any."""
     key_came_at: float = float("-inf")
-    """When the last key was pressed, by the clock: it may have waited while nothing was taken."""
+    """The clock's time of the last key press: the key may have been handled later."""
     _offset: timedelta | None = None
 
     def tell_time(self, database_now: datetime) -> None:

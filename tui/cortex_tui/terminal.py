@@ -27,12 +27,12 @@ from textual.message import Message
 from cortex_tui.internals import Parser
 
 GONE: Final = 128 + signal.SIGHUP
-"""The exit code of who has lost the terminal, whether a signal told so or not."""
+"""The exit code when the terminal is gone, whether or not a signal came."""
 READ_BYTES: Final = 4_096
 READ_S: Final = 0.1
-"""So long a read waits before it sees that it is to end, or that an escape was the key."""
+"""How long a read blocks before it notices the end, or that esc was the whole key."""
 UNTITLED: Final = ("dumb", "linux")
-"""Values of TERM, up to the first `-`: without a window that has a title."""
+"""Values of TERM, up to the first `-`, of terminals whose windows have no title."""
 KEEP_TITLE: Final = "\x1b[22;0t"
 GIVE_TITLE_BACK: Final = "\x1b[23;0t"
 
@@ -51,16 +51,16 @@ class Terminal(LinuxDriver):
         self._file: Any = Output(sys.__stdout__.fileno(), encoding=sys.__stdout__.encoding)
         self._has_titles = os.environ.get("TERM", "").partition("-")[0] not in UNTITLED
         self._is_titled = False
-        """The title is ours, and the one before is kept by the terminal."""
+        """The app has set the title, and the terminal keeps the former one."""
         self._title = ""
         self.may_stop = False
-        """The app has nothing to do before the next SIGTSTP stops it."""
+        """The app has nothing to do before the next SIGTSTP suspends it."""
         self._is_stopping = False
-        """The app was told to stop, and has neither done so nor refused."""
+        """The app was asked to suspend, and has neither done so nor refused."""
         self._is_continuing = False
-        """It was told to continue, and has not begun to."""
+        """It was asked to continue, and has not restarted yet."""
         self._is_closed = False
-        """For good: not only while a shell or an editor has the terminal."""
+        """Closed for good, not only while a shell or an editor has the terminal."""
         watch = threading.Thread(target=self._watch, name="terminal-watch", daemon=True)
         watch.start()
 

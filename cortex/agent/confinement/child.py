@@ -389,21 +389,21 @@ def _reap_orphans(program: int) -> None:
     """Reap adopted processes that have ended, but not the program itself."""
     while True:
         try:
-            descendants = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if descendants is None or descendants.si_pid == program:
+        if ended is None or ended.si_pid == program:
             return
-        os.waitpid(descendants.si_pid, os.WNOHANG)
+        os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _free(path: str) -> "tuple[int, int]":
     """Return how many bytes and files there is room for."""
     try:
-        descendants = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError:
         return 0, 0
-    return descendants.f_bavail * descendants.f_frsize, descendants.f_favail
+    return disk.f_bavail * disk.f_frsize, disk.f_favail
 
 
 def main(arguments: "list[str]") -> int:

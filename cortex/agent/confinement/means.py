@@ -197,7 +197,7 @@ class _View:
     def uid_of_root(self) -> int:
         """The user of a root pod's programs: the folder's owner, who then owns new files.
 
-        In root's own folder programs run as nobody with the right to write there, since root has
+        In root's own folder programs run as user "nobody" with write access, since root has
         no limits.
         """
         own = _uid_of(self.workspace)
@@ -502,9 +502,9 @@ def hand_over(workspace: Path, uid: int) -> None:
         if os.fstat(here).st_uid != uid:
             os.fchown(here, uid, uid)
         for name in (*folders, *files):
-            source_stat = os.lstat(name, dir_fd=here)
-            is_elsewhere = stat.S_ISREG(source_stat.st_mode) and source_stat.st_nlink > 1
-            if source_stat.st_uid != uid and not is_elsewhere:
+            status = os.lstat(name, dir_fd=here)
+            is_elsewhere = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+            if status.st_uid != uid and not is_elsewhere:
                 os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
 
 

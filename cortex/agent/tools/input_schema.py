@@ -1,4 +1,4 @@
-"""The JSON Schema of a tool's input, with what its docstrings say."""
+"""The JSON Schema of a tool's input, with the descriptions of its docstrings."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from cortex.durable.json_schema import (
 
 
 def object_schema(cls: type) -> Schema:
-    """The schema of an attrs class, with what its docstring says about each attribute.
+    """Return the schema of an attrs class, with its docstring's descriptions of attributes.
 
     Raises `UnsupportedTypeError` for a hint without a JSON form or a class that contains itself.
     """
@@ -28,13 +28,13 @@ def check_type(hint: Any) -> None:
 
 
 def argument_descriptions(docstring: str) -> dict[str, str]:
-    """What a Google-style `Args:` (or `Attributes:`) section says, each on one line."""
+    """Return the entries of a Google-style `Args:` (or `Attributes:`) section, each on one line."""
     parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
     return {each.arg_name: " ".join((each.description or "").split()) for each in parsed.params}
 
 
 def summary(docstring: str) -> str:
-    """The docstring without its sections: what the model reads to choose the tool."""
+    """Return the docstring without its sections, by which the model chooses the tool."""
     parsed = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE)
     return parsed.description or ""
 

@@ -87,6 +87,10 @@ def agree(
     Raises `UsageError` if there is no terminal and the answer was not given.
     """
     if confirmed is not None:
+        if not confirmed.strip():  # such as an unset variable of a script: it approves nothing
+            raise UsageError(
+                "--confirm is empty", hint=f"give the last {LAST_DIGITS} characters of the id"
+            )
         return confirmed
     first = approvals[0]
     if len(approvals) > 1:

@@ -1,7 +1,5 @@
 """`cortex approvals link`: a link to a request's page, shown once."""
 
-import hashlib
-import secrets
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,7 +9,7 @@ from cortex.cli.asking import acting_name, as_option, unasked_option
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
-from cortex.domain.approval import TOKEN_BYTES, Approval
+from cortex.domain.approval import Approval
 from cortex.domain.approval_vote import why_sign_in
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
@@ -41,11 +39,9 @@ def link(options: Options, *, name: str, base_url: str | None, actor: str | None
     """
     output = Output(options)
     base = _checked(base_url or _default(options))
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    digest = hashlib.sha256(token.encode()).digest()
     with session(options) as call:
         approval_id = call(store.find, name)
-        call(store.link, approval_id, digest=digest, by=acting_name(actor))
+        token = call(store.link, approval_id, by=acting_name(actor))
         approval = call(store.show, approval_id)
     _report(output, approval, f"{base}/approvals/{approval_id}?t={token}")
 

@@ -260,18 +260,18 @@ class _Remote:
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
         """The pod knows the lineage."""
-        errors = await self._line.call("decision", key=key)
-        return None if errors is None else shaped(errors, Decided)
+        decision = await self._line.call("decision", key=key)
+        return None if decision is None else shaped(decision, Decided)
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
-        details = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
-        return shaped(details, StepOutcome)
+        outcome = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
+        return shaped(outcome, StepOutcome)
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        errors: dict[str, Any] = await self._line.call(
+        found: dict[str, Any] = await self._line.call(
             "spec", agent_id=str(agent_id), version=version
         )
-        return errors
+        return found
 
     async def limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
         """The pod knows the claim."""
@@ -286,7 +286,7 @@ class _Remote:
         goes_on: bool = True,
         number: int | None = None,
     ) -> list[int]:
-        errors: list[int] = await self._line.call(
+        fact_ids: list[int] = await self._line.call(
             "failed",
             caller=terms_of(caller),
             failure=plain(failure),
@@ -294,7 +294,7 @@ class _Remote:
             goes_on=goes_on,
             nth=number,
         )
-        return errors
+        return fact_ids
 
     async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
         await self._line.call("resolved", caller=terms_of(caller), fact_ids=list(fact_ids))

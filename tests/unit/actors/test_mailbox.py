@@ -61,7 +61,7 @@ async def test_senders_wait_while_it_is_full_and_are_served_in_turn() -> None:
         assert await mailbox.receive_batch(1) == [0]
         await wait_all_tasks_blocked()
         assert done == [0, 1, 2]
-        with pytest.raises(trio.WouldBlock):  # nobody overtakes those who wait
+        with pytest.raises(trio.WouldBlock):  # no message overtakes those that wait
             mailbox.send_nowait(99)
         assert await mailbox.receive_batch(9) == [1, 2]
         assert await mailbox.receive_batch(9) == [3, 4]

@@ -417,7 +417,7 @@ async def test_a_cancellation_from_outside_loses_no_error_and_restarts_nobody(
 
 
 class Stop(BaseException):
-    """Control flow that nobody may absorb."""
+    """Control flow that no code may absorb."""
 
 
 @pytest.mark.parametrize("error", [Stop(), KeyboardInterrupt(), SystemExit(3)])

@@ -131,7 +131,7 @@ async def test_what_was_decided_runs_and_is_told(
     cut = Cut([says("lost")])
     with pytest.raises(ConnectionResetError):
         await attempts.run(cut)
-    attempts.gateway.decided.clear()  # from here on it stands in the record
+    attempts.gateway.decided.clear()  # from here on it is in the record
     assert cut.told == await attempts.run(Script([says("ok")])) == [told]
     assert made == ran
     approvals = {intent.approval_id for intent in attempts.gateway.intents}

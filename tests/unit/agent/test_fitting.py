@@ -154,7 +154,7 @@ async def test_what_is_no_json_fails_a_call_but_no_effect(tmp_path: Path, output
 async def test_a_disc_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A named pipe that nobody reads stands for it."""
+    """A named pipe without a reader simulates it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setattr(fitting, "WRITE_S", 0.05)

@@ -1,4 +1,4 @@
-"""http_request with a secret in a header: the host it is for gets it, nobody else ever does."""
+"""http_request with a secret in a header: only the host that it is for ever gets it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stands around a model call: each is booked once, however it ends, and few are repeated."""
+"""The accounting around a model call: each is booked once, however it ends, few are repeated."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -122,7 +122,7 @@ class Book:
         took_s: float,
         failure: Failure | None = None,
     ) -> None:
-        await trio.lowlevel.checkpoint()  # a write that nobody shields is lost here
+        await trio.lowlevel.checkpoint()  # an unshielded write is lost here
         assert 0 <= took_s <= trio.current_time()
         self.settled.append((reservation, usage, cost_usd, outcome, failure))
 
@@ -155,7 +155,7 @@ class OpeningBreakers(ClosedBreakers):
 
 @define
 class CallBench:
-    """The calls under test and all that stands around them."""
+    """The calls under test with everything around them."""
 
     plays: list[Play]
     breakers: ClosedBreakers = field(factory=ClosedBreakers)

@@ -249,7 +249,7 @@ async def test_an_answer_that_never_comes(model: AnthropicModel, sdk: anthropic.
 
 
 async def test_a_connection_that_never_comes() -> None:
-    """Of three connections that one backlog of none leaves waiting, the last gets no answer."""
+    """With a backlog of none, the last of three waiting connections gets no answer."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

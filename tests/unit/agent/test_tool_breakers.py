@@ -1,4 +1,4 @@
-"""Which circuit breaker a call of a built-in tool stands behind."""
+"""Which circuit breaker guards a call of a built-in tool."""
 
 import pytest
 

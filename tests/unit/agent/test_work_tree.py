@@ -272,7 +272,7 @@ async def test_a_filter_of_the_user_takes_no_orders_from_the_repository(
 
 
 def other_of(tree: Path) -> Path:
-    """Another person's repository, with a change that nobody is to touch."""
+    """Another person's repository, with a change that must stay untouched."""
     other = tree.with_name("other")
     shutil.copytree(tree, other)
     (other / "a").write_text("somebody's\n")

@@ -92,7 +92,7 @@ def test_only_the_agent_that_asks_has_the_tool_and_a_no_ends_its_job() -> None:
 
 
 def conversation(result: str) -> list[dict[str, Any]]:
-    """What was said up to the mail, and what became of it."""
+    """The conversation up to the mail, and its outcome."""
     asked = [
         ("write_file", {"path": "report.md", "content": ""}, '{"path":"report.md","bytes":0}'),
         (SEND_MAIL, MAIL, result),

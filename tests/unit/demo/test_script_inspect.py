@@ -50,7 +50,7 @@ def call_with(messages: list[dict[str, Any]], offered: tuple[str, ...] = OFFERED
 async def run(
     context: ToolContext, offered: tuple[str, ...] = OFFERED
 ) -> tuple[list[dict[str, Any]], str]:
-    """Play the conversation to its end; the messages, and what the model said last."""
+    """Play the conversation to its end; return the messages, and the model's last words."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Inspect this folder."}]
     for _ in range(10):
         reply = inspect(call_with(messages, offered))

@@ -158,9 +158,9 @@ def test_an_edit_is_checked_and_made_canonical() -> None:
 
 def test_without_a_schema_nothing_is_edited() -> None:
     row = a_row(schema=None)
-    with pytest.raises(RejectedError, match="cannot be edited: they have no schema"):
+    with pytest.raises(RejectedError, match="its arguments cannot be edited"):
         counted(row, edited=EDITED)
-    with pytest.raises(RejectedError, match="cannot be edited: they have no schema"):
+    with pytest.raises(RejectedError, match="its arguments cannot be edited"):
         check_editable([row])
     check_editable([a_row()])
 

@@ -1,4 +1,4 @@
-"""A call on one line: whatever stands in its arguments, nobody takes it for another call."""
+"""A call on one line: whatever its arguments hold, it cannot pass for another call."""
 
 import json
 import re
@@ -24,7 +24,7 @@ SCALARS = (
 ARGUMENTS = st.dictionaries(
     NAMES, SCALARS | HOSTILE | st.dictionaries(NAMES, SCALARS | HOSTILE, max_size=3), max_size=5
 )
-# What stands outside of quotes, and text in quotes: in it a quote stands behind a backslash.
+# Text outside of quotes, and text in quotes, where a backslash precedes each quote.
 QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 

@@ -252,7 +252,7 @@ def test_a_hold_with_an_end_is_a_pause_that_nothing_changes() -> None:
 
 
 class AnyLife(RuleBasedStateMachine):
-    """Calls, probes and people in any order, on a clock that only goes on."""
+    """Calls, probes and people in any order, on a monotonic clock."""
 
     def __init__(self) -> None:
         super().__init__()

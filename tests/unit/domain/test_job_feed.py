@@ -1,4 +1,4 @@
-"""The story of a job: one order of all that happened, and positions to go on from."""
+"""The story of a job: one order of all events, and positions to continue from."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

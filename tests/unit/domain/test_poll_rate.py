@@ -1,4 +1,4 @@
-"""How often somebody looks: at once, then not too often, then seldom."""
+"""How often an actor polls: at once, then not too often, then seldom."""
 
 from itertools import pairwise
 

@@ -344,7 +344,7 @@ def test_every_cause_has_a_case_and_one_place() -> None:
     assert {cause for _, cause, _, _ in CASES} == set(Cause)
 
 
-# Of two obstacles at once, the one that must go first.
+# With two obstacles at once, the one that must go first.
 FIRST: list[tuple[WhyFacts, Cause]] = [
     (facts(status=JobStatus.FAILED, task=None, error_message="x", fleet=NO_FLEET), Cause.ENDED),
     (running(owner=DEAD, cancel_requested_at=NOW), Cause.ORPHANED),

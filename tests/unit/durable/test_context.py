@@ -44,7 +44,7 @@ async def wait_for_ever() -> None:
 
 
 async def take(seconds: float) -> None:
-    """So long by trio's clock, which jumps."""
+    """A duration by trio's clock, which jumps."""
     with trio.move_on_after(seconds):
         await wait_for_ever()
 

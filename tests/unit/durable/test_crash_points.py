@@ -1,4 +1,4 @@
-"""Crash points: every write of progress stands between two, none costs anything unless armed."""
+"""Crash points: every write of progress lies between two, none costs anything unless armed."""
 
 import ast
 import signal
@@ -101,7 +101,7 @@ def writes_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def uncovered(source: str) -> list[str]:
-    """Writes of progress that do not stand between `before_x` and `after_x` of one function."""
+    """Writes of progress that are not between `before_x` and `after_x` of one function."""
     wrong = []
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.AsyncFunctionDef):

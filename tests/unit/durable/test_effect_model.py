@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 
 class Fault(StrEnum):
-    """What goes wrong at one place where a pod waits for somebody; places take them in order."""
+    """Faults at places where a pod waits for another party; places take them in order."""
 
     NONE = "none"
     DIES_BEFORE = "dies before it reaches the other"
@@ -56,7 +56,7 @@ class World:
     faults: list[Fault]
     honours_key: bool
     gives_up: list[bool]
-    """Of each time that a person is asked, whether they give up instead of telling the truth."""
+    """For each question to a person, whether they give up instead of answering truthfully."""
     applied: int = 0
     is_open: bool = False
     """A call was begun whose outcome neither the ledger nor a person knows."""
@@ -131,7 +131,7 @@ class World:
         raise AssertionError(f"{operation} is recorded by who called `perform`")
 
     def settle(self, status: EffectStatus) -> bool:
-        """Write the outcome; whether its pod lives to hear of it."""
+        """Write the outcome; return whether its pod lives to see it."""
         fault = self.fault()
         if fault is Fault.DIES_BEFORE:
             return False
@@ -139,7 +139,7 @@ class World:
         return fault is not Fault.DIES_AFTER
 
     def ends(self) -> None:
-        """The job has failed: what is open then nobody knows."""
+        """The job has failed: what is open then stays unknown."""
         if self.status is not EffectStatus.ABANDONED:
             assert self.honours_key, "what cannot be repeated ends as it is, or with a person"
             assert self.is_open
@@ -152,7 +152,7 @@ class World:
         assert wish.unknown
         assert not self.honours_key, "nobody is asked of what may be called again"
         if self.fault() is Fault.DIES_BEFORE:
-            return  # nobody was asked
+            return  # no person was asked
         self.status = EffectStatus.UNKNOWN
         if self.gives_up and self.gives_up.pop(0):
             self.status = EffectStatus.ABANDONED

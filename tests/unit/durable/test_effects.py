@@ -333,7 +333,7 @@ async def test_cancelled_while_it_asks_for_leave_it_calls_nobody() -> None:
 
 
 async def test_cancelled_in_the_call_nothing_is_told() -> None:
-    """The intent stands in the ledger without an outcome: the next attempt asks."""
+    """The intent is in the ledger without an outcome: the next attempt asks."""
     gateway = LedgerDesk()
     side = OtherSide()
     await cancelled(lambda: performed(side, gateway=gateway, can_ask=True, invoke=for_ever))

@@ -75,7 +75,7 @@ def test_only_a_yes_to_an_earlier_job_of_the_line_counts(status: ApprovalStatus)
 
 @pytest.mark.parametrize("less", [{"people": 1}, {"risk": Risk.HIGH}])
 def test_a_yes_to_an_earlier_job_counts_only_if_as_much_was_asked(less: dict[str, Any]) -> None:
-    """The agent that goes on may have stricter rules."""
+    """The agent that continues may have stricter rules."""
     now = a_request(risk=Risk.CRITICAL, people=2)
     yes = decided_on(now, ApprovalStatus.APPROVED, job_id=new_id(), **less)
     assert wish(yes, now).requests == (now,)

@@ -1,4 +1,4 @@
-"""What fits is taken as it is; what does not is told with its path, and never repaired."""
+"""Values that fit are taken unchanged; others are reported with their path, never repaired."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime

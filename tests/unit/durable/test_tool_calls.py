@@ -109,7 +109,7 @@ async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None
     job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
     expected = {"tool_error": "RejectedError: no"}
     assert [await job.call(tells=True) for _ in range(2)] == [expected] * 2
-    assert (job.gateway.told, len(job.tools.called)) == ([], 1), "its step tells it"
+    assert (job.gateway.told, len(job.tools.called)) == ([], 1), "its step reports it"
     assert [resolution for _, _, resolution in job.facts.failures] == ["reported to the model"]
 
 

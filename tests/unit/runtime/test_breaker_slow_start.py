@@ -172,7 +172,7 @@ async def test_what_was_known_grows_cold(
     callers = Callers(ramp, nursery)
     callers.ask(JOBS)
     await wait_all_tasks_blocked()
-    assert len(callers.inside) == JOBS  # nobody waits any more
+    assert len(callers.inside) == JOBS  # nothing waits any more
     for place in callers.places:
         ramp.leave(place)
     assert not ramp.is_idle

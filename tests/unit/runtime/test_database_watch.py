@@ -30,7 +30,7 @@ SHORTAGES = [each for each in Trouble if each.is_shortage]
 
 
 class Calls:
-    """A watch, and what its owner hears of it."""
+    """A watch, and what its owner learns from it."""
 
     def __init__(self) -> None:
         self.changes = 0

@@ -16,7 +16,7 @@ from cortex_tui.backend.protocol import ActRow
 from cortex_tui.backend.rows import without_now
 
 LOOKED_MAX: Final = 5_000
-"""Of the newest letters: a look costs the same however many there are."""
+"""The newest letters that a poll reads: it costs the same however many there are."""
 ERRORS_MAX: Final = 200
 ACTS_MAX: Final = 200
 FAILURES_MAX: Final = 500

@@ -14,7 +14,7 @@ from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 
 OTHERS_MAX: Final = 30
-"""Effects that are not unknown: the newest."""
+"""The newest effects whose outcome is known."""
 QUOTAS_MAX: Final = 200
 
 

@@ -18,7 +18,7 @@ from cortex_tui.backend.protocol import Heard, Told
 
 REASON = "raised at the job"
 STEPS_MAX: Final = 1_000
-"""Of a job that is looked at whole; the newest ones."""
+"""The newest steps in the document of a job."""
 STEP_FIELDS: Final = (
     *("seq", "digest", "input", "arguments", "output", "output_bytes", "effect_id", "tool"),
     *(
@@ -33,7 +33,7 @@ STEP_FIELDS: Final = (
     *("resolution", "resolved_by"),
 )
 _TEXTS: Final = ("arguments", "output", "effect_result")
-"""JSON, of which the first characters."""
+"""JSON fields that are truncated."""
 
 
 class StoreJob:

@@ -17,7 +17,7 @@ from cortex.view.why_brief import brief
 from cortex_tui.model.bulk import JobsVerb
 
 WAY_KEPT_S: Final = 5.0
-"""A new agent whose name fits, or a new job whose id ends so, is found so much later at most."""
+"""The longest delay until a new agent or a new job id that matches the search is found."""
 
 
 class StoreJobs:

@@ -10,7 +10,7 @@ from cortex.store import drains, pods
 from cortex.store.pods import PodRow
 
 ENDED_MAX: Final = 5
-"""Of those that ended, so many of the last ones are shown."""
+"""Ended pods that are shown."""
 
 
 class StorePods:

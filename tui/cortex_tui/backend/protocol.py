@@ -34,11 +34,11 @@ from cortex.store.quotas import QuotaRow
 from cortex_tui.model.bulk import JobsVerb
 
 ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.bulk_operations`, of `page` without its `now`."""
+"""A row of `cortex.store.bulk_operations.page`, without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
 Told: TypeAlias = Callable[[str], None]
-"""How well it is heard: "" for well, else in a few words why not."""
+"""Takes the state of the listener: "" if healthy, else why not, in a few words."""
 
 
 class JobsBackend(Protocol):

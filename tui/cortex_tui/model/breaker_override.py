@@ -9,7 +9,7 @@ from cortex_tui.model.question import CANCEL, KeyAnswer
 from cortex_tui.model.reason import ReasonQuestion
 
 CHOICES: Final = ("30m", "2h", "8h", "")
-"""`tab` goes on to the next; "": until it is closed."""
+"""`tab` selects the next; "": until somebody closes it."""
 CHARS_MAX: Final = 8
 
 
@@ -21,9 +21,9 @@ class OverrideQuestion:
         self._text = text
         self._reason = ReasonQuestion(text, is_required=True)
         self._is_typed = False
-        """Enter was pressed: it asks why now."""
+        """Enter was pressed: the reason comes next."""
         self._is_own = False
-        """What stands there was written, and is no choice that the first character replaces."""
+        """The text was typed, and is not a choice that the first character replaces."""
         self.typed = CHOICES[0]
 
     @property

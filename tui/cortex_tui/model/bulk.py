@@ -8,9 +8,9 @@ from cortex.domain.job_filter import HEIRS, Refusal
 from cortex.store.job_choice import JobChoice
 
 ACT_MAX: Final = 10_000
-"""Jobs of one act, as `cortex jobs cancel --limit` has it; the newest ones."""
+"""The newest jobs of one operation, as `cortex jobs cancel --limit` has it."""
 MANY: Final = 100
-"""More than that and the number has to be typed."""
+"""For more than that the operator types the number."""
 
 
 class JobsVerb(StrEnum):

@@ -3,9 +3,9 @@
 from typing import Final
 
 QUIET_S: Final = 0.4
-"""So long there must be no key."""
+"""The time without any key."""
 LONGER_S: Final = 0.1
-"""Each key that came too early makes the silence longer: who types on does not look."""
+"""Each key that comes too early adds to the quiet time: the operator is typing, not reading."""
 QUIET_MAX_S: Final = 1.5
 
 

@@ -13,7 +13,7 @@ class Place:
 
     mode: str
     opened: tuple[tuple[str, tuple[object, ...]], ...] = ()
-    """Names of screens, each with what it is about."""
+    """Names of screens, each with its arguments."""
 
 
 class History:

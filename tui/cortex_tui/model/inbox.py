@@ -15,14 +15,14 @@ from cortex.store.approvals import InboxRow
 from cortex_tui.model.window import Window
 
 ROWS_MAX: Final = 300
-"""More that wait are not shown before these are decided."""
+"""Further requests are shown once these are decided."""
 
 
 class Tab(StrEnum):
     """A part of the inbox."""
 
     MINE = "mine"
-    """What this operator may decide."""
+    """Requests that this operator may decide."""
     ALL = "all"
     DECIDED = "decided"
 
@@ -44,11 +44,11 @@ class Inbox:
         self.is_asking = False
         """A question is open."""
         self.new_count = 0
-        """So many wait that are not shown while the order is frozen."""
+        """Waiting requests that are hidden while the order is frozen."""
         self.is_read = False
         self._found: dict[UUID, InboxRow] = {}
         self._sought: UUID | None = None
-        """Where the cursor is to go as soon as it is read."""
+        """The request that the cursor moves to once it is read."""
 
     @property
     def is_frozen(self) -> bool:

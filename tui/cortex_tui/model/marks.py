@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 MARKS_MAX: Final = 2_000
-"""As many rows as a window holds; more are all that fit a filter."""
+"""As many rows as a window holds; for more, mark everything that matches the filter."""
 
 
 class Marks:
@@ -16,11 +16,11 @@ class Marks:
 
     def __init__(self) -> None:
         self._ids: dict[UUID, None] = {}
-        """In the order in which they were marked."""
+        """In the order of marking."""
         self._anchor: UUID | None = None
-        """Where a range begins: what was marked last."""
+        """The row marked last, where a range begins."""
         self.is_all = False
-        """All that fit the filter, however many there are."""
+        """All rows that match the filter are marked, however many there are."""
 
     def __bool__(self) -> bool:
         return self.is_all or bool(self._ids)

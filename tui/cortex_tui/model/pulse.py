@@ -28,7 +28,7 @@ class Opens:
 
     screen: str
     id: UUID | None = None
-    """Of the request, effect or job; None: the screen has no one thing to show."""
+    """Id of the request, effect or job; None: the screen shows no single object."""
     key: str = ""
     """Distinguishes lines that open the same screen."""
 

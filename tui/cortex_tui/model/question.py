@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 CANCEL: Final = "escape"
 CLEAR: Final = "ctrl+u"
-"""Takes back all that was typed, as in a shell."""
+"""Clears the text, as in a shell."""
 YES: Final = "y"
 
 
@@ -104,7 +104,7 @@ class Choice:
         self.text = text
         self.answers = answers
         self.chosen = ""
-        """The key of the answer, once there is one."""
+        """The key of the chosen answer, or ""."""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
         if key == CANCEL:

@@ -5,10 +5,10 @@ from typing import Final
 from cortex_tui.model.question import CANCEL, CLEAR, YES, KeyAnswer
 
 REASON_CHARS_MIN: Final = 3
-"""Fewer are a slip of the finger."""
+"""Shorter reasons are slips."""
 REASON_CHARS_MAX: Final = 500
 SHOWN_CHARS: Final = 24
-"""Of what was typed, so that there is room for what is asked."""
+"""Characters of the text shown, to leave room for the question."""
 
 
 class ReasonQuestion:
@@ -24,9 +24,9 @@ class ReasonQuestion:
         self._is_required = is_required
         self._wanted = wanted
         self._agreed = ""
-        """So much of what is wanted was typed."""
+        """The part of `wanted` typed so far."""
         self._is_typed = False
-        """Enter was pressed: `y` agrees now."""
+        """Enter was pressed: `y` confirms now."""
         self._is_short = False
         """Enter was pressed too early."""
 

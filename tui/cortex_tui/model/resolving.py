@@ -26,7 +26,7 @@ class ResolveQuestion:
         self._prospects = prospects
         self._why: ReasonQuestion | None = None
         self.said: Resolution | None = None
-        """What was chosen."""
+        """The chosen outcome."""
 
     @property
     def text(self) -> str:

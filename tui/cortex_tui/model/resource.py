@@ -11,6 +11,6 @@ class Resource:
 
     id: str = ""
     command: str = ""
-    """What one would type to see it."""
+    """The command that shows it."""
     document: Callable[[], Awaitable[object]] | None = None
-    """Reads all of it; plain values, ids and instants. Raises `CortexError`s."""
+    """Reads the whole object as plain values, ids and times. Raises `CortexError`s."""

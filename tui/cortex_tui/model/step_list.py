@@ -18,7 +18,7 @@ class StepList:
     def __init__(self) -> None:
         self.steps: list[WatchedStep] = []
         self.newest = 0
-        """Number of the last committed step that is known of."""
+        """Number of the last committed step known."""
 
     @property
     def first(self) -> int:

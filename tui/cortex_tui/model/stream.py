@@ -6,11 +6,11 @@ from typing import Final
 from cortex.domain.answer_text import AnswerPiece, AnswerReader
 
 CHARS_MAX: Final = 64 * 1024
-"""Of one answer; of a longer one the beginning is forgotten."""
+"""Of one answer; a longer one loses its beginning."""
 ANSWERS_MAX: Final = 8
-"""Steps whose models speak at once, of which all is kept."""
+"""Steps whose models stream at once and are kept whole."""
 LINE_CHARS_MAX: Final = 1_000
-"""A line that goes on longer is one no more: laying it out again each time would cost too much."""
+"""Longer lines are broken: laying one out again for each piece would cost too much."""
 GAP: Final = " … "
 RATE_OVER_S: Final = 3.0
 
@@ -48,7 +48,7 @@ class Stream:
         self._answers: dict[str, StreamedAnswer] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.key = ""
-        """The step whose model spoke last; "": none has."""
+        """The step whose model spoke last, or ""."""
         self.is_over = False
         """That step is committed."""
 

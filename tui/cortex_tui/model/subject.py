@@ -16,7 +16,7 @@ class Subject:
 
     approvals: Sequence[Approval]
     facts: Facts
-    """Of the first one."""
+    """Facts of the first request."""
 
     @property
     def ids(self) -> tuple[UUID, ...]:

@@ -15,7 +15,7 @@ from cortex_tui.model.reason import REASON_CHARS_MIN
 BAR_CELLS: Final = 8
 
 Now = Callable[[], float]
-"""The clock, or when the last key came by it."""
+"""Returns the clock's time, or the arrival of the last key by it."""
 
 
 class Scroll(Protocol):
@@ -98,7 +98,7 @@ class DenyQuestion(_Guarded):
         super().__init__(text, guard=guard, now=now, came=came, scroll=scroll)
         self._reasons = {str(number): reason for number, reason in enumerate(reasons, 1)}
         self.reason = ""
-        """Why, once it was answered."""
+        """The reason, once given."""
 
     def press(self, key: str, character: str | None) -> KeyAnswer:
         if key == CANCEL:

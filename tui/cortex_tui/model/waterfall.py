@@ -30,7 +30,7 @@ ENDINGS: Final = {
     "process_died": "process died",
     "lease_expired": "pod fell silent",
 }
-"""Why an attempt ended before its job, in the few words for which there is room."""
+"""Why an attempt ended before its job, in a few words."""
 CALM_ENDINGS: Final = ("suspended", "handed_back")
 DECISIONS: Final = {ApprovalStatus.APPROVED: "ok", ApprovalStatus.DENIED: "no"}
 NOT_DONE: Final = (EffectStatus.UNKNOWN, EffectStatus.FAILED, EffectStatus.ABANDONED)
@@ -41,33 +41,33 @@ class WaterfallRow:
     """One line; texts come from jobs and are not safe yet."""
 
     key: tuple[str, int | str]
-    """What the cursor is pinned by."""
+    """The identity of the row, to which the cursor is pinned."""
     name: str
     kind: str
     style: str
     began: datetime
     ended: datetime | None
-    """None: it goes on."""
+    """None: it is not over."""
     number: int | None = None
     tokens: tuple[int, int] | None = None
-    """Read and written."""
+    """Tokens read and written."""
     cost: Decimal | None = None
     sign: str = ""
-    """What stands for it where there is no bar."""
+    """Stands for the row where there is no bar."""
     note: str = ""
     is_wait: bool = False
-    """Nothing is done meanwhile: the bar is drawn light."""
+    """A wait, drawn as a light bar."""
     is_mark: bool = False
     """It happened at one instant."""
     is_problem: bool = False
     depth: int = 0
     hidden: int | None = None
-    """How many rows are folded into it; 0: it could be folded; None: there is nothing below."""
+    """The number of rows folded into it; 0: it can be folded; None: it has no rows below."""
     step_key: str = ""
-    """Of the step that it is about; "": it is about none."""
+    """The key of its step, or ""."""
     attempt: int = 0
     since: int = 0
-    """Of a step: the attempt that did the one before, so that this one was tried from then on."""
+    """Of a step: the attempt that ran the previous step, from which on this one was tried."""
 
 
 def rows_of(

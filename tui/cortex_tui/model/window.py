@@ -13,7 +13,7 @@ Place = TypeVar("Place")
 ROWS_MAX: Final = 2_000
 PAGE_ROWS: Final = 200
 AHEAD_ROWS: Final = 100
-"""So many rows before an end of the window comes in sight, the next page is wanted."""
+"""The next page loads when this many rows are left before the end of the window."""
 
 GONE: Final = "what the cursor was on is gone: j and k choose another one"
 
@@ -43,16 +43,16 @@ class Window(Generic[Row, Place]):
         self.height = 1
         """Visible rows."""
         self.after = 0
-        """Lines below the last row, which are shown with it."""
+        """Extra lines below the last row."""
         self.is_free = False
-        """What the cursor was on is gone, with all around it: it is nowhere until it is moved."""
+        """The cursor's row is gone with all around it: the cursor is nowhere until it is moved."""
         self._cursor: Hashable | None = None
         self._at = 0
-        """Where the cursor was, should its row be gone."""
+        """The cursor's former index, in case its row is gone."""
         self._places: dict[Hashable, int] | None = None
-        """Where each row is; None: rows came or went since it was made."""
+        """The index of each row; None: it is out of date."""
         self._came_at: dict[Hashable, Place | None] = {}
-        """Of rows whose place is another since."""
+        """The original places of rows that moved since they were read."""
 
     # --- the cursor
 

@@ -25,7 +25,7 @@ RISKS: Final = {
 _UNREAD: Final = Cell("")
 
 Briefs = Mapping[Any, Cell]
-"""By the digest of the arguments: what `brief` returned."""
+"""The results of `brief` by the digest of the arguments."""
 
 
 def expires(row: InboxRow, now: datetime) -> Cell:

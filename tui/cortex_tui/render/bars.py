@@ -23,14 +23,14 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.waits import NOTHING_WAITS, count, wait_cells, waits_briefly
 
 ROUNDED_MS: Final = 10
-"""A figure that changes with each look would only flicker."""
+"""Rounding, so that the figure does not flicker at each poll."""
 SECONDS_MAX: Final = 1000
-"""Of silence, told as such: there is no room for more digits."""
+"""The longest silence shown in seconds: there is no room for more digits."""
 GAP: Final = "   "
 KEPT: Final = 64
-"""Bars that look as before are not laid out again."""
+"""Unchanged bars are not laid out again."""
 ENDING_CELLS: Final = 12
-"""The last part of a path may be cut to so many, when it is longer: it may be text of a job."""
+"""The last part of a long path may be truncated to this width: it may be text from a job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,13 +38,13 @@ class TopView:
     """The content of the top bar."""
 
     path: Sequence[str]
-    """Where one is: the place, the screen, what is open."""
+    """The place, the screen, and what is open on it."""
     head: Head | None
     now: datetime
     """By the database's clock."""
     is_read_only: bool
     is_muted: bool
-    """The bell is."""
+    """Whether the bell is muted."""
     link: Cell
     has_lost_pod: bool = False
     """The pod that was started with the app has ended."""
@@ -74,9 +74,9 @@ def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
 
 
 Parts = tuple[tuple[Cell, ...], tuple[Cell, ...]]
-"""What never leaves, and what does when it gets narrow."""
+"""The cells that always stay, and the optional ones."""
 Told = tuple[Parts, Parts, Cell]
-"""In long words, in short ones, and the link."""
+"""In long words, in short words, and the link."""
 
 
 @lru_cache(KEPT)

@@ -157,7 +157,7 @@ BREAKER_COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
     Column(title="last hour", width=BARS, cell=_last_hour, spare=2),
     Column(title="why", width=12, cell=_why, grows=True, spare=1),
 )
-"""`fails`: in a row, of how many open it. `open`: for how long. `jobs`: that wait for it.
+"""`fails`: failures in a row, and the number that opens it. `jobs`: those that wait for it.
 
-`last hour`: five minutes a bar, as high as the worst state in them; read after the list.
+`last hour`: five minutes per bar, as high as the worst state in them; read after the list.
 """

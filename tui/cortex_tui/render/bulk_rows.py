@@ -17,7 +17,7 @@ from cortex_tui.render.table import Column
 BAR_CELLS: Final = 16
 LINE_BAR_CELLS: Final = 20
 FRESH_S: Final = 600.0
-"""So long an act that is over still stands below the errors."""
+"""How long an operation that is over stays below the errors."""
 _MARKS: Final = {
     BulkState.RUNNING: Cell("● run", "run"),
     BulkState.PAUSED: Cell("◆ paused", "warn"),

@@ -56,6 +56,13 @@ def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
     return Cell(safe(told), "fail")
 
 
+def effect_head(row: EffectRow | None) -> tuple[Cell, Cell]:
+    """Return the two ends of the line above the effect."""
+    if row is None:
+        return Cell(""), Cell("")
+    return Cell(safe(f"{row.tool} {short_id(row.id)}"), "bold"), STATES[row.status]
+
+
 def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]:
     """Yield the details of one effect, as `effects.show` returns them."""
 
@@ -149,4 +156,4 @@ QUOTA_COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
     Column(title="resets", width=8, cell=_resets, is_right=True, spare=1),
     Column(title="set", width=12, cell=_set, grows=True, spare=2),
 )
-"""`jobs`: that wait for room in it. `anew in`: when what was used counts no more."""
+"""`jobs`: those that wait for room in it. `anew in`: time until the use no longer counts."""

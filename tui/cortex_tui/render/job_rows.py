@@ -211,9 +211,9 @@ COLUMNS: Final[Sequence[Column[ListedJob]]] = (
     Column(title="why / next", width=18, cell=why_line, grows=True),
 )
 OPTIONAL_COLUMNS: Final = ("step", "att", "retry", "cost", "age", "pod", "type", "queue", "tenant")
-"""Titles of those that one may leave out."""
+"""Titles of the optional columns."""
 SHOWN_COLUMNS: Final = frozenset(OPTIONAL_COLUMNS[:6])
-"""Unless somebody chooses others."""
+"""The default."""
 
 
 def job_columns(shown: AbstractSet[str]) -> Sequence[Column[ListedJob]]:

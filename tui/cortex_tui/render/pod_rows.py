@@ -16,9 +16,9 @@ from cortex_tui.render.words import short
 
 NONE: Final = Cell(NOTHING, "dim")
 LAG_WARN_MS: Final = 100.0
-"""From here on the loop is late enough for people to notice."""
+"""From here on people notice the delay of the loop."""
 LATE_S: Final = 60.0
-"""What has been ready for longer than that is worth a look."""
+"""A task that has been ready for longer deserves attention."""
 NAME_CELLS: Final = 16
 STATE_CELLS: Final = 18
 _KIB: Final = 1024
@@ -27,9 +27,9 @@ _DOING: Final = {
     DrainPhase.FLUSH: "writing",
     DrainPhase.SIGN_OFF: "signing off",
 }
-"""What a pod is at in its last phases; before them it is draining."""
+"""The last phases of a pod; before them it is draining."""
 _TROUBLE: Final = {"no_connections": "no conns", "out_of_memory": "no memory"}
-"""Those whose own word is longer than the column."""
+"""Troubles whose own word is longer than the column."""
 
 
 def is_drained(row: PodRow) -> bool:
@@ -234,9 +234,9 @@ POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
     Column(title="version", width=12, cell=_version, spare=3),
     Column(title="", width=24, cell=_note, grows=True, spare=5),
 )
-"""`lease`: how long ago that of its jobs was renewed which has waited for longest. `conns`: its
-sessions in the database, as far as the server can tell. `beat`: how long ago it was heard of.
-`hints`: how long a notification takes.
+"""`lease`: the age of the lease renewal that is oldest among its jobs. `conns`: its sessions, as
+far as the server can see them. `beat`: the age of its last heartbeat. `hints`: the latency of a
+notification.
 """
 
 
@@ -281,4 +281,4 @@ QUEUE_COLUMNS: Final[Sequence[Column[QueueRow]]] = (
     Column(title="later", width=6, cell=lambda row, _: _number(row, row.later), is_right=True),
     Column(title="", width=12, cell=_why, grows=True, spare=1),
 )
-"""As wide as those of the pods above them. `oldest`: for how long the first one has been ready."""
+"""As wide as the columns of the pods above. `oldest`: how long the first task has been ready."""

@@ -18,7 +18,7 @@ from cortex_tui.model.pulse import Opens, Pulse, PulseLine
 from cortex_tui.render.words import countdown
 
 Alert: TypeAlias = tuple[Callable[[], Cell], Opens | None]
-"""Puts one alert into words; and where enter leads."""
+"""Renders one alert; and the screen that enter opens."""
 
 DUE_LONG_S: Final = 60.0
 
@@ -29,7 +29,7 @@ class Alerts:
 
     shown: Sequence[PulseLine]
     faults: Sequence[Exception]
-    """Each has its line in `shown`, without the alert's own text."""
+    """Each has a line in `shown`, without the alert's own text."""
 
 
 def alerts(pulse: Pulse, now: datetime) -> Alerts:

@@ -21,11 +21,11 @@ from cortex_tui.render.waits import count, wait_cells
 
 DEAD_MANY: Final = 100
 SPARKS_MIN: Final = 3
-"""Lines: fewer say nothing."""
+"""Fewer lines show nothing useful."""
 _TALL: Final = 24
-"""Lines from which on sections stand apart."""
+"""From this height on there are gaps between sections."""
 _ROUNDS: Final = ((4, 4, 3, 1, 4), (8, 8, 6, 4, LINES_MAX), (20, 40, 20, SHOWN_MAX, LINES_MAX))
-"""Lines of needs, alerts, failures, queues and sparklines: each round is served before the next."""
+"""Lines of needs, alerts, failures, queues and sparklines: rounds are filled in order."""
 
 
 def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Sequence[PulseLine]:

@@ -13,7 +13,7 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 SOON_S: Final = 300.0
-"""A request that expires sooner is worth another colour."""
+"""A request that expires sooner has another colour."""
 _WIDE: Final = 110
 _COLUMNS: Final = ((18, 12, 0), (24, 16, 16))
 """Cells for the name, the word and the agent: of a narrow terminal, and of a wide one."""

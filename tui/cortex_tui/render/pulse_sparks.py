@@ -13,7 +13,7 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown, span
 
 LABEL: Final = 14
-"""Cells of the word at the left of a line."""
+"""Cells of the label at the left of a line."""
 LINES_MAX: Final = 9
 RATE_SPAN_MIN_S: Final = 5.0
 """A bucket that has just begun is too short for a rate."""

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import cell_len
+from rich.segment import Segment
+from textual.strip import Strip
 
+from cortex_tui.palette import Palette
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import fit
 
 LINES_MAX: Final = 5
-"""The smallest screen shows something of what is asked about, too."""
+"""Leaves room on the smallest screen for the object of the question."""
 
 
 def question_lines(
@@ -30,3 +33,15 @@ def question_lines(
     else:
         lines += [last, *(("", f"  {each}") for each in wrapped(how.strip(), width - 2))]
     return lines if len(lines) <= LINES_MAX else None
+
+
+def question_strip(lines: Sequence[tuple[str, str]], y: int, palette: Palette, width: int) -> Strip:
+    """Return one line of a question as it is drawn."""
+    strip = palette["strip"]
+    asked, how = lines[y] if y < len(lines) else ("", "")
+    parts = [
+        Segment("▌", strip + palette["warn"]),
+        Segment(asked, strip + palette["bold"]),
+        Segment(how, strip + palette["accent"]),
+    ]
+    return palette.lit(Strip(parts).adjust_cell_length(width, strip), "strip")

@@ -12,7 +12,7 @@ from cortex.view.pods import pause_text, queue_shown
 from cortex_tui.render.table import fit
 
 LATE_S: Final = 60.0
-"""A job that has been ready for longer is worth a colour."""
+"""A job that has been ready for longer is coloured."""
 SHOWN_MAX: Final = 8
 _WIDE: Final = 110
 _NARROW_CELLS: Final = (14, 10)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 BARS: Final = "▁▂▃▄▅▆▇"
-"""None fills its cell, so that lines one below the other stay apart."""
+"""No bar fills its cell, so that stacked lines stay apart."""
 UNKNOWN: Final = "·"
 
 

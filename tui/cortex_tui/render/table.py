@@ -27,22 +27,22 @@ class Column(Generic[Row]):
 
     title: str
     width: int
-    """Cells; of the one that grows: at least."""
+    """Cells; for the growing column, the minimum."""
     cell: Callable[[Row, datetime], Cell]
-    """Of a row, at the database's now."""
+    """Returns the cell of a row at the database's now."""
     is_right: bool = False
     grows: bool = False
     spare: int = 0
-    """The largest one leaves first when it gets narrow; 0 stays."""
+    """As the table narrows, the largest leaves first; 0 stays."""
     is_fixed: bool = False
-    """It tells of the row alone, whatever the time: a line is not laid out anew for it, and the
-    column is as wide as its rows need, up to `width`."""
+    """The cell depends on the row alone, not on the time: its line is cached, and the column is as
+    wide as its rows need, up to `width`."""
 
 
 LINES_KEPT: Final = 512
-"""Some screenfuls: a line that looks as before is not laid out again."""
+"""Some screenfuls: an unchanged line is not laid out again."""
 CELLS_KEPT: Final = 2_048
-"""Those of a few screenfuls: most of a line that changed are as before."""
+"""A few screenfuls: most cells of a changed line are unchanged."""
 
 Layout = Sequence[tuple[Column[Row], int]]
 

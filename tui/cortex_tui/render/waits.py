@@ -14,7 +14,7 @@ _KINDS: Final = {
     "budgets": ("$", "budget", "budgets"),
     "persons": ("!", "person", "persons"),
 }
-"""By the field of a head: the sign, one and more of them."""
+"""By the field of a head: the sign, the singular and the plural."""
 
 
 def count(number: int) -> str:

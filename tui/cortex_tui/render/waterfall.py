@@ -26,11 +26,11 @@ TOOK: Final = 6
 TOKENS: Final = 11
 COST: Final = 8
 TICK_CELLS: Final = 10
-"""A label of the axis has so much room at least."""
+"""The least room for a label of the axis."""
 ZOOM_MAX: Final = 20
 SHORTEST_S: Final = 0.001
 STEPS: Final = 8
-"""While something goes on the axis grows in such parts of it: it does not move with each second."""
+"""The axis of running work grows in steps of this fraction, so as not to move each second."""
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _TICKS_S: Final = (
@@ -44,7 +44,7 @@ class Axis:
     """The visible part of a job's time."""
 
     zero: datetime
-    """Where the labels count from."""
+    """The origin of the labels."""
     start: datetime
     length_s: float
 
@@ -72,7 +72,7 @@ class Zoom:
     """How much of the time is visible, and whether the axis ends now."""
 
     level: int = 0
-    """Each one halves it; 0: all of it."""
+    """Each level halves the visible time; 0 shows all of it."""
     follows: bool = True
 
     def by(self, levels: int) -> "Zoom":

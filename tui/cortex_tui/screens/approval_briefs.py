@@ -11,9 +11,9 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.render import approval_rows
 
 CHARS: Final = 200_000
-"""Of arguments that are read at once."""
+"""Characters of arguments that are read at once."""
 LONG_CHARS: Final = 20_000
-"""More are parsed beside the app."""
+"""Longer arguments are parsed outside the event loop."""
 KEPT_MAX: Final = 500
 
 

@@ -23,7 +23,7 @@ from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
 from cortex_tui.screens.approval_news import OwnActions
 
 Decided = Callable[[Sequence[UUID]], None]
-"""Told when it counts."""
+"""Called when the decision counts."""
 
 
 def name_of(subject: Subject) -> str:
@@ -97,7 +97,7 @@ class Decider:
     def approval(
         self, subject: Subject, edit: Edit | None, decided: Decided, *, typed: str
     ) -> Action:
-        """Return the act of agreeing; `typed`: what the question was answered by."""
+        """Return the action that approves; `typed`: the answer to the question."""
         confirm = typed if subject.facts.needs_last_digits else None
         confirmed = ("--yes",) if confirm is None else (f"--confirm={confirm}",)
         edited = ("--edit", "-") if edit else ()

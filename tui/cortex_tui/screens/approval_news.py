@@ -11,7 +11,7 @@ from cortex_tui.backend.approvals import over_briefly
 from cortex_tui.model.subject import Subject
 
 ACTS_MAX: Final = 32
-"""Acts of one sitting wait for each other; those that are over matter for a moment."""
+"""Actions run one by one, and finished ones matter only for a moment."""
 
 Version = tuple[object, ...]
 

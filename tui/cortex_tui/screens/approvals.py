@@ -46,11 +46,11 @@ from cortex_tui.widgets.strip_line import NOT_SEEN
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 WIDE: Final = 100
-"""Cells; from here on the list stands beside what is looked at."""
+"""Cells; from here on the list stands beside the request."""
 FLOWS_S: Final = 1.0
-"""So long after a decision what comes to the front was expected there."""
+"""After a decision, the next request in front is expected for this long."""
 LONG_CHARS: Final = 20_000
-"""Of arguments: laying out more is done beside the app."""
+"""Longer arguments are laid out outside the event loop."""
 
 
 class ApprovalsScreen(Frame):
@@ -79,19 +79,19 @@ class ApprovalsScreen(Frame):
         self._arguments = ArgumentReader(desk)
         self._batch: tuple[UUID, ...] = ()
         self._in_front: tuple[UUID, ...] = ()
-        """What the guard and the page are about."""
+        """The requests that the guard and the page show."""
         self._subject: Subject | None = None
-        """The same, once it was read."""
+        """The same, once read."""
         self._edit: Edit | None = None
         self._is_raw = False
         self._is_flowing = False
-        """It came to the front by a decision on the one before."""
+        """It came to the front through a decision on the previous one."""
         self._agreed_at = float("-inf")
-        """When the operator decided last, by the clock."""
+        """The clock's time of the operator's last decision."""
         self._wants_first = False
-        """To go to the most urgent one; moving by oneself takes that back, as `Inbox.seek`."""
+        """Go to the most urgent request; moving the cursor cancels that, as `Inbox.seek`."""
         self._is_to_approve = False
-        """As edited, as soon as that is in sight."""
+        """Approve the edited arguments as soon as they were seen."""
         self._page = Page(desk, head=self._head)
         self._decider = Decider(desk, self._silence.guard, scroll=self._page.scroll_page)
         self._table = VirtualTable(

@@ -34,7 +34,7 @@ from cortex_tui.widgets.virtual_table import VirtualTable
 
 PAST_EVERY_S: Final = 5.0
 PAST_SOON_S: Final = 1.0
-"""After a change of the list: what it was is in the past by then."""
+"""After a change of the list, whose former state is history by then."""
 
 
 class BreakersScreen(Frame):
@@ -53,11 +53,11 @@ class BreakersScreen(Frame):
         )
         self._page = Page(desk, head=self._head)
         self._in_page = ""
-        """Name of the one that the page is about."""
+        """Name of the breaker on the page."""
         self._is_read = False
         self._past: Mapping[str, Past] = {}
         self._past_at = float("-inf")
-        """When the past was looked at."""
+        """When the history was read."""
         self._past_due = float("-inf")
 
     def body(self) -> Iterable[Widget]:

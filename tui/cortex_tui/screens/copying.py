@@ -15,7 +15,7 @@ from cortex_tui.render.words import failed
 from cortex_tui.screens.frame import Frame
 
 CLIPBOARD_BYTES_MAX: Final = 74_000
-"""Terminals take a sequence of 100,000 bytes or so; in base64 this is one."""
+"""Terminals accept sequences of about 100,000 bytes; this is one in base64."""
 NOTHING: Final = "there is nothing here"
 READING: Final = "reading …"
 

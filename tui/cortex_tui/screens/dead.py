@@ -33,14 +33,14 @@ from cortex_tui.widgets.virtual_table import VirtualTable
 Row = TypeVar("Row", bound=DeadLetterHead)
 
 LOOK_EVERY_S: Final = 2.0
-"""A look reads some thousand entries of an index."""
+"""A poll reads some thousand entries of an index."""
 
 
 LETTERS_MAX: Final = 500
 NEWEST_MAX: Final = 8
 """Letters beside the list of errors."""
 REST_S: Final = 0.3
-"""So long the cursor stands still before they are read: who moves on wants others."""
+"""The cursor rests this long before they are read, so that passing it by costs nothing."""
 
 
 class _DeadLetters(Frame, Generic[Row]):
@@ -54,7 +54,7 @@ class _DeadLetters(Frame, Generic[Row]):
         self._window: Window[Row, None] = Window(key=self._key)
         self._is_read = False
         self._is_fresh = False
-        """All that is new shall be shown."""
+        """All new rows are shown at the next poll."""
         self._new_count = 0
         self._looked_at = float("-inf")
         self._table = VirtualTable(
@@ -156,7 +156,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         self._moved_at = float("-inf")
         self._newest: Sequence[DeadLetter] = ()
         self._newest_of: tuple[object, ...] = ()
-        """The error that they are of, and how it was then."""
+        """The version of the error that they belong to."""
 
     def body(self) -> Iterable[Widget]:
         panes = Horizontal(*super().body(), self._side, id="aside")
@@ -254,7 +254,7 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
     def __init__(self, desk: AppContext, error: DeadLetterGroup) -> None:
         self._error = error
         self._is_all = True
-        """No letters are left that were not looked at."""
+        """All letters were read."""
         super().__init__(desk)
 
     def path(self) -> tuple[str, ...]:

@@ -23,10 +23,10 @@ from cortex_tui.widgets.strip_line import StripLine
 
 COUNTING: Final = "counting …"
 READ_MAX: Final = 500
-"""Letters that are read in one statement before they are retried."""
+"""Letters read in one statement before they are retried."""
 
 Work = Callable[[str], Awaitable[str]]
-"""Takes why; returns what became of it."""
+"""Takes the reason; returns the outcome."""
 
 
 async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> DryRun:

@@ -26,7 +26,7 @@ from cortex_tui.widgets.strip_line import StripLine
 
 READING: Final = "reading …"
 Acted = Callable[[], None]
-"""Called when something was changed, or may have been."""
+"""Called after a change, or a possible one."""
 
 
 def why_nothing(row: EffectRow) -> str:

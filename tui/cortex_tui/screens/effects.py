@@ -4,8 +4,8 @@ The parts are read in turns, one statement each. The list does not grow with set
 the newest of those appear below the unknown ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 from rich.segment import Segment
@@ -14,19 +14,18 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
-from cortex.view.cells import Cell
-from cortex.view.effects import STATES
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
+from cortex_tui.model.effect_list import EffectList
 from cortex_tui.model.resource import Resource
-from cortex_tui.model.window import PAGE_ROWS, ROWS_MAX, Window
+from cortex_tui.model.window import PAGE_ROWS, Window
 from cortex_tui.render.effect_rows import (
     EFFECT_COLUMNS,
     QUOTA_COLUMNS,
+    effect_head,
     effect_lines,
     freeze_line,
     is_unknown,
@@ -39,9 +38,8 @@ from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 EVERY_S: Final[Mapping[str, float]] = {"freeze": 2.0, "quotas": 5.0, "others": 5.0, "detail": 5.0}
-"""How often each part is read; the unknown effects whenever nothing else is due."""
+"""How often each part is read; unknown effects are read whenever no other part is due."""
 QUOTA_LINES_MAX: Final = 6
-Rows = Sequence[EffectRow]
 
 
 class EffectsScreen(Frame):
@@ -54,13 +52,9 @@ class EffectsScreen(Frame):
 
     def __init__(self, desk: AppContext, effect_id: UUID | None = None) -> None:
         super().__init__(desk)
-        self._opened_for = effect_id
+        self._list = EffectList(effect_id)
         self._effects: Window[EffectRow, UUID] = Window(key=_id_of)
         self._quotas: Window[QuotaRow, None] = Window(key=lambda row: row.name)
-        self._unknown: Rows = ()
-        self._others: Rows = ()
-        self._first: EffectRow | None = None
-        """The effect that the screen was opened for."""
         self._freeze: FreezeState | None = None
         self._detail: EffectDetail | None = None
         self._read: set[str] = set()
@@ -77,7 +71,7 @@ class EffectsScreen(Frame):
             empty=self._no_quotas,
         )
         self._quota_table.is_in_front = False
-        self._page = Page(desk, head=self._head)
+        self._page = Page(desk, head=lambda: effect_head(self._effects.current))
 
     def body(self) -> Iterable[Widget]:
         return (
@@ -104,9 +98,8 @@ class EffectsScreen(Frame):
         self._tell()
 
     def path(self) -> tuple[str, ...]:
-        if self._opened_for is None:
-            return (self.NAME,)
-        return (self.NAME, short_id(self._opened_for))
+        opened_for = self._list.opened_for
+        return (self.NAME,) if opened_for is None else (self.NAME, short_id(opened_for))
 
     # --- polling
 
@@ -131,16 +124,16 @@ class EffectsScreen(Frame):
                 self._share()
                 return is_changed or is_first
             case "others":
-                self._others = await backend.others()
+                self._list.others = await backend.others()
             case "detail":
                 return await self._look_at_one()
             case _:
                 await self._look_at_unknown(goes_on=part == "below")
-        return self._fill() or is_first
+        return self._list.fill(self._effects) or is_first
 
     def _next(self, now: float) -> str:
         if "unknown" not in self._read:
-            return "detail" if self._wants_first else "unknown"
+            return "detail" if self._list.wants_first else "unknown"
         row = self._effects.current
         if row is not None and (self._detail is None or self._detail.id != row.id):
             return "detail"
@@ -150,55 +143,26 @@ class EffectsScreen(Frame):
         part = next(due, "unknown")
         return "unknown" if part == "detail" and row is None else part
 
-    @property
-    def _wants_first(self) -> bool:
-        return self._opened_for is not None and self._first is None
-
     async def _look_at_one(self) -> bool:
         """Read the effect under the cursor in full; before the list is read, the requested one."""
         row = self._effects.current
-        effect_id = self._opened_for if self._wants_first or row is None else row.id
+        effect_id = self._list.opened_for if self._list.wants_first or row is None else row.id
         if effect_id is None:
             return False
         before, self._detail = self._detail, await self.desk.backend.effects.show(effect_id)
-        if effect_id == self._opened_for:
-            self._first = self._detail
-            _ = self._fill()
+        if effect_id == self._list.opened_for:
+            self._list.first = self._detail
+            _ = self._list.fill(self._effects)
         return before != self._detail
 
     async def _look_at_unknown(self, *, goes_on: bool) -> None:
         """Read a page of unknown effects: the visible one again, or the next."""
-        known, top = self._unknown, self._effects.top
-        start = len(known) if goes_on else min(max(0, top - PAGE_ROWS // 2), len(known))
-        before = known[start - 1].id if start else None
+        start = self._list.start_of(self._effects.top, goes_on=goes_on)
+        before = self._list.before(start)
         rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
-        rest: Rows = ()
-        if len(rows) == PAGE_ROWS:
-            last = _place(rows[-1])
-            rest = [row for row in known[start:] if _place(row) < last]
-        self._unknown = [*known[:start], *rows, *rest][:ROWS_MAX]
-        if not rest:
-            has_more = len(rows) == PAGE_ROWS
-            is_full = has_more and len(self._unknown) >= ROWS_MAX
-            self._below = rows[-1].id if has_more and not is_full else None
+        is_full = self._list.take_page(rows, start)
+        if is_full is not None:
             self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
-
-    _below: UUID | None = None
-    """The last unknown effect that was read, if there are more."""
-
-    def _fill(self) -> bool:
-        """Assemble the list; return whether it changed."""
-        first = [] if self._first is None else [self._first]
-        others = self._others if self._below is None else ()
-        found = {row.id: row for row in [*first, *self._unknown]}
-        rows = [*found.values(), *(row for row in others if row.id not in found)]
-        is_changed = self._effects.refill(rows)
-        self._effects.below = self._below
-        return is_changed
-
-    def acted(self) -> None:
-        """Reread everything after a change."""
-        self._due.clear()
 
     # --- keys
 
@@ -229,7 +193,7 @@ class EffectsScreen(Frame):
         else:
             typed = self.strip.expect(effect_decisions.READING)
             asking = effect_decisions.resolve(
-                self.desk, self.strip, row.id, typed=typed, acted=self.acted
+                self.desk, self.strip, row.id, typed=typed, acted=self._due.clear
             )
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
@@ -239,21 +203,23 @@ class EffectsScreen(Frame):
             self.strip.tell("reading …", "dim")
         else:
             is_frozen = bool(self._freeze.is_frozen)
-            effect_decisions.freeze(self.desk, self.strip, is_frozen=is_frozen, acted=self.acted)
+            effect_decisions.freeze(
+                self.desk, self.strip, is_frozen=is_frozen, acted=self._due.clear
+            )
 
     def action_limit(self) -> None:
         """Ask for a new limit of the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
-            effect_decisions.set_limit(self.desk, self.strip, row, acted=self.acted)
+            effect_decisions.set_limit(self.desk, self.strip, row, acted=self._due.clear)
 
     def action_remove(self) -> None:
         """Ask whether to remove the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.tell("no quota under the cursor: press tab", "dim")
         else:
-            effect_decisions.remove_quota(self.desk, self.strip, row, acted=self.acted)
+            effect_decisions.remove_quota(self.desk, self.strip, row, acted=self._due.clear)
 
     def thing(self) -> Resource | None:
         if (row := self._effect) is not None:
@@ -297,13 +263,6 @@ class EffectsScreen(Frame):
         self._page.show(lines, is_other=shown_id != self._in_page)
         self._in_page = shown_id
 
-    def _head(self) -> tuple[Cell, Cell]:
-        row = self._effects.current
-        if row is None:
-            return Cell(""), Cell("")
-        state = STATES[row.status]
-        return Cell(safe(f"{row.tool} {short_id(row.id)}"), "bold"), state
-
     def _freeze_line(self, width: int) -> Strip:
         cell = freeze_line(self._freeze, self.desk.session.now)
         text = fit(f"  {cell.text}", width)
@@ -328,7 +287,3 @@ class EffectsScreen(Frame):
 def _id_of(row: EffectRow) -> UUID:
     found: UUID = row.id
     return found
-
-
-def _place(row: EffectRow) -> tuple[Any, UUID]:
-    return row.created_at, row.id

@@ -35,7 +35,7 @@ class Frame(Screen[None]):
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
     SIDE_FROM: ClassVar[int] = SIDE_MIN
-    """Cells; from here on it has a pane that a key hides."""
+    """Cells; from here on it has a side pane, which a key hides."""
     ENABLE_COMMAND_PALETTE = True
 
     DEFAULT_CSS = """
@@ -55,9 +55,9 @@ class Frame(Screen[None]):
         super().__init__()
         self.desk = desk
         self.has_other = False
-        """What a look brought is to be painted, though it is no news: the looks keep their pace."""
+        """A poll brought something to paint that is not news: the polls keep their pace."""
         self.opened: tuple[str, tuple[object, ...]] | None = None
-        """By which name, and about what, on top of another screen; None: by its number."""
+        """The name and arguments with which it was opened on top; None: a base screen."""
         self.strip = StripLine(desk, info=self.info, freed=self.watched)
         bind(self, desk.keys.bindings(self.NAME))
 

@@ -15,7 +15,7 @@ from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 Line = tuple[str, str, str]
-"""Group, keys, what they do; a group stands on a line of its own, before its keys."""
+"""Group, keys, action; a group has its own line before its keys."""
 
 
 def _keys(line: Line, _: datetime) -> Cell:

@@ -47,7 +47,7 @@ WIDEST: Final = 160
 """Cells; from here on the stream stands beside both."""
 AHEAD_ROWS: Final = 50
 NEVER: Final = 2**31 - 1
-"""After every step: none is asked for."""
+"""A number after every step, to read none."""
 PANES: Final = ("steps", "detail", "said")
 VIEWS: Final = tuple(View)
 
@@ -86,7 +86,7 @@ class JobScreen(Frame):
         self._row: WatchedJob | None = None
         self._steps = StepList()
         self._wanted = "newest"
-        """Which end of the steps is to be read: newest, oldest; "": none."""
+        """The end of the steps to read: newest, oldest, or ""."""
         self._folded: frozenset[int] = frozenset()
         self._window: Window[WaterfallRow, None] = Window(key=lambda row: row.key)
         self._fall = Waterfall(desk, self._window, empty=self._nothing)
@@ -94,9 +94,9 @@ class JobScreen(Frame):
         self._view = View.STEP
         self._detail: StepDetail | None = None
         self._detail_of: tuple[object, ...] | None = None
-        """Of which row, and how that stood."""
+        """The row of the detail, and its state."""
         self._why_brief: tuple[Hashable, str] = (None, "")
-        """How it stood, and what kept it from running."""
+        """The state of the job, and what blocked it then."""
         self._why_due = float("-inf")
         self._said = Stream()
         self._said_lines = StreamLines(desk, self._said, told=lambda: self._hearing)

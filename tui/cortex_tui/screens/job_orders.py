@@ -19,7 +19,7 @@ class Order(Enum):
     NEWEST = "newest first"
     OLDEST = "oldest first"
     DUE = "next due first"
-    """Only what is in RETRY is in this one."""
+    """Lists only jobs in RETRY."""
 
 
 ORDERS: Final = tuple(Order)

@@ -55,13 +55,13 @@ from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 NEWEST_ROWS: Final = 100
-"""Read again to see which are new; more are "99+"."""
+"""Reread to find new ones; more are "99+"."""
 SHORT_PAGES_MAX: Final = 50
-"""So many pages in a row that are short because little fits: about 100,000 jobs looked at."""
+"""Short pages in a row, because little matches: about 100,000 jobs are scanned."""
 WHYS_SOON_S: Final = 2.0
-"""After so long what keeps jobs from running is read again when others came in sight."""
+"""When other jobs came in sight, what blocks them is read after this time."""
 BEGINNINGS: Final = ("first", "top", "end")
-"""What shows another piece of the list: never while somebody is asked."""
+"""Reads that replace the list: never while a question is open."""
 MARKED: Final = "rows are marked: the list stands still until they are clear"
 
 
@@ -84,18 +84,18 @@ class JobsScreen(Frame):
             key=_id_of, place=lambda row: place_of(self._order, row)
         )
         self._newest: JobCursor | None = None
-        """The first job of the list when it was read; what stands before it is new."""
+        """The first job of the list when it was read; jobs before it are new."""
         self._new_count = 0
         self._wanted = "first"
-        """What is to be read next: first, top, end; "": only what is in sight."""
+        """The next read: first, top, end; "": only the visible rows."""
         self._is_read = False
         self._turn = 0
         self._whys: Mapping[Hashable, str] = {}
-        """What keeps the waiting jobs in sight from running, each as it stood."""
+        """What blocks the waiting jobs in sight, by their state."""
         self._whys_due = float("-inf")
         self._short_pages = 0
         self._generation = 0
-        """Of filter and order: an answer to the one before is thrown away."""
+        """Of filter and order: results for an older one are dropped."""
         self._filter = FilterLine(desk, told=self._counted)
         self._filter.text = asked
         columns = job_columns(desk.job_columns)

@@ -33,7 +33,7 @@ class Wanted:
     job_ids: tuple[UUID, ...]
     which: JobFilter
     text: str
-    """The filter as it was typed."""
+    """The filter as typed."""
 
     @property
     def arguments(self) -> tuple[str, ...]:

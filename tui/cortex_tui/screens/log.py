@@ -29,7 +29,7 @@ from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 CHARS_MAX: Final = 1_000
-"""Of a command in the list: no line is as wide; below the list it stands whole."""
+"""Of a command in the list, more than any line is wide; below the list it is shown whole."""
 
 
 def _at(done: ActionResult, _: datetime) -> Cell:
@@ -68,7 +68,7 @@ class LogScreen(Frame):
         self._window.replace(list(desk.acts.log), above=None, below=None)
         self._page = Page(desk, head=self._head)
         self._in_page = 0
-        """Number of the act that the page is about."""
+        """Number of the action on the page."""
         notes = range(len(list(desk.session.notes())))
         self._notes = [Line(desk, partial(self._note, number)) for number in notes]
 

@@ -4,7 +4,7 @@ One of the two tables has the cursor; at its end the cursor continues in the oth
 alternate: each is one statement.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -20,31 +20,27 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.pods import queue_shown
-from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
     QUEUE_COLUMNS,
-    goes_where,
-    is_drained,
     pod_about,
     pod_doing,
     pod_holds,
-    pod_words,
     queue_about,
 )
 from cortex_tui.render.table import fit
+from cortex_tui.screens import pod_actions
 from cortex_tui.screens.frame import Frame
-from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 QUEUE_LINES_MIN: Final = 4
-"""Of the queues and their titles, however many pods there are."""
+"""Lines for the queues and their titles, however many pods there are."""
 MOVED_EVERY_S: Final = 4.0
-"""The looks take turns: no more of them for what is told of one pod."""
+"""The queries take turns: this one must not crowd out the others."""
 UNDER_WAY: Final = ",".join(STATE_WORDS[status] for status in JobStatus if not status.is_terminal)
 
 
@@ -73,7 +69,7 @@ class PodsScreen(Frame):
         self._is_queues_turn = False
         self._moved: Moved | None = None
         self._moved_of: UUID | None = None
-        """The pod whose jobs those are."""
+        """The pod that the jobs came from."""
         self._moved_at = float("-inf")
 
     def body(self) -> Iterable[Widget]:
@@ -111,7 +107,8 @@ class PodsScreen(Frame):
     async def look(self) -> bool:
         """Read the pods and the queues in turns; sometimes, where the jobs of a pod went."""
         pod, now = self._pod, self.desk.session.clock.now()
-        if pod is not None and pod.is_leaving and self._is_moved_due(pod, now):
+        is_old = now >= self._moved_at + MOVED_EVERY_S or (pod and pod.id) != self._moved_of
+        if pod is not None and pod.is_leaving and self._are_queues_read and is_old:
             if self._moved_of != pod.id:
                 self._moved_of, self._moved = pod.id, None  # also if this fails
             self._moved_at = now
@@ -131,11 +128,6 @@ class PodsScreen(Frame):
         # After the first read of the pods, read the queues at once.
         return not self._are_queues_read
 
-    def _is_moved_due(self, pod: PodRow, now: float) -> bool:
-        """Whether it is time to read again where the jobs went; for another pod, at once."""
-        is_old = now >= self._moved_at + MOVED_EVERY_S
-        return self._are_queues_read and (is_old or self._moved_of != pod.id)
-
     def _share(self) -> None:
         """Give the pods the room that they need, and the rest to the queues."""
         body = self.app.size.height - 7  # top bar, gap, three lines about the row, strip, footer
@@ -151,7 +143,7 @@ class PodsScreen(Frame):
         async def document() -> object:
             return row
 
-        return Resource(id=_name(row), document=document)
+        return Resource(id=pod_actions.name_of(row), document=document)
 
     # --- keys
 
@@ -189,58 +181,10 @@ class PodsScreen(Frame):
                 self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
 
     def action_drain(self) -> None:
-        """Ask whether to drain a pod, or to let it take jobs again."""
-        row, pods = self._pod, self.desk.backend.pods
-        if row is None:
-            self.strip.tell("no pod under the cursor", "dim")
-        elif not row.is_living or row.phase is not None:
-            told = "leaves already" if row.is_living else "has ended"
-            self.strip.tell(f"{safe(row.name)} {told}", "dim")
-        elif is_drained(row):
-            text = f"let {row.name} take jobs again"
-            self._propose(text, ("pods", "undrain"), pods.undrain, row.id, row)
-        else:
-            text = f"drain {pod_words(row)}{goes_where(row, self._pods.rows)}"
-            self._propose(text, ("pods", "drain"), pods.drain, row.id, row)
+        pod_actions.drain(self.desk, self.strip, self._pod, self._pods.rows)
 
     def action_pause(self) -> None:
-        """Ask whether to pause a queue, or to resume it."""
-        row, queues = self._queue, self.desk.backend.queues
-        if row is None:
-            self.strip.tell("no queue under the cursor", "dim")
-        elif row.paused_at is not None:
-            text = f"resume queue {queue_shown(row.queue)}"
-            self._propose(text, ("queues", "resume"), queues.resume, row.queue, row)
-        else:
-            text = f"pause queue {queue_shown(row.queue)}"
-            self._propose(text, ("queues", "pause"), queues.pause, row.queue, row, is_required=True)
-
-    def _propose(
-        self,
-        text: str,
-        command: tuple[str, ...],
-        work: Callable[..., Awaitable[str]],
-        which: UUID | str | None,
-        row: PodRow | QueueRow,
-        *,
-        is_required: bool = False,
-    ) -> None:
-        name = row.name if isinstance(row, PodRow) else queue_shown(row.queue)
-        by = self.desk.session.actor
-
-        def act(reason: str) -> Action:
-            async def done() -> str:
-                return f"{name}: {await work(which, by=by, reason=reason)}"
-
-            return Action(
-                question=text,
-                command=command,
-                name=_name(row),
-                options=because(reason),
-                work=done,
-            )
-
-        propose(self.desk, self.strip, text, act, is_required=is_required)
+        pod_actions.pause(self.desk, self.strip, self._queue)
 
     @property
     def _in_front(self) -> Window[PodRow, None] | Window[QueueRow, None]:
@@ -288,8 +232,3 @@ class PodsScreen(Frame):
 
     def _no_queues(self) -> str:
         return "no queue: no job waits" if self._are_queues_read else "reading …"
-
-
-def _name(row: PodRow | QueueRow) -> str:
-    """Return the name that commands take."""
-    return str(row.id) if isinstance(row, PodRow) else queue_shown(row.queue)

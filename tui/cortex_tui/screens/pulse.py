@@ -18,9 +18,9 @@ from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.page import Page
 
 RECENT_EVERY_S: Final = 5.0
-"""This statement reads much; the others cost next to nothing."""
+"""This statement reads much; the others are cheap."""
 QUEUES_EVERY_S: Final = 4.0
-"""The statements take turns: none of them comes in addition."""
+"""The statements take turns: none runs in addition."""
 _SCROLLED: Final = {"half_down": "ctrl+d", "half_up": "ctrl+u"}
 _FAR: Final = 1_000
 _MOVES: Final = {"down": 1, "up": -1, "top": -_FAR, "end": _FAR}
@@ -40,7 +40,7 @@ class PulseScreen(Frame):
         self._is_attention_next = False
         self._page = Page(desk, head=self._head)
         self._reported: set[str] = set()
-        """Where in the code alerts failed: the same fault comes with each painting."""
+        """Where in the code alerts failed: a fault recurs with each repaint."""
 
     def body(self) -> Iterable[Widget]:
         return (self._page,)

@@ -15,13 +15,13 @@ from cortex_tui.render.steps_side import steps_lines
 from cortex_tui.widgets.side import About, Side
 
 REST_S: Final = 0.3
-"""After so long a cursor rests."""
+"""The time after which a cursor rests."""
 AGAIN_S: Final = 1.0
-"""The steps of a job that does one after another are not read more often."""
+"""The least time between reads of a job that commits step after step."""
 STEPS_MAX: Final = 60
 
 StepsOf: TypeAlias = tuple[UUID, Hashable]
-"""A job, and how it stood when the list was read."""
+"""A job, and its state when the list was read."""
 
 
 class StepsBeside:
@@ -36,7 +36,7 @@ class StepsBeside:
         self._moved_at = self._read_at = float("-inf")
         self._asked: StepsOf | None = None
         self._job_id: UUID | None = None
-        """That the rows are of."""
+        """The job of the rows."""
         self._rows: Sequence[WaterfallRow] = ()
 
     def moved(self) -> None:

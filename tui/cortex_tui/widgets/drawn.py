@@ -23,9 +23,9 @@ class Drawn(Widget):
         super().__init__(id=id)
         self.desk = desk
         self._drawn: dict[int, Strip] = {}
-        """Each as it stands, or will when it is painted."""
+        """The lines on screen, or about to be painted."""
         self._drawn_size = Size(0, 0)
-        """Of the widget that they are of."""
+        """The size of the widget for which they were drawn."""
 
     def draw(self, y: int, width: int) -> Strip:
         """Return a line of any length; text without a background gets the theme's."""

@@ -23,7 +23,7 @@ KEYS: Final = (
     ("esc", "discard changes"),
     ("f7", "select all"),
 )
-"""What the footer says of the editor."""
+"""The footer of the editor."""
 
 
 class _Area(TextArea):

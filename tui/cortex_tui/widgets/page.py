@@ -41,7 +41,7 @@ class Page(Drawn):
         self._top = 0
         self._cursor: int | None = None
         self._seen = 0
-        """So many lines were in sight once."""
+        """The number of lines that have been in sight."""
 
     @property
     def room(self) -> int:

@@ -10,9 +10,9 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.widgets.page import Lines, Page
 
 SIDE_MIN: Final = 120
-"""Cells of a screen; from here on there is one."""
+"""Cells of a screen; from here on it has a side pane."""
 THIRD_MIN: Final = 200
-"""From here on there is a second one, or a wider first one."""
+"""From here on there is a second pane, or a wider first one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -20,7 +20,7 @@ class About:
     """The content of a pane."""
 
     key: Hashable
-    """Of the thing: another one is told from its beginning."""
+    """The identity of the object: another one is shown from its beginning."""
     title: Cell
     lines: Lines
 

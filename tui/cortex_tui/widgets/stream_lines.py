@@ -37,7 +37,7 @@ class StreamLines(Drawn):
         """Lines below what is in sight; 0: it follows."""
         self._shown: list[str] = []
         self.is_front = False
-        """The keys that move are its own."""
+        """Whether it has the movement keys."""
 
     def changed(self) -> None:
         """Redraw the output."""

@@ -23,24 +23,17 @@ from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.internals import event_time, focused
+from cortex_tui.model.notice import BRIEF_S, Notice
 from cortex_tui.model.question import CANCEL, Choice, Closed, KeyAnswer, Prompt, TakesKeys
-from cortex_tui.render.question_lines import question_lines
+from cortex_tui.render.question_lines import question_lines, question_strip
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import failed
 from cortex_tui.widgets.drawn import Drawn
 
-BRIEF_S: Final = 10.0
-"""So long what is no outcome is told, if no key comes."""
-SEEN_S: Final = 1.0
-"""So long it stands before a key lets it leave: it may have come just before."""
-OUTCOME_SEEN_S: Final = 5.0
-"""So long an outcome does; without a key it stays."""
-UNDER_WAY: Final = "…"
-"""Ends what is told of something that is not over."""
 NO_ROOM: Final = "the question has no room here: nothing done"
 NOT_SEEN: Final = "it was not in sight any more: nothing was done"
 KEPT_MAX: Final = 500
-"""Keys: longer reasons nobody types in one go."""
+"""Keys; nobody types longer reasons ahead."""
 
 
 class StripLine(Drawn, can_focus=True):
@@ -56,9 +49,7 @@ class StripLine(Drawn, can_focus=True):
         """`freed` is called when keys reach the screen again after a withdrawn question."""
         super().__init__(desk)
         self._info, self._freed = info, freed
-        self._told = Cell("")
-        self._told_at = float("-inf")
-        self._is_outcome = False
+        self._notice = Notice()
         self._question: Prompt | None = None
         self._answered: Callable[[bool], None] | None = None
         self._asked_at = self._kept_until = float("-inf")
@@ -94,38 +85,29 @@ class StripLine(Drawn, can_focus=True):
         `is_outcome`: the outcome of an action; lines in the styles of success and failure always
         are.
         """
-        self._told, self._told_at = Cell(text, style), self.desk.session.clock.now()
-        self._is_outcome = is_outcome or style in ("done", "fail")
+        now = self.desk.session.clock.now()
+        self._notice.show(Cell(text, style), now, is_outcome=is_outcome)
         self.refresh()
 
     def mention(self, text: str, style: str) -> None:
         """Show a less important line, but not in place of an outcome that was not seen yet."""
-        seen_s = self.desk.session.clock.now() - self._told_at
-        if not (self._is_outcome and self._told.text and seen_s < OUTCOME_SEEN_S):
+        if self._notice.may_be_replaced(self.desk.session.clock.now()):
             self.tell(text, style)
 
     def pressed(self) -> None:
         """Drop a line that was seen, because a key came while no question is open."""
-        self._forget(after_s=OUTCOME_SEEN_S if self._is_outcome else SEEN_S)
-
-    def redraw(self) -> None:
-        if not self._is_outcome:
-            self._forget(after_s=BRIEF_S)
-        super().redraw()
-
-    def _forget(self, *, after_s: float) -> None:
-        """Drop the line after a time; progress stays until it is over."""
-        seen_s = self.desk.session.clock.now() - self._told_at
-        if self._told.text and seen_s >= after_s and not self._is_under_way:
+        if self._notice.is_over_by_key(self.desk.session.clock.now()):
             self.tell("")
 
-    @property
-    def _is_under_way(self) -> bool:
-        return self._told.style == "accent" or self._told.text.endswith(UNDER_WAY)
+    def redraw(self) -> None:
+        notice, now = self._notice, self.desk.session.clock.now()
+        if not notice.is_outcome and notice.is_over(now, after_s=BRIEF_S):
+            self.tell("")
+        super().redraw()
 
     def untell(self, text: str) -> None:
         """Drop this line, unless another one has replaced it."""
-        if self._told.text == text:
+        if self._notice.cell.text == text:
             self.tell("")
 
     def expect(self, text: str) -> Sequence[events.Key]:
@@ -153,7 +135,7 @@ class StripLine(Drawn, can_focus=True):
         `typed`: the return value of `expect`.
         """
         self._open(question, answered)
-        self._told = Cell("")
+        self._notice.clear()
         if not self.is_seen:
             self.withdraw(NOT_SEEN)
         self._make_room()
@@ -257,14 +239,18 @@ class StripLine(Drawn, can_focus=True):
     def draw(self, y: int, width: int) -> Strip:
         palette = self.desk.palette
         if self._question is not None:
-            return self._asked(self._question, y, width)
+            lines = self._laid_out(self._question, width) or ()
+            return question_strip(lines, y, palette, width)
         if y > 0:
             return Strip.blank(width)  # a question that was just answered
         info = self._info()
-        has_room = cell_len(self._told.text) + cell_len(info.text) + 3 <= width
-        if self._told.text and not has_room and not self._is_under_way:
+        notice = self._notice
+        has_room = cell_len(notice.cell.text) + cell_len(info.text) + 3 <= width
+        if notice.cell.text and not has_room and not notice.is_under_way:
             info = Cell("")  # it returns in a moment; the message is read first
-        told = self._told if self._told.text else self._why_stale()
+        error = self.desk.session.link.error
+        stale = Cell("") if error is None else Cell(failed(error, with_hint=True), "warn")
+        told = notice.cell if notice.cell.text else stale
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
             Segment(" "),
@@ -273,25 +259,6 @@ class StripLine(Drawn, can_focus=True):
             Segment(info.text, palette[info.style]),
         ]
         return Strip(parts).adjust_cell_length(width)
-
-    def _why_stale(self) -> Cell:
-        """Return why the database does not answer, while no other line is shown."""
-        error = self.desk.session.link.error
-        if error is None:
-            return Cell("")
-        return Cell(failed(error, with_hint=True), "warn")
-
-    def _asked(self, question: Prompt, y: int, width: int) -> Strip:
-        palette = self.desk.palette
-        strip = palette["strip"]
-        lines = self._laid_out(question, width) or ()
-        asked, how = lines[y] if y < len(lines) else ("", "")
-        parts = [
-            Segment("▌", strip + palette["warn"]),
-            Segment(asked, strip + palette["bold"]),
-            Segment(how, strip + palette["accent"]),
-        ]
-        return palette.lit(Strip(parts).adjust_cell_length(width, strip), "strip")
 
 
 def _answer(answered: Callable[[bool], None] | None, *, is_agreed: bool) -> None:

@@ -66,16 +66,16 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self.marked: Container[Hashable] = ()
         """Keys of rows."""
         self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
-        """For a width and columns."""
+        """The layout for a width and columns."""
         self._needed: dict[str, int] = {}
-        """Cells, by the title of a column: they only grow while the columns are the same."""
+        """Cells by column title: they only grow while the columns stay the same."""
         self._fitting: dict[Hashable, Row] = {}
-        """Rows in sight that `_needed` is enough for."""
+        """Visible rows that fit into `_needed`."""
         self._kept: dict[int, _Kept[Row]] = {}
-        """Lines of rows, by where they stand."""
+        """Lines of rows by position."""
         self._cut = ""
         self.is_in_front = True
-        """Its cursor is the one that keys act on; of several tables one has it."""
+        """Whether its cursor is the active one; of several tables one has it."""
 
     def tell_cut(self, told: str) -> None:
         """Show below the last row that there are more, and where; "" if there are none."""

@@ -26,7 +26,7 @@ from cortex_tui.render.waterfall import (
 from cortex_tui.widgets.virtual_table import VirtualTable
 
 ROOM_ROWS: Final = 200
-"""The columns are as wide as these rows need, around those in sight."""
+"""The number of rows around the visible ones that set the widths of the columns."""
 
 
 class Waterfall(VirtualTable[WaterfallRow]):
@@ -39,9 +39,9 @@ class Waterfall(VirtualTable[WaterfallRow]):
         super().__init__(desk, window, (), key=lambda row: row.key, empty=empty)
         self.zoom = Zoom()
         self.zero: datetime | None = None
-        """From when on time is counted; None: from the first row."""
+        """The start of the time axis; None: the first row."""
         self._laid: tuple[int, Room, Axis] | None = None
-        """For a width, until something is drawn anew."""
+        """The layout for a width, until the next refresh."""
 
     def follow(self, *, follows: bool) -> None:
         """Let the axis end now, or stay around the cursor."""

@@ -1,0 +1,80 @@
+"""Changes to pods and queues, each confirmed first."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+from cortex.domain.safe import safe
+from cortex.store.pods import PodRow
+from cortex.store.queues import QueueRow
+from cortex.view.pods import queue_shown
+from cortex_tui.actions import Action
+from cortex_tui.app_context import AppContext
+from cortex_tui.render.pod_rows import goes_where, is_drained, pod_words
+from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.widgets.strip_line import StripLine
+
+
+def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence[PodRow]) -> None:
+    """Ask whether to drain a pod, or to let it take jobs again."""
+    pods = desk.backend.pods
+    if row is None:
+        strip.tell("no pod under the cursor", "dim")
+    elif not row.is_living or row.phase is not None:
+        told = "leaves already" if row.is_living else "has ended"
+        strip.tell(f"{safe(row.name)} {told}", "dim")
+    elif is_drained(row):
+        text = f"let {row.name} take jobs again"
+        _propose(desk, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)
+    else:
+        text = f"drain {pod_words(row)}{goes_where(row, rows)}"
+        _propose(desk, strip, text, ("pods", "drain"), work=pods.drain, row=row)
+
+
+def pause(desk: AppContext, strip: StripLine, row: QueueRow | None) -> None:
+    """Ask whether to pause a queue, or to resume it."""
+    queues = desk.backend.queues
+    if row is None:
+        strip.tell("no queue under the cursor", "dim")
+    elif row.paused_at is not None:
+        text = f"resume queue {queue_shown(row.queue)}"
+        _propose(desk, strip, text, ("queues", "resume"), work=queues.resume, row=row)
+    else:
+        text, command = f"pause queue {queue_shown(row.queue)}", ("queues", "pause")
+        _propose(desk, strip, text, command, work=queues.pause, row=row, is_required=True)
+
+
+def _propose(
+    desk: AppContext,
+    strip: StripLine,
+    text: str,
+    command: tuple[str, ...],
+    *,
+    work: Callable[..., Awaitable[str]],
+    row: PodRow | QueueRow,
+    is_required: bool = False,
+) -> None:
+    which: UUID | str | None
+    if isinstance(row, PodRow):
+        name, which = row.name, row.id
+    else:
+        name, which = queue_shown(row.queue), row.queue
+    by = desk.session.actor
+
+    def act(reason: str) -> Action:
+        async def done() -> str:
+            return f"{name}: {await work(which, by=by, reason=reason)}"
+
+        return Action(
+            question=text,
+            command=command,
+            name=name_of(row),
+            options=because(reason),
+            work=done,
+        )
+
+    propose(desk, strip, text, act, is_required=is_required)
+
+
+def name_of(row: PodRow | QueueRow) -> str:
+    """Return the name that commands take."""
+    return str(row.id) if isinstance(row, PodRow) else queue_shown(row.queue)
