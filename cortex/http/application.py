@@ -1,7 +1,7 @@
-"""From declared routes to an application: finds the route, asks who it is, checks, answers.
+"""Builds the application from declared routes: finds the route, authenticates, checks, answers.
 
-Invariants: a route without a role, or with one that is not declared, is refused at start-up;
-nothing of a request is read before its sender's right is known.
+Invariants: a route without a role, or with an undeclared one, is refused at start-up; no part of a
+request is read before its sender is authorised.
 """
 
 import re
@@ -45,7 +45,7 @@ from cortex.http.framework.route import PUBLIC, Method, Public, Route, SignIn
 SIGN_IN_PATH: Final = "/sign-in"
 ADDRESS_RATE: Final = Rate(burst=4000, per_s=400)
 TOKEN_RATE: Final = Rate(burst=2000, per_s=200)
-"""A thousand may wait for results at once with one token; a proxy has one address for many."""
+"""A thousand clients may wait for results at once with one token; many share a proxy's address."""
 
 
 def application(
@@ -72,7 +72,7 @@ def application(
 
 
 def _check(route: Route) -> None:
-    """Refuse a declaration that would let in whom nobody meant, or that contradicts itself."""
+    """Refuse a declaration that is contradictory or would admit unintended callers."""
     where = f"{route.method} {route.path}"
     if not isinstance(route.role, Role | Public):
         raise TypeError(f"{where} declares no role: a Role, or PUBLIC")
@@ -83,12 +83,14 @@ def _check(route: Route) -> None:
 
 
 async def _nowhere(_: Scope, __: Receive, ___: Send) -> None:
-    raise NotFoundError("there is nothing at this path", hint="what there is: /v1/openapi.json")
+    raise NotFoundError(
+        "there is nothing at this path", hint=("see /v1/openapi.json for the paths")
+    )
 
 
 @attrs.frozen
 class _Rooms:
-    """For bodies: strangers have one of their own, so that they keep nobody else out."""
+    """Body memory; anonymous senders have a share of their own and exclude no one else."""
 
     of_known: bodies.Room = attrs.field(factory=bodies.Room)
     of_strangers: bodies.Room = attrs.field(factory=bodies.Room)
@@ -141,7 +143,7 @@ class _Resource:
             return Response(media_type=route.media)
         room = self._rooms.of_strangers if principal is NOBODY else self._rooms.of_known
         with room.entered() as share:
-            asked: CheckedRequest[Any, Any] = CheckedRequest(
+            requested: CheckedRequest[Any, Any] = CheckedRequest(
                 query=_query(route, request),
                 body=await _body(route, request, share, self._api.apart),
                 path=_path(route, request),
@@ -152,13 +154,13 @@ class _Resource:
                 size=share.size,
             )
             if route.bound_s is None:
-                return await route.handle(asked, self._api)
+                return await route.handle(requested, self._api)
             with trio.move_on_after(route.bound_s):
-                return await route.handle(asked, self._api)
-        raise TimedOutError(f"there was no answer within {route.bound_s:g} s")
+                return await route.handle(requested, self._api)
+        raise TimedOutError(f"no response within {route.bound_s:g} s")
 
     async def _principal(self, route: Route, request: Request, address: str) -> Principal | None:
-        """Return who asks; None for a reader of pages who has to sign in first."""
+        """Return the caller; None for a reader of pages who has to sign in first."""
         if route.role is PUBLIC:
             return NOBODY
         auth = self._api.auth
@@ -170,7 +172,7 @@ class _Resource:
             refuse_foreign(request)
         principal = await auth.by_cookie(request.cookies.get(COOKIE_NAME), address=address)
         if principal is None and not is_read_only:
-            raise UnauthenticatedError("nobody is signed in", hint=f"sign in at {SIGN_IN_PATH}")
+            raise UnauthenticatedError("not signed in", hint=f"sign in at {SIGN_IN_PATH}")
         return principal
 
     def _check_right(self, route: Route, principal: Principal) -> None:
@@ -181,7 +183,7 @@ class _Resource:
         if principal.token_id is not None:
             wait_s = self._buckets.take(principal.token_id)
             if wait_s > 0:
-                raise RateLimitedError("too many requests came with this token", wait_s=wait_s)
+                raise RateLimitedError("too many requests with this token", wait_s=wait_s)
 
 
 def _to_sign_in(request: Request) -> Response:
@@ -230,7 +232,7 @@ def _uuid(word: str) -> UUID:
             return UUID(word)
     except ValueError:
         pass
-    raise NotFoundError(f"{word!a} is no id")
+    raise NotFoundError(f"{word!a} is not an id")
 
 
 def _number(word: str, schema: Schema) -> int:
@@ -238,7 +240,7 @@ def _number(word: str, schema: Schema) -> int:
         number = int(word)
         if schema["minimum"] <= number <= schema["maximum"]:
             return number
-    raise NotFoundError(f"{word[:80]!a} is no number of anything")
+    raise NotFoundError(f"{word[:80]!a} is not a number")
 
 
 def _key(route: Route, request: Request) -> str | None:

@@ -1,12 +1,12 @@
-"""Who asks: bearer tokens and sessions, looked up by digest, with a lock on guessing.
+"""Authentication by bearer tokens and sessions, looked up by digest, with a lock on guessing.
 
-Owns: a cache of tokens that were good a moment ago, for reading only, so that a thousand waiters
-cost one look-up; the misses of each address.
-Invariants: a request that changes something always looks its token up; a token that was revoked
-reads for at most `CACHED_S` more. An address that guessed too often is not looked up at all, unless
-its token has been good before: neighbours behind one proxy must not lock each other out.
+Owns: a cache of recently valid tokens, for reading only, so that a thousand waiters cost one
+look-up; the misses of each address.
+Invariants: a request that changes something always looks up its token; a revoked token reads for
+at most `CACHED_S` more. An address that guessed too often gets no look-up, unless its token was
+valid before: neighbours behind one proxy must not lock each other out.
 
-On failure: without a database nobody gets in: `UnavailableError`.
+On failure: without a database every request fails with `UnavailableError`.
 """
 
 from collections import OrderedDict
@@ -27,26 +27,26 @@ from cortex.store.tokens import Holder
 
 CACHED_S: Final = 1.0
 LOOK_WAIT_S: Final = 5.0
-"""For the look-up of the same token by another request."""
+"""Maximum wait for another request's look-up of the same token."""
 CACHE_MAX: Final = 1000
 MISSES_MAX: Final = 10
 LOCKED_S: Final = 60.0
 COOKIE_NAME: Final = "cortex_session"
 
-_HOW: Final = "send `Authorization: Bearer TOKEN`; make a token with: cortex tokens create"
+_HOW: Final = "send `Authorization: Bearer TOKEN`; create a token with: cortex tokens create"
 _log = structlog.get_logger(__name__)
 
 
 @attrs.define
 class _Known:
-    """A token that was good when it was looked up last."""
+    """A token that was valid at its last look-up."""
 
     principal: Principal
     looked_up_at: float
 
 
 class Authenticator:
-    """Says who asks, by a token or by the cookie of a session."""
+    """Identifies callers by token or session cookie."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -57,7 +57,7 @@ class Authenticator:
     async def by_token(
         self, authorization: str | None, *, address: str, is_read_only: bool
     ) -> Principal:
-        """Return who sends this `Authorization` header.
+        """Return the caller with this `Authorization` header.
 
         Raises `UnauthenticatedError`, `RateLimitedError` for an address that guessed too often.
         """
@@ -74,7 +74,7 @@ class Authenticator:
         return await self._look_up(digest, address=address, is_read_only=is_read_only)
 
     async def by_cookie(self, value: str | None, *, address: str) -> Principal | None:
-        """Return who signed in with this cookie, or None when nobody is.
+        """Return the caller with this session cookie, or None.
 
         Raises `RateLimitedError` for an address that guessed too often.
         """
@@ -85,7 +85,7 @@ class Authenticator:
             self.refuse_locked(address)
         holder = None if digest is None else await self._port(tokens.of_session, digest)
         if holder is None or digest is None:
-            # An old cookie is no guess; text that cannot be one is.
+            # An old cookie is not a guess; text that cannot be a cookie is.
             if digest is None:
                 self._misses.miss(household(address))
             return None
@@ -95,7 +95,7 @@ class Authenticator:
         """Raise `RateLimitedError` for an address that guessed too often."""
         locked_s = self._misses.locked_s(household(address))
         if locked_s > 0:
-            raise RateLimitedError("too many wrong tokens came from this address", wait_s=locked_s)
+            raise RateLimitedError("too many wrong tokens from this address", wait_s=locked_s)
 
     def _remembered(self, digest: bytes) -> Principal | None:
         known = self._known.get(digest)
@@ -132,8 +132,8 @@ class Authenticator:
             return self._remember(digest, holder)
         self._known.pop(digest, None)
         if holder is None:
-            raise self._missed(address, "nobody has this token")
-        # No guess: a program that nobody told must not lock its neighbours out.
+            raise self._missed(address, "unknown token")
+        # Not a guess: a program with an outdated token must not lock its neighbours out.
         what = "was revoked" if holder.is_revoked else "has expired"
         raise UnauthenticatedError(f"this token {what}", hint=_HOW)
 
@@ -152,6 +152,6 @@ class Authenticator:
 
 
 def lacks(principal: Principal, needed: Role) -> str:
-    """Say what somebody is missing."""
+    """Describe the missing role."""
     held = ", ".join(sorted(role.value for role in principal.roles)) or "none"
     return f"this needs the role {needed.value}; {principal.name} has: {held}"

@@ -1,4 +1,4 @@
-"""Which folders of its machine a job that is submitted over HTTP may have its agent work in."""
+"""Folders in which the agent of a job submitted over HTTP may work."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,22 +12,22 @@ WITHIN: Final = "within"
 
 
 def confine(job_type: str, payload: dict[str, Any], roots: Sequence[Path]) -> dict[str, Any]:
-    """Return the payload with the root that its folder is in, for the job to check when it reads.
+    """Return the payload with the root of its folder, which the job checks on reading.
 
-    Raises `ForbiddenError` for a folder in none of the roots, wherever its links lead.
+    Raises `ForbiddenError` for a folder outside all roots, also through links.
     """
     if job_type != AGENT_JOB:
         return payload
     kept = {name: value for name, value in payload.items() if name != WITHIN}
     folder = kept.get(FOLDER)
     if not isinstance(folder, str):
-        return kept  # none, or none that the handler takes
+        return kept  # no folder, or none that the handler takes
     for root in roots:
         if _is_in(folder, root):
             return {**kept, WITHIN: str(root)}
     raise ForbiddenError(
-        f"folder {folder!r} is in none that jobs over HTTP may work in",
-        hint="the operator names those with the setting http_folders",
+        f"folder {folder!r} is outside the folders for jobs over HTTP",
+        hint="the operator sets these with http_folders",
     )
 
 

@@ -1,7 +1,7 @@
-"""Whether the pod lives and whether it takes work: for those who start, stop and balance pods.
+"""Liveness and readiness of the pod, for supervisors and load balancers.
 
-Neither asks the database: a check that thousands may call must cost nothing. What the pod's own
-calls have told lately is as good: a black hole shows after some seconds.
+Neither asks the database: a check that thousands may call must cost nothing. The results of the
+pod's own recent calls are as good: a black hole shows after some seconds.
 """
 
 from enum import StrEnum
@@ -14,21 +14,21 @@ from cortex.domain.drain import DrainPhase, DrainRequest, Liveness
 from cortex.domain.errors import Trouble
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
-from cortex.http.framework.shape import told
+from cortex.http.framework.shape import field
 
 
 @attrs.frozen(kw_only=True)
 class Alive:
     """The event loop turns."""
 
-    status: str = told(doc="always `ok`: a pod whose loop does not turn answers nothing")
+    status: str = field(doc="always `ok`: a pod with a blocked loop does not answer")
 
 
 class DrainWord(StrEnum):
-    """How far a pod has come that a person asked to drain."""
+    """Progress of a drain that a person requested."""
 
     DRAINING = "draining"
-    """Some jobs have not come to a checkpoint yet."""
+    """Some jobs have not reached a checkpoint yet."""
     DRAINED = "drained"
 
     @classmethod
@@ -38,33 +38,32 @@ class DrainWord(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Readiness:
-    """Whether the pod takes work, and what keeps it from that."""
+    """Whether the pod takes work, and the reasons if not."""
 
-    status: str = told(doc="`ready` or `not ready`")
-    database: bool = told(doc="Postgres serves the pod's calls, and confirmed that it lives")
-    database_trouble: Trouble | None = told(doc="what those calls suffer from; null: nothing")
-    database_trouble_s: float | None = told(doc="for how many seconds")
-    claiming: bool = told(doc="it takes jobs")
-    not_draining: bool = told(doc="nobody has asked it to end, or to drain")
-    drain_request: DrainWord | None = told(doc="a person asked it to drain and to stay; null: no")
-    liveness: Liveness = told(doc="what shows others that it lives: `heartbeat` behind a pooler")
-    phase: DrainPhase | None = told(doc="where it stands while it leaves; null: nobody asked it to")
-    jobs_left: int | None = told(doc="jobs that it still runs; null unless it leaves or drains")
-    abort_in_s: float | None = told(doc="seconds until those are handed back")
-    closed_in_s: float | None = told(doc="seconds until it has ended, at the latest")
+    status: str = field(doc="`ready` or `not ready`")
+    database: bool = field(doc=("Postgres answers the pod's calls, and confirmed its heartbeat"))
+    database_trouble: Trouble | None = field(doc="trouble of these calls; null: none")
+    database_trouble_s: float | None = field(doc="duration of the trouble in seconds")
+    claiming: bool = field(doc="it takes jobs")
+    not_draining: bool = field(doc="the pod was not asked to end or to drain")
+    drain_request: DrainWord | None = field(doc="drain requested by a person; null: none")
+    liveness: Liveness = field(doc=("how others see that it lives: `heartbeat` behind a pooler"))
+    phase: DrainPhase | None = field(doc=("current phase of the shutdown; null: not shutting down"))
+    jobs_left: int | None = field(doc=("jobs still running; null unless it shuts down or drains"))
+    abort_in_s: float | None = field(doc="seconds until these are handed back")
+    closed_in_s: float | None = field(doc="seconds until it has ended, at the latest")
 
 
 async def healthz(_: CheckedRequest[None, None], __: Api) -> Response:
-    """Answer; that is all."""
     return answer(Alive(status="ok"))
 
 
 async def readyz(_: CheckedRequest[None, None], api: Api) -> Response:
-    """Answer 200 if the pod takes work, 503 if not, and say why."""
-    seen, request = api.pod.trouble(), api.pod.drain_request()
+    """Answer 200 if the pod takes work, else 503 with the reasons."""
+    observed, request = api.pod.trouble(), api.pod.drain_request()
     checks: dict[str, Any] = {
-        "database": api.pod.is_sure() and seen is None,
-        "claiming": api.pod.is_claiming() and seen is None,
+        "database": api.pod.is_sure() and observed is None,
+        "claiming": api.pod.is_claiming() and observed is None,
         "not_draining": not api.pod.draining.is_set() and request is None,
     }
     is_ready = all(checks.values())
@@ -72,8 +71,8 @@ async def readyz(_: CheckedRequest[None, None], api: Api) -> Response:
     found = Readiness(
         status="ready" if is_ready else "not ready",
         **checks,
-        database_trouble=None if seen is None else seen.trouble,
-        database_trouble_s=None if seen is None else round(seen.for_s, 1),
+        database_trouble=None if observed is None else observed.trouble,
+        database_trouble_s=None if observed is None else round(observed.for_s, 1),
         liveness=Liveness.of(is_pooled=api.port.is_pooled),
         phase=None if leaving is None else leaving.phase,
         drain_request=None if request is None else DrainWord.of(request),
@@ -90,7 +89,7 @@ ROUTES = (
         path="/healthz",
         handle=healthz,
         role=PUBLIC,
-        summary="Whether the pod lives.",
+        summary="Check whether the pod is alive.",
         answers={200: Alive},
     ),
     Route(
@@ -98,7 +97,7 @@ ROUTES = (
         path="/readyz",
         handle=readyz,
         role=PUBLIC,
-        summary="Whether the pod takes work.",
+        summary="Check whether the pod takes work.",
         answers={200: Readiness, 503: Readiness},
     ),
 )

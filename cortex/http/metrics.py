@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads. It tells names of tools, models and job types: not public."""
+"""`/metrics`, for Prometheus. It contains names of tools, models and job types: not public."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from cortex.http.framework.route import Method, Route
 
 
 async def metrics(_: CheckedRequest[None, None], api: Api) -> Response:
-    """Return what the pod counts, and what it knows of the whole system."""
+    """Return the pod's own metrics, and those of the whole system."""
     page, content_type = await api.pod.exposition()
     return Response(page, headers={"Content-Type": content_type})
 
@@ -21,7 +21,7 @@ ROUTES: Final = (
         path="/metrics",
         handle=metrics,
         role=Role.VIEWER,
-        summary="Tell the pod's metrics, for Prometheus.",
+        summary="Show the pod's metrics, for Prometheus.",
         answers={200: None},
         media="text/plain",
     ),

@@ -1,4 +1,4 @@
-"""Why somebody does something: kept with what they did, shown in every list of it."""
+"""Reasons for changes: stored with the change, and shown in lists."""
 
 from typing import Any, Final
 
@@ -10,8 +10,8 @@ REASON_MAX: Final = 500
 
 
 def reason_field(default: Any = attrs.NOTHING) -> Any:
-    """Make the field of a body that says why; without a default it must be given."""
+    """Declare the body field with the reason; without a default it is required."""
     low = 1 if default is attrs.NOTHING else 0
     return text(
-        doc="why: kept with the record", length_min=low, length_max=REASON_MAX, default=default
+        doc="reason, stored with the record", length_min=low, length_max=REASON_MAX, default=default
     )

@@ -1,9 +1,9 @@
 """Serves the API: listens, bounds the connections, and ends in time whatever they do.
 
 Owns: the listening socket and every connection.
-Invariants: nothing listens beyond the machine itself before there is a token; at most
-`connections_max` connections are open, more are told so and closed; a connection that fails takes
-nobody else along.
+Invariants: without a token, the server listens only on this machine; at most `connections_max`
+connections are open, further ones get an error and are closed; a failing connection does not affect
+others.
 
 On failure: a crash of the actor closes all connections; it listens on the same port again.
 On stop: `close` stops listening, ends idle connections at once, gives the others `GRACE_S` and cuts
@@ -34,12 +34,12 @@ from cortex.postgres.bridge import Lane, Port
 from cortex.store import tokens
 
 CONNECTIONS_MAX: Final = 2048
-"""Over a thousand may wait for results at once, each on a connection of its own."""
+"""Over a thousand clients may wait for results at once, each on its own connection."""
 FILES_WANTED: Final = 8192
 FILES_SHARE: Final = 2
 """The database, the jobs' tools and their files get the other half."""
 CALLS_MAX: Final = 2
-"""Of the database at once, half of what the pod has: its jobs must not wait for readers."""
+"""Concurrent database calls, half of the pod's: its jobs must not wait for readers."""
 BACKLOG: Final = 256
 GRACE_S: Final = 1.0
 REFUSAL_BOUND_S: Final = 1.0
@@ -52,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Server:
-    """The actor."""
+    """The actor that serves the API."""
 
     name = "http"
 
@@ -66,7 +66,7 @@ class Server:
         turns: Turns,
         connections_max: int | None = None,
     ) -> None:
-        """`number` is that of the TCP port; 0 takes a free one."""
+        """`number` is the TCP port; 0 picks a free one."""
         self._port = port
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._host = host
@@ -82,15 +82,15 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens; with the port that it took, once it is ready."""
+        """The listening address, with the actual port once it is ready."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._number}"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; ready when it listens.
 
-        Raises `UsageError` for an address that cannot be listened on, or that others reach while
-        nobody has a token.
+        Raises `UsageError` for an address that cannot be bound, or that is reachable from other
+        machines while there is no token.
         """
         listener = await self._listen()
         most = self._connections_max or _connections_max()
@@ -124,7 +124,7 @@ class Server:
 
     async def _serve(self, stream: trio.SocketStream, *, most: int) -> None:
         peer = _peer(stream)
-        # A quarter is left to others: whoever holds all that it can get does not close the door.
+        # A quarter is reserved for others: one peer with all its connections cannot exclude them.
         if self._open_count >= most or self._open_by_peer[peer] >= most - most // 4:
             await _refuse(stream)
             return
@@ -154,7 +154,7 @@ class Server:
         except OSError as error:
             raise UsageError(
                 f"cannot listen on {self.url}: {error.strerror or error}",
-                hint="give another address: --http HOST:PORT; port 0 takes a free one",
+                hint="give another address: --http HOST:PORT; port 0 picks a free one",
             ) from error
         self._number = listener.socket.getsockname()[1]
         return listener
@@ -162,9 +162,11 @@ class Server:
     async def _refuse_without_token(self) -> None:
         if not await self._port(tokens.exist):
             raise UsageError(
-                f"{self.url} can be reached from other machines, and nobody has a token yet",
-                hint="make one first: cortex tokens create --name NAME --role admin; "
-                "or listen on 127.0.0.1",
+                (f"{self.url} can be reached from other machines, but there is no token yet"),
+                hint=(
+                    "create one first: cortex tokens create --name NAME --role admin; or "
+                    "listen on 127.0.0.1"
+                ),
             )
 
 
@@ -176,7 +178,7 @@ def api_server(port: Port, *, chance: Chance, pod: PodView, host: str, number: i
 
 
 def _peer(stream: trio.SocketStream) -> str:
-    """Return the address at the other end; of one that has gone by itself, nothing."""
+    """Return the peer's address; "" if it has disconnected."""
     try:
         return str(stream.socket.getpeername()[0])
     except OSError:
@@ -188,13 +190,13 @@ async def _refuse(stream: trio.SocketStream) -> None:
         with trio.move_on_after(REFUSAL_BOUND_S):
             await stream.send_all(_FULL)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass  # it has gone by itself
+        pass  # it has disconnected
     finally:
         await trio.aclose_forcefully(stream)
 
 
 def _connections_max() -> int:
-    """Return how many connections the process can hold, after asking for more files."""
+    """Return how many connections the process can hold, after raising its file limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if 0 <= soft < wanted:

@@ -1,7 +1,7 @@
 """Sessions of people who sign in on a page with their token: a cookie instead of the token.
 
-The cookie is 256 random bits, its digest is in the database; it lasts half a day and no longer than
-the token behind it.
+The cookie has 256 random bits; the database stores its digest. It lasts half a day, and no longer
+than the token.
 """
 
 import secrets
@@ -21,9 +21,9 @@ SESSION_S: Final = 12 * 3600
 
 
 async def sign_in(api: Api, token: str, *, address: str) -> str:
-    """Begin a session for the holder of a token; return the value of its cookie.
+    """Start a session for the holder of a token; return the value of its cookie.
 
-    Raises `UnauthenticatedError` for a token that opens nothing, which counts as a guess, and
+    Raises `UnauthenticatedError` for an invalid token, which counts as a guess, and
     `RateLimitedError` for an address that guessed too often.
     """
     await api.auth.by_token(f"Bearer {token}", address=address, is_read_only=False)
@@ -37,19 +37,19 @@ async def sign_in(api: Api, token: str, *, address: str) -> str:
 
 
 async def principal_of_session(api: Api, request: Request, *, address: str) -> Principal | None:
-    """Return who signed in with the request's cookie, or None."""
+    """Return the caller of the request's session cookie, or None."""
     return await api.auth.by_cookie(request.cookies.get(COOKIE_NAME), address=address)
 
 
 async def sign_out(api: Api, request: Request) -> None:
-    """End the session of the request's cookie, if it has one."""
+    """End the session of the request's cookie, if any."""
     digest = digest_of_cookie(request.cookies.get(COOKIE_NAME, ""))
     if digest is not None:
         await api.port(tokens.sign_out, digest)
 
 
 def set_cookie(response: Response, value: str, *, is_secure: bool) -> None:
-    """Give the browser its session: `is_secure` unless the page is read over plain HTTP."""
+    """Set the session cookie: `is_secure` unless the page is read over plain HTTP."""
     response.set_cookie(
         COOKIE_NAME,
         value,
@@ -62,5 +62,5 @@ def set_cookie(response: Response, value: str, *, is_secure: bool) -> None:
 
 
 def drop_cookie(response: Response) -> None:
-    """Let the browser forget its session."""
+    """Delete the session cookie."""
     response.delete_cookie(COOKIE_NAME, path="/", httponly=True, samesite="lax")

@@ -225,7 +225,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
     for wrong, told in (
         ((name, "--reason", "x"), "add --yes"),
         ((name, "--yes"), "give the reason"),
-        (("--reason", "x", "--yes"), "which letters?"),
+        (("--reason", "x", "--yes"), "no dead letters given"),
         ((name, "--code", "x", "--reason", "x", "--yes"), "not both"),
         ((name, "--reason", "x", "--yes", "--rate", "0"), "rate"),
         ((name, "--reason", "x", "--yes", "--rate", "nan"), "nan is not from 0.001 to 10,000"),

@@ -53,7 +53,7 @@ def test_a_pod_serves_nothing_unless_asked(pods: Pods) -> None:
 def test_a_pod_that_strangers_could_reach_does_not_start(pods: Pods) -> None:
     pod = pods.launch(http="0.0.0.0:0")
     assert pod.exit_code(within_s=30) == 2
-    assert "nobody has a token yet" in pod.log
+    assert "there is no token yet" in pod.log
     assert "Traceback" not in pod.log
 
 

@@ -47,7 +47,7 @@ async def test_nothing_listens_beyond_the_machine_before_there_is_a_token(databa
             await listen(database, host)
         error = cortex_error_in(caught.value)
         assert error is not None
-        assert "nobody has a token yet" in error.message
+        assert "there is no token yet" in error.message
         assert "cortex tokens create" in (error.hint or "")
 
 

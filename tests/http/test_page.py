@@ -104,14 +104,14 @@ def test_wrong_replaced_and_foreign_links_are_answered_alike(
         assert (told.status, "set-cookie" in told.headers) == (403, False)
         bodies.add(told.body.replace(str(approval_id).encode(), b"ID"))
     (body,) = bodies
-    assert b"This link is not good" in body
+    assert b"This link is not valid" in body
 
 
 def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: Askers) -> None:
     request, other = askers.asked(), askers.asked()
     reader = by_link(server, askers.call, other)
     told = reader.look(request)
-    assert (told.status, "This link is not good" in words_of(told)) == (403, True)
+    assert (told.status, "This link is not valid" in words_of(told)) == (403, True)
     assert reader.cookies == {}, "it is forgotten, and not tried again and again"
     assert reader.look(request).status == 303
 
@@ -124,7 +124,7 @@ def test_guessing_is_locked_out_and_who_signs_in_is_not(server: HttpServer, aske
         assert Reader(server).open_link(request.id, WRONG).status == 403
     told = Reader(server).open_link(request.id, token)
     assert (told.status, int(told.headers["retry-after"]) > 0) == (429, True)
-    assert "Too many tries" in words_of(told)
+    assert "Too many attempts" in words_of(told)
     assert ana.look(request).status == 200
     assert ana.open_link(request.id, token).status == 303
     # Behind a proxy on this machine, it is the guesser who is locked out.
@@ -142,7 +142,7 @@ def test_after_the_decision_a_link_tells_how_it_ended_and_decides_nothing(
     assert reader.open_link(request.id, token).status == 303
     page = reader.look(request)
     assert page.status == 200
-    assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing was executed", words_of(page))
+    assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing ran", words_of(page))
     assert "twelve, not twelve hundred" in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
     move_clock(askers.dsn, 8 * 86_400)
@@ -156,9 +156,7 @@ def test_an_expired_request_says_that_nothing_was_executed(
     reader = by_link(server, askers.call, request)
     move_clock(askers.dsn, 61)
     page = reader.look(request)
-    assert re.search(
-        r"Expired at [\d: -]+Z , nothing was executed; ask for a new one", words_of(page)
-    )
+    assert re.search(r"Expired at [\d: -]+Z , nothing ran; a new request is needed", words_of(page))
     assert "Denied" not in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
 
@@ -191,7 +189,7 @@ def test_a_wrong_token_signs_nobody_in_and_is_not_shown(server: HttpServer) -> N
     guess = "cortex_" + "ab" * 32
     told = Reader(server).sign_in(guess)
     assert (told.status, "set-cookie" in told.headers) == (401, False)
-    assert "Nobody has this token" in words_of(told)
+    assert "This token is unknown" in words_of(told)
     assert guess.encode() not in told.body
 
 
@@ -215,7 +213,7 @@ def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: As
     request = askers.asked()
     viewer = approver(server, "kim", "viewer")
     page = viewer.look(request)
-    assert "kim may look, but not decide" in words_of(page)
+    assert "kim may view, but not decide" in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
     told = viewer.answer(request, "approve", digest=request.digest.hex(), version="1", csrf="")
     assert (told.status, row_of(askers.call, request).status) == (403, "PENDING")
@@ -253,7 +251,7 @@ def test_it_shows_all_that_decides(server: HttpServer, askers: Askers) -> None:
         "memo line one line two",
         f"long 5,000 characters, in full {'0123456789' * 500}",
         "refunds ask",
-        "It may be wrong: do not decide by it. I will refund it.",
+        "It may be wrong; do not base your decision on it. I will refund it.",
         "Approve refund runs with exactly these arguments, once",
         "Deny refund does not run; the job's code is informed and goes on",
         "No answer refund does not run and counts as expired (not as denied); the job fails",
@@ -271,8 +269,14 @@ def test_it_shows_them_in_the_order_in_which_they_are_read(
     request = askers.asked(risk="CRITICAL")
     words = words_of(approver(server).look(request))
     wanted = (
-        *("critical", "cannot be undone", "Who asks", "Exactly what runs", "Why you are asked"),
-        *("Who has agreed", "What happens", "s left", "Your decision", "Reason", "✕ Deny"),
+        *(
+            "critical",
+            "cannot be undone",
+            "Requested by",
+            "Exactly what runs",
+            "Why approval is needed",
+        ),
+        *("Approvals so far", "What happens", "s left", "Your decision", "Reason", "✕ Deny"),
         "✓ Approve",
     )
     places = [words.index(each) for each in wanted]
@@ -298,7 +302,7 @@ def test_of_very_many_values_it_says_how_many_stand_in_the_json_only(
 ) -> None:
     request = askers.asked(arguments={"rows": list(range(1, 1501))})
     page = approver(server).look(request)
-    assert "500 more values have no row of their own: all of them stand" in words_of(page)
+    assert "500 more values are not listed: the JSON below" in words_of(page)
     assert b'<details class="raw" open>' in page.body
     assert request.arguments.replace('"', "&#34;").encode() in page.body
 

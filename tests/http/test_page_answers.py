@@ -98,7 +98,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
     expected = ": ".join(filter(None, (canned, reason)))
     assert row_of(askers.call, request).reason == expected
     assert re.search(
-        rf"Denied by ana at .*Z , nothing was.* {expected}", words_of(ana.look(request))
+        rf"Denied by ana at .*Z , nothing ran.* {expected}", words_of(ana.look(request))
     )
 
 
@@ -169,7 +169,7 @@ def test_critical_needs_two_people_and_not_the_one_who_asked(
     assert outcome(askers, request)[0] == "PENDING"
     page = ana.look(request)
     assert "1 of 2 people agreed; 1 more person must" in words_of(page)
-    assert "You have agreed; somebody else has to, too" in words_of(page)
+    assert "You have approved; another person must approve as well" in words_of(page)
     assert buttons_in(page, path_of(request)) == {"deny", "review"}
     form = kim.fields(request) | {"csrf": ana_too.fields(request)["csrf"]}
     again = ana_too.answer(request, "approve", fields=form, confirm=confirm)
@@ -191,8 +191,8 @@ def test_who_comes_second_is_documented_who_was_first(server: HttpServer, askers
         told = reader.answer(request, "approve", fields=form, name="bo")
         words = words_of(told)
         assert told.status == 409
-        assert "Somebody else was first: your answer does not count" in words
-        assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing was executed too much", words)
+        assert "Another decision came first; yours does not count" in words
+        assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing ran too much", words)
     assert outcome(askers, request) == ("DENIED", "li", "cli")
 
 
@@ -213,8 +213,8 @@ def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
     for act in ("approve", "deny", "review"):
         told = ana.answer(request, act, fields=form, reason="no")
         assert told.status == 409
-        assert "Your answer came too late" in words_of(told)
-        assert "nothing was executed; ask for a new one" in words_of(told)
+        assert "Your decision came too late" in words_of(told)
+        assert "nothing ran; a new request is needed" in words_of(told)
         assert "Denied" not in words_of(told)
     assert outcome(askers, request)[0] == "PENDING"
 
@@ -346,7 +346,7 @@ def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Ask
     ana = approver(server)
     same = '{ "customer":\r\n"cus_88", "amount": 12.4 }'
     told = ana.answer(request, "review", draft=same)
-    assert (told.status, "Nothing is changed" in words_of(told)) == (422, True)
+    assert (told.status, "Nothing was changed" in words_of(told)) == (422, True)
     assert ana.answer(request, "approve", draft=same).status == 303
     row = row_of(askers.call, request)
     assert (row.status, row.version, row.edited_by) == ("APPROVED", 1, None)

@@ -252,7 +252,7 @@ def test_when_time_is_over_there_is_nothing_left_to_press(
     request = askers.asked(expires_s=4.0)
     page = by_link(browser.page(), server, askers, request)
     page.until("document.documentElement.classList.contains('over')")
-    assert "Expired: nobody can decide any more." in page.text
+    assert "Expired: it can no longer be decided." in page.text
     assert page.evaluate("document.querySelector('button.approve').offsetParent") is None
 
 

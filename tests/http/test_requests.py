@@ -23,7 +23,7 @@ from cortex.http.framework.body import BYTES_MAX, LARGE_BYTES_MAX, SMALL_BYTES
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.limits import Rate
 from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import text, told, whole
+from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes import ALL
 from tests.support.eventually import eventually
@@ -45,7 +45,7 @@ class Note:
 
     words: str = text(doc="what it says", length_max=10, pattern="[a-z]*")
     count: int = whole(doc="how often", low=1, high=3, default=1)
-    more: dict[str, Any] = told(doc="anything", factory=dict)
+    more: dict[str, Any] = field(doc="anything", factory=dict)
 
 
 async def keep(asked: CheckedRequest[None, Note], _: Api) -> Response:
@@ -168,7 +168,7 @@ def test_a_body_gets_its_shape(server: HttpServer) -> None:
         (b"nonsense", 400, "not JSON"),
         (b"\xff\xfe", 400, "not JSON"),
         (b"[" * 50_000, 400, "not JSON"),
-        (b'{"words":NaN}', 400, "NaN is no JSON"),
+        (b'{"words":NaN}', 400, "NaN is not JSON"),
         (b'{"words":"a","words":"b"}', 400, "the same key twice"),
         (b'{"words":"a","more":{"n":99999999999999999999}}', 400, "64 bits"),
         (b'{"words":"a","more":{"t":"\\u0000"}}', 422, "NUL"),
@@ -178,7 +178,7 @@ def test_a_body_gets_its_shape(server: HttpServer) -> None:
         (b'{"words":"a","count":"1"}', 422, "body.count"),
         (b'{"words":"a","count":true}', 422, "body.count"),
         (b'{"words":"a","count":4}', 422, "count is 4, not 1 to 3"),
-        (b'{"words":"ABC"}', 422, "words does not fit"),
+        (b'{"words":"ABC"}', 422, "words does not match"),
         (b'{"words":"aaaaaaaaaaa"}', 422, "words is 11 characters"),
         (b'{"words":"a","extra":1}', 422, "extra"),
     ],

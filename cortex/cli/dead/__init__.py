@@ -16,7 +16,7 @@ dead = Group(
         "Change": {
             "retry": ("cortex.cli.dead.retry:retry", "Continue failed jobs in new ones."),
             "discard": ("cortex.cli.dead.discard:discard", "Discard dead letters."),
-            "acts": ("cortex.cli.dead.bulk:acts", "Acts on many at once, which pods work off."),
+            "acts": ("cortex.cli.dead.bulk:acts", ("Manage bulk operations on dead letters.")),
         },
     },
 )

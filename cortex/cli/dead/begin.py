@@ -1,4 +1,4 @@
-"""Beginning an act on all letters that fit a filter: pods work it off, whoever began it leaves."""
+"""Starts a bulk operation on all dead letters that match a filter; pods work it off."""
 
 from typing import Any
 
@@ -17,22 +17,22 @@ from cortex.store.bulk_operations import BulkOperation
 def begin(
     call: Session,
     chosen: ChosenDeadLetters,
-    asked: DeadLetterRequest,
+    request: DeadLetterRequest,
     output: Output,
     verb: BulkVerb,
     *,
     agent_version: int | None = None,
     from_start: bool = False,
 ) -> None:
-    """Begin an act on the letters that were chosen, and show it; none: say why not."""
+    """Start a bulk operation on the chosen dead letters, and show it; without any, say why."""
     act = BulkOperation(
         token=system_chance().new_id(),
         verb=verb,
         job_ids=chosen.ids,
-        which=asked.which.typed(limit=asked.limit),
-        rate_per_s=asked.rate,
-        by=asked.by,
-        reason=asked.reason or "",
+        which=request.which.typed(limit=request.limit),
+        rate_per_s=request.rate,
+        by=request.by,
+        reason=request.reason or "",
         agent_version=agent_version,
         from_start=from_start,
     )
@@ -40,14 +40,14 @@ def begin(
     async def work(db: Database) -> dict[str, Any]:
         return {"act": await bulk_operations.begin(db, act) if act.job_ids else None}
 
-    how = {"rate": asked.rate, "agent_version": agent_version, "from_start": from_start}
+    how = {"rate": request.rate, "agent_version": agent_version, "from_start": from_start}
     begun = mutate(
         call,
         work,
         output=output,
-        key=asked.key,
+        key=request.key,
         operation=f"dead.acts.{verb.value.lower()}",
-        request=asked.request | how,
+        request=request.request | how,
     )
     if begun["act"] is None:
         output.listing("acts", ACT_COLUMNS, [], empty=f"{chosen.empty}{chosen.left_out}")
@@ -56,4 +56,4 @@ def begin(
     output.listing("acts", ACT_COLUMNS, [row], empty="")
     if waits := hold_up(row, row["now"]):
         output.say(f"act {row['id']} {waits}", "warn")
-    output.say(f"it goes on by itself; follow it: cortex dead acts watch {row['id']}", "dim")
+    output.say(f"it continues by itself; to follow it: cortex dead acts watch {row['id']}", "dim")

@@ -4,18 +4,23 @@ from cortex.cli.options import Group
 
 acts = Group(
     "acts",
-    help="Follow what was begun for many dead letters at once, pause it, or end it.\n\n"
-    "Pods work an act off, whether or not who began it is still there.",
+    help=(
+        "Follow, pause or cancel bulk operations on dead letters.\n\nPods work a "
+        "bulk operation off, without the command that started it."
+    ),
     sections={
         "Inspect": {
-            "ls": ("cortex.cli.dead.bulk_ls:ls", "List acts, those under way first."),
-            "show": ("cortex.cli.dead.bulk_ls:show", "Tell how far one is, and what failed."),
-            "watch": ("cortex.cli.dead.bulk_watch:watch", "Follow one until it is over."),
+            "ls": ("cortex.cli.dead.bulk_ls:ls", ("List bulk operations, running ones first.")),
+            "show": ("cortex.cli.dead.bulk_ls:show", "Show its progress and failures."),
+            "watch": ("cortex.cli.dead.bulk_watch:watch", "Follow it until it is over."),
         },
         "Change": {
-            "pause": ("cortex.cli.dead.bulk_change:pause", "Let one rest."),
-            "resume": ("cortex.cli.dead.bulk_change:resume", "Let one go on."),
-            "cancel": ("cortex.cli.dead.bulk_change:cancel", "End one: the rest stays as it is."),
+            "pause": ("cortex.cli.dead.bulk_change:pause", "Pause it."),
+            "resume": ("cortex.cli.dead.bulk_change:resume", "Resume it."),
+            "cancel": (
+                "cortex.cli.dead.bulk_change:cancel",
+                ("Cancel it; the rest stays as it is."),
+            ),
         },
     },
 )

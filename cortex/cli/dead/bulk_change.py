@@ -1,4 +1,4 @@
-"""`cortex dead acts pause`, `resume` and `cancel`: a person decides whether an act goes on."""
+"""`cortex dead acts pause`, `resume` and `cancel`: control a bulk operation."""
 
 import click
 
@@ -12,7 +12,7 @@ from cortex.domain.bulk_operation import CANCEL, PAUSE, RESUME, BulkChange
 from cortex.postgres.database import Database
 from cortex.store import bulk_operations
 
-_reason_option = reason_option("Shown with the act, and kept.")
+_reason_option = reason_option("Shown with the operation, and stored.")
 
 
 @click.command(cls=Command)
@@ -25,7 +25,7 @@ _reason_option = reason_option("Shown with the act, and kept.")
 def pause(
     options: Options, *, act_id: int, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let an act rest after the batch that is under way; `resume` lets it go on from there."""
+    """Pause a bulk operation after the current batch; `resume` continues from there."""
     _change(options, act_id, PAUSE, by=acting_name(actor), reason=reason, key=idempotency_key)
 
 
@@ -39,7 +39,7 @@ def pause(
 def resume(
     options: Options, *, act_id: int, reason: str, actor: str | None, idempotency_key: str | None
 ) -> None:
-    """Let an act that was paused go on where it was."""
+    """Resume a paused bulk operation where it was."""
     _change(options, act_id, RESUME, by=acting_name(actor), reason=reason, key=idempotency_key)
 
 
@@ -59,15 +59,15 @@ def cancel(
     actor: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """End an act: what it has settled stays so, the rest of the letters waits as before."""
-    confirm(f"end act {act_id}: it cannot go on later", options, is_agreed=yes)
+    """Cancel a bulk operation: processed dead letters stay so, the rest wait as before."""
+    confirm(f"cancel act {act_id}: it cannot be resumed", options, is_agreed=yes)
     _change(options, act_id, CANCEL, by=acting_name(actor), reason=reason, key=idempotency_key)
 
 
 def _change(
     options: Options, act_id: int, how: BulkChange, *, by: str, reason: str, key: str | None
 ) -> None:
-    """Act once, and show how the act stands now."""
+    """Apply the change, and show the operation's new state."""
     output = Output(options)
     output.chosen(ACT_COLUMNS)
     with session(options) as call:

@@ -1,4 +1,4 @@
-"""Acts on many dead letters in columns, and the letters that one could not settle."""
+"""Bulk operations on dead letters in columns, and their failures."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,12 +25,12 @@ _MARKS: Final = {
 
 
 def act_state(row: Row) -> Cell:
-    """Return glyph and word of how an act stands."""
+    """Return glyph and word of a bulk operation's state."""
     return _MARKS[BulkState(row["state"])]
 
 
 def act_bar(row: Row, cells: int = BAR_CELLS) -> str:
-    """Return how far an act is, as a bar."""
+    """Return the progress of a bulk operation as a bar."""
     return bar(bulk_operation.passed(row), row["letter_count"], cells)
 
 

@@ -1,4 +1,4 @@
-"""`cortex dead acts ls` and `show`: how far acts are, and which letters one could not settle."""
+"""`cortex dead acts ls` and `show`: progress and failures of bulk operations."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -36,12 +36,12 @@ PAGE_BAR_CELLS: Final = 40
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int) -> None:
-    """List acts on many dead letters: those under way first, then the newest."""
+    """List bulk operations on dead letters: running ones first, then the newest."""
     output = Output(options)
     output.chosen(ACT_COLUMNS)
     with session(options) as call:
         rows = call(bulk_operations.page, limit=limit)
-    empty = "nothing was begun for many letters: cortex dead retry --fingerprint F --reason TEXT"
+    empty = "no bulk operations yet: cortex dead retry --fingerprint F --reason TEXT"
     output.listing("acts", ACT_COLUMNS, rows, empty=empty)
 
 
@@ -53,13 +53,13 @@ def ls(options: Options, *, limit: int) -> None:
     default=50,
     show_default=True,
     metavar="N",
-    help="So many of the letters that it could not settle.",
+    help="Maximum number of failures shown.",
 )
 @click.pass_obj
 def show(options: Options, *, act_id: int, limit: int) -> None:
-    """Tell how far an act is, and which letters it could not settle, and why."""
+    """Show the progress of a bulk operation, and its failures."""
     if options.columns is not None:
-        raise UsageError("one act has no columns", hint="all of it: --json")
+        raise UsageError("one act has no columns", hint="for everything use --json")
     output = Output(options)
     with session(options) as call:
         row = call(bulk_operations.show, act_id)
@@ -73,7 +73,7 @@ def show(options: Options, *, act_id: int, limit: int) -> None:
 
 
 def output_columns() -> Iterator[Any]:
-    """Yield the columns that stand in documents."""
+    """Yield the columns of documents."""
     yield from (column for column in ACT_COLUMNS if not column.is_for_people)
 
 
@@ -86,7 +86,7 @@ def _page(row: dict[str, Any], failures: Sequence[dict[str, Any]], output: Outpu
     facts = {
         "waits": hold_up(row, row["now"]),
         "letters": row["which"],
-        "rate": f"{row['rate_per_s']:g} a second",
+        "rate": f"{row['rate_per_s']:g} per second",
         "asked": f"by {row['asked_by']}, {when(row, row['created_at'], is_tty=is_tty)}",
         "why": row["reason"],
     }

@@ -1,6 +1,6 @@
-"""The letters that a command acts on: named or filtered, shown before, agreed to, told after.
+"""The dead letters of a command: named or filtered, shown, confirmed, and reported afterwards.
 
-Those that are named are settled at once. Those that fit a filter are an act that pods work off: see
+Named dead letters are processed at once. A filter starts a bulk operation that pods work off: see
 `cortex.cli.dead.begin`.
 """
 
@@ -39,12 +39,12 @@ from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
 
 SHOWN_MAX: Final = 20
-"""More letters than that are shown to people by their errors only."""
+"""Above this number, people see only the errors."""
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterRequest:
-    """What every command that acts on letters is asked for."""
+    """The input of every command that changes dead letters."""
 
     names: tuple[str, ...]
     which: DeadLetterFilter
@@ -58,7 +58,7 @@ class DeadLetterRequest:
 
     @property
     def request(self) -> dict[str, Any]:
-        """All of it that makes two requests the same."""
+        """Everything that makes two requests the same."""
         which = attrs.asdict(self.which)
         return {"names": sorted(self.names), "which": which, "limit": self.limit} | {
             "by": self.by,
@@ -69,14 +69,14 @@ class DeadLetterRequest:
 _OPTIONS: Final = (
     click.argument("names", metavar="[ID…]", nargs=-1),
     filtered,
-    click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would be done."),
+    click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
     click.option(
         "--limit",
         type=click.IntRange(1, LETTERS_MAX),
         default=LIMIT_DEFAULT,
         show_default=True,
         metavar="N",
-        help="So many letters at most, the oldest first.",
+        help="At most N dead letters, the oldest first.",
     ),
     click.option(
         "--rate",
@@ -84,10 +84,13 @@ _OPTIONS: Final = (
         default=RATE_DEFAULT,
         show_default=True,
         metavar="N",
-        help="So many letters a second; retries of named ones become due so.",
+        help="Rate limit, in dead letters per second.",
     ),
     click.option(
-        "--reason", type=Text(REASON_MAX), metavar="TEXT", help="Why; kept with each letter."
+        "--reason",
+        type=Text(REASON_MAX),
+        metavar="TEXT",
+        help=("Reason; stored with each dead letter."),
     ),
     click.option("--yes", "is_agreed", is_flag=True, help="Do not ask."),
     as_option,
@@ -96,7 +99,7 @@ _OPTIONS: Final = (
 
 
 def acting(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what every command that acts on letters takes; it gets it as `asked`.
+    """Add the options of a command that changes dead letters; it gets them as `request`.
 
     Raises `UsageError` for neither ids nor a filter, for both, and for no reason.
     """
@@ -107,15 +110,17 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
             field.name for field in attrs.fields(DeadLetterRequest) if field.name in given
         )
         packed_ones = {name: given.pop(name) for name in names}
-        asked = DeadLetterRequest(**packed_ones, by=acting_name(actor), key=idempotency_key)
-        if bool(asked.names) == (asked.which != DeadLetterFilter()):
+        request = DeadLetterRequest(**packed_ones, by=acting_name(actor), key=idempotency_key)
+        if bool(request.names) == (request.which != DeadLetterFilter()):
             raise UsageError(
-                "give ids or a filter, not both" if asked.names else "which letters?",
+                "give ids or a filter, not both" if request.names else ("no dead letters given"),
                 hint="an id, or a filter such as --fingerprint F: cortex dead ls",
             )
-        if asked.reason is None and not asked.is_dry_run:
-            raise UsageError("give the reason: it is kept with each letter", hint="--reason TEXT")
-        command(*args, asked=asked, **given)
+        if request.reason is None and not request.is_dry_run:
+            raise UsageError(
+                "give the reason: it is stored with each dead letter", hint="--reason TEXT"
+            )
+        command(*args, request=request, **given)
 
     for option in reversed(_OPTIONS):
         packed = option(packed)
@@ -124,37 +129,36 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
 
 @attrs.frozen
 class ChosenDeadLetters:
-    """The letters that will be acted on."""
+    """The dead letters to process."""
 
     letters: list[DeadLetter]
     has_more: bool
-    """More letters match than the limit lets through."""
+    """Whether more dead letters match than the limit allows."""
     empty: str = ""
-    """What to say when there are none."""
+    """Message if there are none."""
     left_out: str = ""
-    """How many fit and will not be acted on, and why."""
+    """How many matches are left out, and why."""
 
     @property
     def ids(self) -> list[UUID]:
-        """Their jobs."""
         return [letter.job_id for letter in self.letters]
 
 
 def choose(
-    call: Session, asked: DeadLetterRequest, verb: BulkVerb, *, from_start: bool = False
+    call: Session, request: DeadLetterRequest, verb: BulkVerb, *, from_start: bool = False
 ) -> ChosenDeadLetters:
-    """Find the letters: by ids in any state, by a filter those that wait for a decision.
+    """Find the dead letters: by id in any state, by a filter the unresolved ones.
 
-    A filter leaves out what no retry could help; one that is named is retried all the same.
+    A filter leaves out those that no retry could help; a named one is retried all the same.
     """
-    if asked.names:
-        ids = list(dict.fromkeys(call(jobs.find, name) for name in asked.names))
+    if request.names:
+        ids = list(dict.fromkeys(call(jobs.find, name) for name in request.names))
         return ChosenDeadLetters(call(dead_letters.of_jobs, ids), has_more=False)
-    found = call(dead_letters.choose, asked.which, limit=asked.limit + 1)
+    found = call(dead_letters.choose, request.which, limit=request.limit + 1)
     if not found:
-        return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, asked.which))
-    letters = call(dead_letters.of_jobs, found[: asked.limit])
-    has_more = len(found) > asked.limit
+        return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, request.which))
+    letters = call(dead_letters.of_jobs, found[: request.limit])
+    has_more = len(found) > request.limit
     if verb is BulkVerb.DISCARD:
         return ChosenDeadLetters(letters, has_more)
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
@@ -168,9 +172,9 @@ def choose(
 
 
 def agree(
-    chosen: ChosenDeadLetters, asked: DeadLetterRequest, options: Options, verb: BulkVerb
+    chosen: ChosenDeadLetters, request: DeadLetterRequest, options: Options, verb: BulkVerb
 ) -> None:
-    """Ask whether to act on these letters; ends the command for anything but yes."""
+    """Ask for confirmation; exit for any answer but yes."""
     word, count = verb.value.lower(), len(chosen.letters)
     if count == 1:
         (letter,) = chosen.letters
@@ -179,26 +183,28 @@ def agree(
         errors = len({letter.fingerprint for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
         question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
-    if asked.names:
-        confirm(safe(question), options, is_agreed=asked.is_agreed)
+    if request.names:
+        confirm(safe(question), options, is_agreed=request.is_agreed)
     else:
-        confirm_count(safe(question), count, options, is_agreed=asked.is_agreed)
+        confirm_count(safe(question), count, options, is_agreed=request.is_agreed)
 
 
 def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
-    """Show what would be acted on, and how much that is."""
+    """Show what would be processed, and how many."""
     if _are_listed(chosen.letters, output):
         output.listing("letters", LETTER_COLUMNS, chosen.letters, empty=chosen.empty)
     else:
         _errors(chosen.letters, output, LETTER_COLUMNS)
     more = "; more match: raise --limit" if chosen.has_more else ""
-    told = f"{letters_text(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
-    output.say(f"dry run: {told}{more}", "dim")
+    text = f"{letters_text(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
+    output.say(f"dry run: {text}{more}", "dim")
 
 
-def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb: BulkVerb) -> None:
-    """Show what was done with letters that were named. Raises the first error of one."""
-    errors = {UUID(each["job_id"]): each["error"] for each in told}
+def report(
+    call: Session, results: Sequence[Mapping[str, Any]], output: Output, verb: BulkVerb
+) -> None:
+    """Show the result for named dead letters. Raises the first error."""
+    errors = {UUID(each["job_id"]): each["error"] for each in results}
     letters = call(dead_letters.of_jobs, list(errors))
     rows = [_Done(letter, error=errors[letter.job_id]) for letter in letters]
     if _are_listed(letters, output):
@@ -212,12 +218,12 @@ def tell(call: Session, told: Sequence[Mapping[str, Any]], output: Output, verb:
 
 
 def _are_listed(letters: Sequence[DeadLetter], output: Output) -> bool:
-    """Of many letters people get their errors only."""
+    """Whether each dead letter is listed; for many, people get only the errors."""
     return not output.is_for_people or len(letters) <= SHOWN_MAX
 
 
 def _errors(letters: Sequence[DeadLetter], output: Output, columns: Sequence[Column[Any]]) -> None:
-    """Write the errors of letters, the most frequent first."""
+    """Write the errors of dead letters, the most frequent first."""
     alike: dict[str, list[DeadLetter]] = {}
     for letter in letters:
         alike.setdefault(letter.fingerprint, []).append(letter)
@@ -242,7 +248,7 @@ def _group(letters: Sequence[DeadLetter]) -> DeadLetterGroup:
 
 @attrs.frozen
 class _Done:
-    """A letter, and why nothing was done with it."""
+    """A dead letter, and its error if it was not processed."""
 
     letter: DeadLetter
     error: Mapping[str, Any] | None
@@ -253,7 +259,7 @@ def _outcome(row: _Done) -> Cell:
     if row.error is not None:
         return Cell(safe(str(row.error["message"])), "fail")
     if letter.retried_as is not None:
-        return Cell(f"goes on as {short_id(letter.retried_as)}", "done")
+        return Cell(f"continues as {short_id(letter.retried_as)}", "done")
     return Cell(letter.state.lower(), "dim")
 
 

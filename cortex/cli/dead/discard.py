@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, tell
+from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, report
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -18,7 +18,7 @@ from cortex.store import dead_letters
 @click.command(cls=Command)
 @acting
 @click.pass_obj
-def discard(options: Options, *, asked: DeadLetterRequest) -> None:
+def discard(options: Options, *, request: DeadLetterRequest) -> None:
     """Discard dead letters; the records of their jobs stay.
 
     Named dead letters are discarded at once: exits with 5 if another person resolved one first. A
@@ -27,27 +27,29 @@ def discard(options: Options, *, asked: DeadLetterRequest) -> None:
     output = Output(options)
     verb = BulkVerb.DISCARD
     with session(options) as call:
-        chosen = choose(call, asked, verb)
-        if asked.is_dry_run:
+        chosen = choose(call, request, verb)
+        if request.is_dry_run:
             preview(chosen, output, verb)
             return
         if chosen.letters:
-            agree(chosen, asked, options, verb)
-        if not asked.names:
-            begin(call, chosen, asked, output, verb)
+            agree(chosen, request, options, verb)
+        if not request.names:
+            begin(call, chosen, request, output, verb)
             return
 
         async def work(db: Database) -> list[dict[str, Any]]:
             return dead_letters.documents(
-                await dead_letters.discard(db, chosen.ids, by=asked.by, reason=asked.reason or "")
+                await dead_letters.discard(
+                    db, chosen.ids, by=request.by, reason=request.reason or ""
+                )
             )
 
-        told = mutate(
+        text = mutate(
             call,
             work,
             output=output,
-            key=asked.key,
+            key=request.key,
             operation="dead.discard",
-            request=asked.request,
+            request=request.request,
         )
-        tell(call, told, output, verb)
+        report(call, text, output, verb)

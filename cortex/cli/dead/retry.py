@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, tell
+from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, report
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -48,7 +48,7 @@ class Version(click.ParamType[int]):
 def retry(
     options: Options,
     *,
-    asked: DeadLetterRequest,
+    request: DeadLetterRequest,
     agent_version: int | None,
     from_start: bool,
 ) -> None:
@@ -61,43 +61,43 @@ def retry(
     output = Output(options)
     verb = BulkVerb.RETRY
     with session(options) as call:
-        chosen = choose(call, asked, verb, from_start=from_start)
-        if asked.is_dry_run:
+        chosen = choose(call, request, verb, from_start=from_start)
+        if request.is_dry_run:
             preview(chosen, output, verb)
             return
         if chosen.letters:
-            agree(chosen, asked, options, verb)
-        if not asked.names:
+            agree(chosen, request, options, verb)
+        if not request.names:
             begin(
                 call,
                 chosen,
-                asked,
+                request,
                 output,
                 verb,
                 agent_version=agent_version,
                 from_start=from_start,
             )
             return
-        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=asked.rate)
+        wanted = resubmissions(chosen.ids, new_id=system_chance().new_id, rate=request.rate)
 
         async def work(db: Database) -> list[dict[str, Any]]:
             done = await resubmit(
                 db,
                 wanted,
-                by=asked.by,
-                reason=asked.reason or "",
+                by=request.by,
+                reason=request.reason or "",
                 agent_version=agent_version,
                 from_start=from_start,
             )
             return documents(done)
 
-        told = mutate(
+        text = mutate(
             call,
             work,
             output=output,
-            key=asked.key,
+            key=request.key,
             operation="dead.retry",
-            request=asked.request
-            | {"rate": asked.rate, "agent_version": agent_version, "from_start": from_start},
+            request=request.request
+            | {"rate": request.rate, "agent_version": agent_version, "from_start": from_start},
         )
-        tell(call, told, output, verb)
+        report(call, text, output, verb)

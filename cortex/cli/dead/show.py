@@ -102,17 +102,17 @@ def _facts(letter: DeadLetterDetail, terminal: Terminal) -> dict[str, str]:
 
 
 def _failed(letter: DeadLetterDetail, terminal: Terminal) -> str:
-    told = [
+    parts = [
         f"{when(letter, letter.finished_at, is_tty=terminal.is_tty)} in attempt {letter.attempt}"
     ]
     if letter.pod:
-        told[0] += f" on {letter.pod}"
+        parts[0] += f" on {letter.pod}"
     if letter.started_at is not None:
         started = at_instant(letter.started_at, is_tty=terminal.is_tty)
         took_s = (letter.finished_at - letter.started_at).total_seconds()
-        told.append(f"{span(took_s)} after its start at {started}")
-    told.append(f"{letter.retry_count} of {letter.max_retries} retries used")
-    return " · ".join(told)
+        parts.append(f"{span(took_s)} after its start at {started}")
+    parts.append(f"{letter.retry_count} of {letter.max_retries} retries used")
+    return " · ".join(parts)
 
 
 def _last_step(letter: DeadLetterDetail, terminal: Terminal) -> str:
@@ -125,18 +125,18 @@ def _origin(letter: DeadLetterDetail) -> str:
     if letter.origin_id is None:
         return ""
     first = "" if letter.origin_id == letter.lineage_id else f", first {letter.lineage_id}"
-    return f"went on from {letter.origin_id}{first}"
+    return f"continues {letter.origin_id}{first}"
 
 
 def _settled(letter: DeadLetterDetail, terminal: Terminal) -> str:
     reason = letter.reason or ""
     if _is_unresolved(letter):
         return reason
-    told = f"{on_retry(letter)} {when(letter, letter.resolved_at, is_tty=terminal.is_tty)}"
-    told += f": {reason}" if reason.strip() else ""
+    text = f"{on_retry(letter)} {when(letter, letter.resolved_at, is_tty=terminal.is_tty)}"
+    text += f": {reason}" if reason.strip() else ""
     if letter.retried_as is None:
-        return told
-    return f"{told} · {letter.retried_as} is {letter.retried_status}"
+        return text
+    return f"{text} · {letter.retried_as} is {letter.retried_status}"
 
 
 def _is_unresolved(letter: DeadLetterDetail) -> bool:
@@ -145,7 +145,7 @@ def _is_unresolved(letter: DeadLetterDetail) -> bool:
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt.outcome, attempt.outcome)
-    told = [why, attempt.error, retry_text(attempt)]
-    line = " · ".join(each for each in told if each)
+    parts = [why, attempt.error, retry_text(attempt)]
+    line = " · ".join(each for each in parts if each)
     at = at_instant(attempt.ended_at, is_tty=terminal.is_tty)
     return safe(f"    {at}  attempt {attempt.attempt}: {line}")

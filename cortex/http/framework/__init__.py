@@ -1,1 +1,1 @@
-"""Declared routes, checks, limits and answers: what every route is built on."""
+"""Declared routes, checks, limits and responses: the base of every route."""

@@ -1,4 +1,4 @@
-"""Work on large bodies, apart from the event loop that runs the jobs.
+"""Work on large bodies, off the event loop that runs the jobs.
 
 Owns: the thread in which one body at a time is parsed and checked.
 """
@@ -14,24 +14,24 @@ from cortex.domain.errors import UnavailableError
 T = TypeVar("T")
 
 INLINE_BYTES: Final = 4_096
-"""What takes less than a millisecond is done at once."""
+"""Smaller bodies take less than a millisecond and are handled inline."""
 WAITING_MAX: Final = 64
 WAIT_S: Final = 20.0
 REST: Final = 2.0
-"""After each work the thread rests for so many times what that took: the rest is the jobs'."""
+"""After each task the thread rests for this multiple of its duration, to leave time for jobs."""
 SWITCH_S: Final = 0.001
-"""So long the thread keeps the event loop waiting at each turn; by default it were 5 ms."""
+"""Switch interval of the thread; Python's default is 5 ms."""
 
 
 class Apart:
-    """Runs one work at a time in a thread, which rests in between."""
+    """Runs one task at a time in a thread, which rests in between."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
         self._rests_until = float("-inf")
 
     async def __call__(self, work: Callable[[], T], *, size: int) -> T:
-        """Return what the work on so many bytes returns, and raise what it raises.
+        """Run the work on a body of this size; return its result, or raise its error.
 
         Raises `UnavailableError` when too many wait already, or for too long.
         """
@@ -56,6 +56,4 @@ class Apart:
 
 
 def _crowded() -> UnavailableError:
-    return UnavailableError(
-        "too many large bodies arrive at once", hint="send it again in a moment"
-    )
+    return UnavailableError("too many large bodies at once", hint="send it again in a moment")

@@ -1,4 +1,4 @@
-"""What a handler is given: the pod that it speaks for, and what it was asked, by whom."""
+"""What a handler gets: the pod, and the checked request with its caller."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -24,17 +24,17 @@ from cortex.http.links import Links
 from cortex.postgres.bridge import Port
 
 SIGN_IN_RATE: Final = Rate(burst=30, per_s=1.0)
-"""Of one address: people behind a proxy share it, and type."""
+"""Per address: people behind a proxy share one, and make typing errors."""
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 
 
 class Feed(Protocol):
-    """What happens to one job, as it happens."""
+    """The events of one job as they happen."""
 
     async def receive(self) -> Sequence[JobEvent | AnswerPiece]:
-        """Wait for events, in order. Raises `trio.EndOfChannel` when the job's end was taken."""
+        """Wait for events, in order. Raises `trio.EndOfChannel` after the job's end."""
 
 
 class Follow(Protocol):
@@ -44,45 +44,49 @@ class Follow(Protocol):
 
 
 class RequestObserver(Protocol):
-    """Is told of each request; `route` is the template of its path, None if there is none."""
+    """Observes each request; `route` is the template of its path, None if there is none."""
 
     def __call__(self, *, route: str | None, method: str, status: int, seconds: float) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
 class PodView:
-    """What the API may know of the pod that it runs in, and may ask of it."""
+    """What the API may read of its pod, and request from it."""
 
     name: str
     is_sure: Callable[[], bool]
-    """It holds its lock, and a heartbeat succeeded not long ago: Postgres was there."""
+    """The pod holds its lock, and a heartbeat succeeded recently: Postgres was reachable."""
     is_claiming: Callable[[], bool]
-    """It takes jobs."""
+    """The pod takes jobs."""
     trouble: Callable[[], TroubleReport | None]
-    """What its calls to the database suffer from just now."""
+    """The current trouble of its database calls."""
     draining: trio.Event
-    """Set when the pod was asked to end: whoever waits for something should answer now."""
+    """Set when the pod is asked to end: waiting handlers should answer now."""
     drain: Callable[[], DrainStatus | None]
-    """How far its leaving has come."""
+    """Progress of the shutdown."""
     drain_request: Callable[[], DrainRequest | None]
-    """A person's wish that it drains and stays."""
+    """A person's request that the pod drains and stays."""
     result: Callable[[UUID, float], Awaitable[JobState | None]]
-    """How a job has ended; None if it goes on after so many seconds. Raises `NotFoundError`, and
-    `UnavailableError` when too many wait already."""
+    """How a job has ended; None if it has not ended after this many seconds.
+
+    Raises `NotFoundError`, and `UnavailableError` when too many wait already.
+    """
     follow: Follow
     exposition: Callable[[], Awaitable[tuple[bytes, str]]]
-    """Its metrics and their content type."""
+    """Metrics and their content type."""
     answered: RequestObserver
     check_payload: Callable[[str, str], object]
-    """Takes a job type and a payload. Raises `InvalidValueError` if the pod knows the type, and its
-    handler cannot take that."""
+    """Takes a job type and a payload.
+
+    Raises `InvalidValueError` if the pod knows the type and its handler cannot take the payload.
+    """
     folder_roots: Sequence[Path] = ()
-    """In these a job that is submitted here may have its agent read."""
+    """Folders that agents of jobs submitted here may read."""
 
 
 @attrs.frozen(kw_only=True)
 class Api:
-    """What every handler works with; one for a pod."""
+    """The services of every handler; one per pod."""
 
     port: Port
     chance: Chance
@@ -99,20 +103,20 @@ class Api:
 
 @attrs.frozen(kw_only=True)
 class CheckedRequest(Generic[Q, B]):
-    """One request, checked against its route: a handler sees nothing that does not fit."""
+    """One request, checked against its route."""
 
     query: Q
-    """Of the route's `query` class; None without one."""
+    """An instance of the route's `query` class; None without one."""
     body: B
-    """Of the route's `body` class; None without one."""
+    """An instance of the route's `body` class; None without one."""
     path: Mapping[str, Any]
-    """Parameters of the path: a `UUID` where the route says so, else text."""
+    """Parameters of the path: a `UUID` where the route declares one, else text."""
     principal: Principal
     address: str
-    """Where it came from: an IP address."""
+    """The client's IP address."""
     key: str | None
-    """The `Idempotency-Key`; only routes that `takes_key` get one."""
+    """The `Idempotency-Key`; only for routes with `takes_key`."""
     request: Request
-    """For headers, cookies, raw forms, and `receive` to see the client leave."""
+    """For headers, cookies, raw forms, and `receive` to notice that the client left."""
     size: int
-    """Bytes of the body."""
+    """Size of the body in bytes."""

@@ -1,6 +1,6 @@
-"""Reading the body of a request: bounded in size and in time, whatever its headers promise.
+"""Reads request bodies, bounded in size and time regardless of their headers.
 
-Bounded are also all bodies together: a stranger with a thousand connections gets no gigabyte.
+The total is bounded as well: a thousand anonymous connections cannot take a gigabyte.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ from cortex.http.framework.problem import TooLargeError, TooSlowError
 
 BYTES_MAX: Final = 1_048_576
 BOUND_S: Final = 30.0
-"""For the whole body: 35 kB a second at the least."""
+"""For the whole body: 35 kB a second at least."""
 SMALL_BYTES: Final = 65_536
-"""Of each body there is always room for so much: connections are counted, too."""
+"""This much is always available per body, since connections are counted too."""
 LARGE_BYTES_MAX: Final = 33_554_432
-"""Of all bodies of a room, beyond what is small of each."""
+"""For all bodies of a room, beyond the small part of each."""
 
 
 class Room:
-    """The memory for the large bodies of some senders, who share it."""
+    """The memory that some senders share for large bodies."""
 
     def __init__(self, bytes_max: int = LARGE_BYTES_MAX) -> None:
         self._left = bytes_max
 
     @contextmanager
     def entered(self) -> Iterator["Share"]:
-        """Hold the body of one request for as long as the block."""
+        """Hold the body of one request during the block."""
         share = Share(self)
         try:
             yield share
@@ -40,25 +40,25 @@ class Room:
             self._left += share.taken
 
     def take(self, size: int) -> None:
-        """Raises `UnavailableError` if there is not so much left."""
+        """Reserve memory. Raises `UnavailableError` if there is not enough."""
         if size > self._left:
             raise UnavailableError(
-                "too many large bodies arrive at once", hint="send it again in a moment"
+                "too many large bodies at once", hint="send it again in a moment"
             )
         self._left -= size
 
 
 @attrs.define(eq=False)
 class Share:
-    """What one body takes of a room."""
+    """One body's part of a room."""
 
     _room: Room
     taken: int = 0
     size: int = 0
-    """Bytes of the body that have come."""
+    """Bytes of the body received so far."""
 
     def grow(self, size: int) -> None:
-        """Make room for a body of so many bytes. Raises `UnavailableError`."""
+        """Reserve memory for a body of this size. Raises `UnavailableError`."""
         self.size = size
         needed = max(0, size - SMALL_BYTES - self.taken)
         self._room.take(needed)
@@ -68,10 +68,10 @@ class Share:
 async def read(
     receive: Receive, *, promised: str | None, share: Share, bytes_max: int = BYTES_MAX
 ) -> bytes:
-    """Return the whole body; `promised` is its `Content-Length`, if it has one.
+    """Return the whole body; `promised` is its `Content-Length`, if any.
 
-    Raises `TooLargeError`, `TooSlowError`, `UnavailableError` when there is no room for it in its
-    share, and `ClientDisconnect` when the client has left.
+    Raises `TooLargeError`, `TooSlowError`, `UnavailableError` when its room is full, and
+    `ClientDisconnect` when the client has left.
     """
     if promised is not None and promised.isdecimal() and int(promised[:20]) > bytes_max:
         raise _too_large(bytes_max)

@@ -1,4 +1,4 @@
-"""Where a list goes on: text that a caller gets with one page and hands back for the next."""
+"""Cursors of lists: text that a client gets with one page and sends for the next."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ _AT_BYTES: Final = 8
 
 
 def cursor_of(id_: UUID, at: datetime | None = None) -> str:
-    """Return the cursor of a row, by its id and, where these decide, its instant."""
+    """Return the cursor of a row, from its id and, where it is part of the order, its instant."""
     raw = id_.bytes
     if at is not None:
         raw += ((at - _EPOCH) // _MICROSECOND).to_bytes(_AT_BYTES, "big", signed=True)
@@ -27,7 +27,7 @@ def cursor_of(id_: UUID, at: datetime | None = None) -> str:
 
 
 def place_of(cursor: str) -> tuple[UUID, datetime | None]:
-    """Return id and instant of a cursor. Raises `UsageError` for what is none."""
+    """Return id and instant of a cursor. Raises `UsageError` for any other text."""
     try:
         raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         if len(raw) == _ID_BYTES:
@@ -38,7 +38,7 @@ def place_of(cursor: str) -> tuple[UUID, datetime | None]:
     except (ValueError, OverflowError):
         pass
     raise UsageError(
-        f"{cursor[:LENGTH_MAX]!a} is no cursor", hint="take `next_cursor` of the page before"
+        f"{cursor[:LENGTH_MAX]!a} is not a cursor", hint=("use `next_cursor` of the previous page")
     )
 
 
@@ -48,11 +48,11 @@ def id_of(cursor: str | None) -> UUID | None:
 
 
 def cursor_field() -> Any:
-    """Make the field of a query that says where the list goes on."""
-    return text(doc="`next_cursor` of the page before", length_max=LENGTH_MAX, default=None)
+    """Declare the query field with the cursor."""
+    return text(doc="`next_cursor` of the previous page", length_max=LENGTH_MAX, default=None)
 
 
 def limit_field(most: int = LIMIT_MAX) -> Any:
-    """Make the field of a query that says how long a page may be."""
+    """Declare the query field with the page size."""
     low = min(LIMIT_DEFAULT, most)
-    return whole(doc="how many at the most", low=1, high=most, default=low)
+    return whole(doc="maximum number of rows", low=1, high=most, default=low)

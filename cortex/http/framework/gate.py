@@ -1,12 +1,12 @@
-"""What every request passes, in and out: rate limits, the pod's end, errors, headers, the log.
+"""The gate of every request: rate limits, the pod's end, errors, headers, the log.
 
 Owns: the buckets of the addresses.
-Invariants: each answer has the headers that keep browsers from doing anything with it; errors are
-problem documents and tell nothing of the inside; the log has neither query strings nor headers. A
-body that nobody read is taken in and dropped, bounded, so that its sender gets to read the answer.
+Invariants: each response has headers that restrict browsers; errors are problem documents and
+reveal no internals; the log has neither query strings nor headers. An unread body is read and
+dropped, within a bound, so that its sender reads the response.
 
-On failure: of a handler, a problem document with a number that the log has; after the answer has
-begun, the connection is cut, so that nobody takes half of it for the whole.
+On failure of a handler: a problem document with a number that is in the log as well; after the
+response has begun, the connection is cut, so that half of it does not pass for the whole.
 """
 
 from typing import Final
@@ -33,19 +33,19 @@ HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex",
 }
-"""Of every answer that does not bring its own."""
+"""Headers of every response that does not set its own."""
 UNREAD_BYTES_MAX: Final = 4_194_304
 UNREAD_BOUND_S: Final = 2.0
-"""How much of an unwanted body is taken in: who sends more may miss the answer."""
+"""Time to read an unwanted body; a client that sends more may miss the response."""
 PATH_SHOWN_MAX: Final = 200
 
 UNLIMITED: Final = frozenset({"/healthz", "/readyz"})
-"""Cost nothing, and are asked by those who would end a pod that does not answer."""
+"""Cheap, and requested by supervisors that would end an unresponsive pod."""
 
 WHO: Final = "cortex.who"
 NUMBER: Final = "cortex.number"
 TEMPLATE: Final = "cortex.template"
-"""Of the path, as its route declares it."""
+"""Scope key of the path template of the route."""
 _CLIENT_GONE: Final = 499  # as nginx logs it
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise AssertionError(f"no connection of ours speaks {scope['type']}")
+            raise AssertionError(f"unsupported connection type {scope['type']}")
         began = trio.current_time()
         scope[NUMBER] = self._number()
         exchange = _Exchange(
@@ -92,23 +92,23 @@ class Gate:
             raise
         except Exception as error:  # noqa: BLE001 -- the outermost place of a request
             number: str = scope[NUMBER]
-            told = cortex_error_in(error)
+            text = cortex_error_in(error)
             response = (
-                fault(instance=number) if told is None else response_to(told, instance=number)
+                fault(instance=number) if text is None else response_to(text, instance=number)
             )
             if response.status_code == 500:  # noqa: PLR2004 -- a fault in Cortex
                 _log.exception("request failed", number=number, method=scope["method"])
             if exchange.status is None:
                 await response(scope, exchange.take, exchange.give)
-            elif told is not None:
-                _log.warning("answer cut off", number=number, error=told.message)
+            elif text is not None:
+                _log.warning("response cut off", number=number, error=text.message)
 
     def _limit(self, scope: Scope) -> None:
         if scope["path"] in UNLIMITED:
             return
         wait_s = self._buckets.take(household(address_of(scope)))
         if wait_s > 0:
-            raise RateLimitedError("too many requests came from this address", wait_s=wait_s)
+            raise RateLimitedError("too many requests from this address", wait_s=wait_s)
 
     def _note(self, scope: Scope, exchange: "_Exchange", took_s: float) -> None:
         write = _log.debug if scope["path"] in UNLIMITED else _log.info
@@ -125,28 +125,27 @@ class Gate:
 
 
 class Numbers:
-    """Gives each request a number of its own."""
+    """Gives each request its own number."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._count = 0
 
     def __call__(self) -> str:
-        """Return the next one."""
         self._count += 1
         return f"{self._prefix}-{self._count}"
 
 
 @attrs.define
 class _Exchange:
-    """One request and its answer, as they pass."""
+    """One request and its response in transit."""
 
     receive: Receive
     raw_send: Send
     is_unread: bool
-    """There is, or may be, more of the body."""
+    """More of the body may follow."""
     is_last: bool
-    """The connection is to be closed after it."""
+    """The connection closes after this response."""
     status: int | None = None
 
     async def take(self) -> Message:
@@ -171,7 +170,7 @@ class _Exchange:
             await self.raw_send(message)
 
     async def _drop_unread(self) -> None:
-        """Take in what is still sent, so that the sender comes to read; then end the answer."""
+        """Read and drop the rest of the body, so that the sender reads the response."""
         size = 0
         with trio.move_on_after(UNREAD_BOUND_S):
             while self.is_unread and size < UNREAD_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Writes under an `Idempotency-Key`: asked for again, they are done once and told again."""
+"""Writes under an `Idempotency-Key`: repeated requests write once and get the same response."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -17,7 +17,7 @@ _REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 async def mutate(
-    asked: CheckedRequest[Any, Any],
+    requested: CheckedRequest[Any, Any],
     api: Api,
     work: Callable[[Database], Awaitable[object]],
     *,
@@ -25,36 +25,37 @@ async def mutate(
     request: Mapping[str, Any],
     status: int = 200,
 ) -> Response:
-    """Do a write and answer with its response as JSON keeps it, the same with a key and without.
+    """Write and answer with the response as JSON stores it, the same with and without a key.
 
-    `request`: all that was asked for, nothing that was made here; who asks is added, so that
-    nobody is told what another one's key led to. Under a key `work` runs in one transaction and may
-    be run again. Raises what `work` raises; with a key also `KeyPendingError`, `KeyReusedError`.
+    `request` is everything the caller asked for, and nothing generated here; the caller is added,
+    so that no one sees the response to another caller's key. Under a key, `work` runs in one
+    transaction and may run again. Raises the errors of `work`; with a key also `KeyPendingError`,
+    `KeyReusedError`.
     """
-    done = await once(asked, api, work, operation=operation, request=request)
+    done = await once(requested, api, work, operation=operation, request=request)
     return answer(done.response, status=status, headers=headers_of(done))
 
 
 async def once(
-    asked: CheckedRequest[Any, Any],
+    requested: CheckedRequest[Any, Any],
     api: Api,
     work: Callable[[Database], Awaitable[object]],
     *,
     operation: str,
     request: Mapping[str, Any],
 ) -> GuardedResponse:
-    """Do a write as `mutate` does, for handlers that answer something else than its response."""
-    whole = {**request, "by": asked.principal.name}
+    """Write as `mutate` does, for handlers with a response of their own."""
+    whole = {**request, "by": requested.principal.name}
     crash_point("before_act")
-    if asked.key is None:
+    if requested.key is None:
         done = await api.port(unguarded, work)
     else:
-        digest = await api.apart(partial(request_digest, operation, whole), size=asked.size)
-        done = await api.port(guarded, asked.key, operation=operation, digest=digest, work=work)
+        digest = await api.apart(partial(request_digest, operation, whole), size=requested.size)
+        done = await api.port(guarded, requested.key, operation=operation, digest=digest, work=work)
     crash_point("after_act")
     return done
 
 
 def headers_of(done: GuardedResponse) -> dict[str, str]:
-    """Return the headers that say whether it was done now."""
+    """Return the headers that show whether this request did the write."""
     return _REPLAYED if done.is_replayed else {}

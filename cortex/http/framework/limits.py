@@ -1,6 +1,6 @@
-"""How much one address or one token may ask for: token buckets in bounded memory, and a lock-out.
+"""Limits per address and per token: token buckets in bounded memory, and a lock-out.
 
-Owns: one bucket for each of the keys seen last; a key that was forgotten begins with a full one.
+Owns: one bucket for each of the most recent keys; a forgotten key starts with a full one.
 """
 
 import ipaddress
@@ -15,14 +15,14 @@ import trio
 K = TypeVar("K")
 
 KEYS_MAX: Final = 10_000
-"""Of each kind, about 1 MB: who changes addresses faster than that is not stopped by memory."""
+"""Per kind, about 1 MB: a client that changes addresses faster is not limited."""
 IPV6_PREFIX: Final = 64
-"""Bits of an address that belong to one household: the rest can be changed at will."""
+"""Address bits of one household: the rest can be changed at will."""
 
 
 @attrs.frozen(kw_only=True)
 class Rate:
-    """So many at once, and so many a second in the long run."""
+    """A burst, and a long-term rate per second."""
 
     burst: int
     per_s: float
@@ -35,7 +35,7 @@ class _Bucket:
 
 
 class Buckets(Generic[K]):
-    """A token bucket for each key. `now` is in seconds of a clock that never goes back."""
+    """A token bucket for each key. `now` is in seconds of a monotonic clock."""
 
     def __init__(
         self, rate: Rate, *, keys_max: int = KEYS_MAX, now: Callable[[], float] = trio.current_time
@@ -49,7 +49,7 @@ class Buckets(Generic[K]):
         return len(self._buckets)
 
     def take(self, key: K) -> float:
-        """Take one; return 0, or the seconds after which there is one again."""
+        """Take one token; return 0, or the seconds until one is available."""
         now = self._now()
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -98,7 +98,7 @@ class LockOut(Generic[K]):
         return 0.0 if record is None else max(0.0, record.locked_until - self._now())
 
     def miss(self, key: K) -> bool:
-        """Count a miss; tell whether it has locked the key."""
+        """Count a miss; return whether it locked the key."""
         now = self._now()
         record = self._records.get(key)
         if record is None or now - record.since > self._for_s:
@@ -114,7 +114,7 @@ class LockOut(Generic[K]):
 
 
 def household(address: str) -> str:
-    """Return what limits count an address as: itself, or the network of an IPv6 address."""
+    """Return the limited unit of an address: itself, or the network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -22,25 +22,25 @@ _SECURITY: Final = {
     SignIn.COOKIE: {"type": "apiKey", "in": "cookie", "name": "cortex_session"},
 }
 _MEANINGS: Final = {
-    400: "the request cannot be understood",
-    401: "it does not say who asks",
-    403: "who asks may not do this",
-    404: "what it names does not exist",
-    405: "the path does not take this method",
-    408: "it took too long to arrive",
-    409: "somebody else was first, or the state does not allow it",
+    400: "the request is malformed",
+    401: "the caller is not authenticated",
+    403: "the caller may not do this",
+    404: "the named resource does not exist",
+    405: "the path does not support this method",
+    408: "the request took too long to arrive",
+    409: "another request came first, or the state does not allow this",
     413: "the body is too large",
     415: "the body is not JSON",
-    422: "the body, or what it leads to, is not valid",
+    422: "the body, or its effect, is not valid",
     429: "too many requests; see Retry-After",
-    500: "a fault in Cortex",
-    503: "not now; see Retry-After",
-    504: "what it waited for did not come in time",
+    500: "an internal error",
+    503: "temporarily unavailable; see Retry-After",
+    504: "the wait timed out",
 }
 
 
 def route(routes: Sequence[Route]) -> Route:
-    """Return the route that serves the document of these routes and of itself."""
+    """Return the route that serves the document of these routes and itself."""
 
     @cache
     def text() -> bytes:
@@ -54,14 +54,14 @@ def route(routes: Sequence[Route]) -> Route:
         path=PATH,
         handle=handle,
         role=PUBLIC,
-        summary="This document.",
+        summary="Show this document.",
         answers={200: dict},
     )
     return itself
 
 
 def document(routes: Sequence[Route]) -> Schema:
-    """Return the document. Raises `TypeError` for a shape that JSON Schema cannot tell."""
+    """Return the document. Raises `TypeError` for a shape without a JSON Schema."""
     components: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
     for each in (route for route in routes if route.is_documented):
@@ -71,7 +71,7 @@ def document(routes: Sequence[Route]) -> Schema:
         "info": {
             "title": "Cortex",
             "version": cortex.__version__,
-            "description": "Durable jobs and agents. New keys may appear in any answer.",
+            "description": "Durable jobs and agents. New keys may appear in any response.",
         },
         "paths": paths,
         "components": {
@@ -94,7 +94,7 @@ def _operation(route: Route, components: dict[str, Schema]) -> Schema:
         "security": [] if route.role is PUBLIC else [{route.sign_in.value: []}],
     }
     if route.role is not PUBLIC:
-        made["description"] = f"Needs the role {route.role.value}."
+        made["description"] = f"Requires the role {route.role.value}."
     if route.body is not None:
         fields = fields_of(route.body, components)
         made["requestBody"] = {
@@ -138,13 +138,13 @@ def _parameters(route: Route, components: dict[str, Schema]) -> list[Schema]:
 def _responses(route: Route, components: dict[str, Schema]) -> Schema:
     made: Schema = {}
     for status, shape in route.answers.items():
-        told: Schema = {"description": route.summary}
+        fields: Schema = {"description": route.summary}
         if shape is not None:
             media = MEDIA_TYPE if issubclass(shape, Problem) else "application/json"
-            told["content"] = {media: {"schema": schema_of(shape, components)}}
+            fields["content"] = {media: {"schema": schema_of(shape, components)}}
         elif route.media != "application/json" and status != HTTPStatus.NO_CONTENT:
-            told["content"] = {route.media: {}}
-        made[str(status)] = told
+            fields["content"] = {route.media: {}}
+        made[str(status)] = fields
     problem = schema_of(Problem, components)
     for status in _refusals(route):
         made.setdefault(str(status), _problem(_MEANINGS.get(status, "a problem"), problem))
@@ -171,7 +171,7 @@ def _problem(description: str, schema: Schema) -> Schema:
 
 
 def _closed(shape: type, components: dict[str, Schema]) -> Schema:
-    """Return the schema of a body: unlike answers, it may hold no keys that are not told."""
+    """Return the schema of a request body, which refuses undeclared keys, unlike responses."""
     reference = schema_of(shape, components)
     for each in _within(shape):
         schema_of(each, components)
@@ -180,7 +180,7 @@ def _closed(shape: type, components: dict[str, Schema]) -> Schema:
 
 
 def _within(hint: Any) -> list[type]:
-    """Return the shapes that a type is made of."""
+    """Return the shapes within a type."""
     members = getattr(hint, "__args__", ())
     found = [shape for member in members for shape in _within(member)]
     if isinstance(hint, type) and attrs.has(hint):

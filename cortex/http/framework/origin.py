@@ -1,8 +1,8 @@
-"""Where a request came from: which address, and which page.
+"""The origin of a request: its address and its page.
 
-A proxy on this very machine is believed in what it added itself: the last address of
-`X-Forwarded-For`, and `X-Forwarded-Proto`. From anywhere else both are mere claims and count for
-nothing; so does what stands further to the left, which the client may have written.
+A proxy on this machine is trusted for what it added itself: the last address of `X-Forwarded-For`,
+and `X-Forwarded-Proto`. From elsewhere both are ignored, as are earlier addresses, which the client
+may have written.
 """
 
 import ipaddress
@@ -20,12 +20,12 @@ CLIENT_CHARS_MAX: Final = 500
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address that a request came from, as text."""
+    """Return the client's address, as text."""
     peer = _peer(scope)
     if not _is_here(peer):
         return peer
     claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
-    # What follows a `%`, the zone of an address on a link, could be any text.
+    # After a `%`, the zone of a link-local address, any text could follow.
     return claimed if _is_address(claimed) and "%" not in claimed else peer
 
 
@@ -35,19 +35,19 @@ def client_of(request: Request) -> str | None:
 
 
 def is_https(scope: Scope) -> bool:
-    """Tell whether the client speaks TLS, with a proxy on this machine: the pod itself does not."""
+    """Whether the client uses TLS, through a proxy on this machine: the pod itself does not."""
     proto = Headers(scope=scope).getlist("x-forwarded-proto")
     return _is_here(_peer(scope)) and proto[-1:] == ["https"]
 
 
 def base_url(request: Request) -> str:
-    """Return where the client reaches this server, as far as it says so."""
+    """Return the URL under which the client reaches this server."""
     scheme = "https" if is_https(request.scope) else "http"
     return f"{scheme}://{request.headers.get('host', '')}"
 
 
 def refuse_foreign(request: Request) -> None:
-    """Raise `ForbiddenError` unless a page of this very origin sends the request."""
+    """Raise `ForbiddenError` unless a page of the same origin sent the request."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:
@@ -57,7 +57,7 @@ def refuse_foreign(request: Request) -> None:
     else:
         is_own = False
     if not is_own:
-        raise ForbiddenError("this can only be sent by a page of Cortex itself")
+        raise ForbiddenError("only a page of Cortex itself can send this")
 
 
 def _peer(scope: Scope) -> str:

@@ -1,7 +1,8 @@
-"""RFC 9457 problem documents: what a caller is told when a request does not do what it asked.
+"""RFC 9457 problem documents: the response to a request that failed.
 
 `code` is the stable code of the error, the same as on the command line; `detail` and `hint` are its
-message and its way out. Of a fault in Cortex nothing is told but a number that the log has, too.
+message and its remedy. For an internal error only a request number is shown, which is in the log as
+well.
 """
 
 import math
@@ -22,26 +23,26 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 @attrs.frozen(kw_only=True)
 class Problem:
-    """Why a request did not do what it asked."""
+    """A failed request."""
 
     type: str
-    """A URN by the code: the same for all problems of a kind."""
+    """A URN with the code, the same for all problems of a kind."""
     title: str
     """The same for all problems of a kind."""
     status: int
-    """The status of the answer."""
+    """The HTTP status."""
     detail: str | None = None
     """What happened, in one line."""
     code: str = "error"
     """Stable code of the error."""
     hint: str | None = None
-    """The way out."""
+    """A remedy."""
     instance: str | None = None
-    """Number of the request, which the log has, too."""
+    """Number of the request, as in the log."""
 
 
 class RefusedError(CortexError):
-    """The request was not let in, before anything was done."""
+    """The request was refused before any work."""
 
     status: ClassVar[HTTPStatus]
 
@@ -53,7 +54,7 @@ class RefusedError(CortexError):
 
 
 class UnauthenticatedError(RefusedError):
-    """The request does not say who asks, or not in a way that is still good."""
+    """The request has no credential, or no valid one."""
 
     code = "unauthenticated"
     status = HTTPStatus.UNAUTHORIZED
@@ -77,21 +78,21 @@ class TooSlowError(RefusedError):
 
 
 class TooLargeError(RefusedError):
-    """The body is larger than may be."""
+    """The body exceeds the limit."""
 
     code = "too_large"
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class NotJsonError(RefusedError):
-    """The body has a media type that this route does not take."""
+    """The body has a media type that this route does not support."""
 
     code = "media_type"
     status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
 class RateLimitedError(RefusedError):
-    """There were too many requests in a short time."""
+    """The caller sent too many requests in a short time."""
 
     code = "rate_limited"
     status = HTTPStatus.TOO_MANY_REQUESTS
@@ -111,7 +112,7 @@ class EndingError(RefusedError):
 
 
 STATUSES: Final[tuple[tuple[type[CortexError], HTTPStatus], ...]] = (
-    # The first class that fits decides: the narrower ones stand first.
+    # The first matching class decides: narrower ones come first.
     (errors.KeyReusedError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (errors.UsageError, HTTPStatus.BAD_REQUEST),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
@@ -123,7 +124,7 @@ STATUSES: Final[tuple[tuple[type[CortexError], HTTPStatus], ...]] = (
     (errors.TransientError, HTTPStatus.SERVICE_UNAVAILABLE),
     (errors.SchemaError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
-"""By which status a family of errors is told; any other is a fault in Cortex."""
+"""The status of each error family; any other error is internal."""
 
 _ASK_AGAIN: Final = (
     errors.UnavailableError,
@@ -134,7 +135,7 @@ _ASK_AGAIN: Final = (
 
 
 def status_of(error: CortexError) -> HTTPStatus:
-    """Return the status that tells an error."""
+    """Return the status of an error."""
     if isinstance(error, RefusedError):
         return error.status
     fits = (status for family, status in STATUSES if isinstance(error, family))
@@ -150,12 +151,12 @@ def response_to(error: CortexError, *, instance: str | None = None) -> Response:
     if isinstance(error, _ASK_AGAIN):
         wait_s = getattr(error, "retry_after_s", None) or 1
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
-    tells_where = "://" in error.message  # the address of the database is not the caller's to know
+    tells_where = "://" in error.message  # do not reveal the address of the database
     problem = Problem(
         type=_urn(error.code),
         title=status.phrase,
         status=status.value,
-        detail="the database does not answer just now" if tells_where else error.message,
+        detail="the database does not answer" if tells_where else error.message,
         code=error.code,
         hint=None if tells_where else error.hint,
         instance=instance,
@@ -164,13 +165,13 @@ def response_to(error: CortexError, *, instance: str | None = None) -> Response:
 
 
 def fault(*, instance: str | None = None) -> Response:
-    """Return the problem document of a fault in Cortex: it tells nothing."""
+    """Return the problem document of an internal error, without details."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     problem = Problem(
         type=_urn("internal"),
         title=status.phrase,
         status=status.value,
-        detail="something went wrong here; the log of the pod has more",
+        detail="internal error; see the pod's log",
         code="internal",
         instance=instance,
     )
@@ -178,33 +179,32 @@ def fault(*, instance: str | None = None) -> Response:
 
 
 def bare(status: int) -> bytes:
-    """Return the problem document for what was not even a request."""
+    """Return the problem document for a malformed request."""
     code = "too_large" if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else "usage"
     problem = Problem(
         type=_urn(code),
         title=HTTPStatus(status).phrase,
         status=status,
-        detail="this is no well-formed HTTP/1.1 request",
+        detail="not a well-formed HTTP/1.1 request",
         code=code,
     )
     return _document(problem)
 
 
 def cortex_error_in(error: BaseException) -> CortexError | None:
-    """Return the error that an exception means for its caller; None if it is a fault."""
+    """Return the error that an exception means for its caller; None if it is internal."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, CortexError) else None
 
 
 def response_of(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer that tells a problem."""
     return Response(_document(problem), problem.status, headers, media_type=MEDIA_TYPE)
 
 
 def _document(problem: Problem) -> bytes:
-    told: dict[str, Any] = attrs.asdict(problem, filter=lambda _, value: value is not None)
-    return orjson.dumps({key: _utf8(value) for key, value in told.items()})
+    text: dict[str, Any] = attrs.asdict(problem, filter=lambda _, value: value is not None)
+    return orjson.dumps({key: _utf8(value) for key, value in text.items()})
 
 
 def _utf8(value: Any) -> Any:

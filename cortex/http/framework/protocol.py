@@ -1,9 +1,9 @@
 """HTTP/1.1 on one connection, stricter than Hypercorn is by itself.
 
-Owns: one connection. HTTP/2 and WebSockets are not spoken: each would bring limits of its own.
-Invariants: a request whose end two readers could see in different places is refused and ends the
-connection; a head must arrive within the time of an idle connection; what is sent must be taken
-within `SEND_BOUND_S`, and no send holds up the pod's end.
+Owns: one connection. HTTP/2 and WebSockets are not supported: each would need limits of its own.
+Invariants: a request with an ambiguous end is refused and ends the connection; a head must arrive
+within the time of an idle connection; the client must read each send within `SEND_BOUND_S`, and no
+send delays the pod's end.
 
 On failure: the connection is closed. On stop: an idle connection is closed at once.
 """
@@ -33,7 +33,7 @@ IDLE_S: Final = 15.0
 SEND_BOUND_S: Final = 60.0
 READ_BYTES: Final = 65_536
 REQUESTS_MAX: Final = 1000
-"""On one connection: then the client connects anew, perhaps to another pod."""
+"""Per connection; then the client reconnects, perhaps to another pod."""
 
 _PROBE: Final = re.compile(rb"(?:GET|HEAD) /(?:healthz|readyz)[ ?]")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
@@ -47,13 +47,13 @@ _log = structlog.get_logger(__name__)
 
 
 class QuietLogger:
-    """What Hypercorn wants to say: faults only, in the pod's log, without the request."""
+    """Hypercorn's logger: only faults, in the pod's log, without the request."""
 
     def __init__(self, config: Config) -> None:
-        """Take nothing from the configuration."""
+        """Ignore the configuration."""
 
     async def access(self, *_: object) -> None:
-        """Tell nothing: `cortex.http.framework.gate` does, without secrets."""
+        """Log nothing: `cortex.http.framework.gate` logs requests, without secrets."""
 
     async def exception(self, message: str, *_: object, **__: object) -> None:
         _log.exception(message.lower())
@@ -62,11 +62,11 @@ class QuietLogger:
         _log.warning(message.lower())
 
     async def info(self, *_: object, **__: object) -> None:
-        """Tell nothing."""
+        """Ignore the message."""
 
 
 def config() -> Config:
-    """Return how Hypercorn is to speak."""
+    """Return Hypercorn's configuration."""
     made = Config()
     made.h11_max_incomplete_size = HEAD_BYTES_MAX
     made.keep_alive_timeout = IDLE_S
@@ -77,7 +77,7 @@ def config() -> Config:
 
 
 class _StrictH11(h11.Connection):
-    """Refuses heads that h11 would make unambiguous by itself."""
+    """Refuses ambiguous heads that h11 would normalise."""
 
     def next_event(self) -> Any:
         if self.their_state is h11.IDLE:
@@ -89,9 +89,9 @@ class _StrictH11(h11.Connection):
 
 
 def _refuse_ambiguous(head: bytes) -> None:
-    """Raise `h11.RemoteProtocolError` for a head that others may read in another way."""
+    """Raise `h11.RemoteProtocolError` for a head that other servers may read differently."""
     if len(head) > HEAD_BYTES_MAX or head.count(b"\n") > HEADERS_MAX + 2:
-        raise h11.RemoteProtocolError("too much of a head", error_status_hint=431)
+        raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
     if _BARE_END_OR_FOLD.search(head):
         raise h11.RemoteProtocolError("a line end that is not CR LF, or none")
     if not _VERSION.match(head):
@@ -109,7 +109,7 @@ class _Protocol(H11Protocol):
         self.connection = _StrictH11(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Stay with HTTP/1.1 whatever the client would like to upgrade to."""
+        """Ignore requests to upgrade the protocol."""
 
     async def _create_stream(self, request: h11.Request) -> None:
         kept = [pair for pair in request.headers if pair[0] != b"upgrade"]
@@ -152,7 +152,7 @@ class Connection(TCPServer):
         self._is_over = False
 
     async def run(self) -> None:
-        """Speak until one side has had enough; a failing connection raises nothing."""
+        """Serve until one side ends; a failing connection raises nothing."""
         socket = self.stream.socket
         try:
             client = parse_socket_addr(socket.family, socket.getpeername())
@@ -172,16 +172,16 @@ class Connection(TCPServer):
                 )
                 await self.idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
-                # The client has gone: nothing is kept for its next request.
+                # The client has left: nothing is kept for its next request.
                 self._is_over = True
                 await self.idle_task.stop()
         except OSError:
-            pass  # it was reset: nobody is left to be told
+            pass  # it was reset: there is no reader for an error
         finally:
             await trio.aclose_forcefully(self.stream)
 
     async def _read_data(self) -> None:
-        """Handle what comes, each piece in its turn, until the client has gone."""
+        """Handle incoming pieces in turn, until the client has left."""
         data = b"not yet"
         while data:
             try:

@@ -1,4 +1,4 @@
-"""How a route is declared: once, for dispatching, rights, checks and the OpenAPI document."""
+"""Route declarations, used for dispatch, rights, checks and the OpenAPI document."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import SMALL_BYTES
 
 HANDLER_BOUND_S: Final = 60.0
-"""Longer than any call of the database, which has a bound of its own."""
+"""Longer than any database call, which has a bound of its own."""
 UUID_PARAM: Final[Schema] = {"type": "string", "format": "uuid"}
 NUMBER_PARAM: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
@@ -25,7 +25,7 @@ _PARAM: Final = re.compile(r"{(\w+)}")
 
 
 class Public(Enum):
-    """The mark of a route that anybody may use."""
+    """Marks a route as open to everyone."""
 
     PUBLIC = "public"
 
@@ -34,7 +34,7 @@ PUBLIC: Final = Public.PUBLIC
 
 
 class Method(StrEnum):
-    """What a route may be asked with; HEAD follows GET, OPTIONS tells which there are."""
+    """Supported methods; HEAD follows GET, OPTIONS lists them."""
 
     GET = "GET"
     POST = "POST"
@@ -43,12 +43,12 @@ class Method(StrEnum):
 
 
 class SignIn(StrEnum):
-    """How people show who they are."""
+    """How callers authenticate."""
 
     BEARER = "bearer"
-    """`Authorization: Bearer TOKEN`; cookies are not looked at, so that no page can forge it."""
+    """`Authorization: Bearer TOKEN`; cookies are ignored, so pages cannot forge requests."""
     COOKIE = "cookie"
-    """The session of a page; anything but GET must come from a page of the same origin."""
+    """A page's session; anything but GET must come from a page of the same origin."""
 
 
 Handler = Callable[[CheckedRequest[Any, Any], Api], Awaitable[Response]]
@@ -66,34 +66,34 @@ class Route:
     summary: str
     """One line for the OpenAPI document."""
     params: Mapping[str, Schema] = attrs.field(factory=dict)
-    """JSON Schema of parameters of the path; text unless told.
+    """JSON Schema of path parameters; the default is text.
 
     `UUID_PARAM` gives a `UUID`, `NUMBER_PARAM` an `int`.
     """
     query: type | None = None
-    """An attrs class of what may stand after the `?`; see `cortex.http.framework.shape`."""
+    """The attrs class of the query string; see `cortex.http.framework.shape`."""
     body: type | None = None
-    """An attrs class of the JSON body."""
+    """The attrs class of the JSON body."""
     raw_body: bool = False
     """The handler gets the body as bytes: a form."""
     body_max: int = SMALL_BYTES
-    """Bytes of the body; more are refused before they are read."""
+    """Maximum bytes of the body; larger ones are refused before they are read."""
     admit: Callable[[str, Api], None] | None = None
-    """Takes an address, and refuses it before anything of its body is read."""
+    """Takes an address, and may refuse it before the body is read."""
     answers: Mapping[int, type | None] = attrs.field(factory=lambda: {200: None})
-    """By status: the attrs class of the JSON answer, or None for another media type, or no body."""
+    """By status: the attrs class of the JSON response; None for other media types or no body."""
     media: str = "application/json"
-    """Of answers without a class: `text/event-stream`, `text/html` …"""
+    """Of responses without a class: `text/event-stream`, `text/html` …"""
     refuses: tuple[int, ...] = ()
-    """Statuses of the problems that only this handler has: 404, 409 …"""
+    """Problem statuses specific to this handler: 404, 409 …"""
     takes_key: bool = False
-    """It may be asked with an `Idempotency-Key`."""
+    """Whether requests may have an `Idempotency-Key`."""
     sign_in: SignIn = SignIn.BEARER
     bound_s: float | None = HANDLER_BOUND_S
-    """Seconds that the handler gets; None for a stream, which ends when its reader leaves."""
+    """Time limit of the handler in seconds; None for streams, which end with their reader."""
 
     is_documented: bool = True
-    """It stands in the OpenAPI document; pages for people do not."""
+    """Whether it is in the OpenAPI document; pages for people are not."""
 
     @property
     def param_names(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Route:
 def answer(
     value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a JSON answer: attrs records become objects, ids text, money numbers."""
+    """Return a JSON response: attrs records become objects, ids text, money numbers."""
     content = orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z)
     return Response(content, status, headers, media_type="application/json")
 
@@ -113,7 +113,7 @@ def _plain(value: object) -> object:
     if attrs.has(type(value)):
         return attrs.asdict(value, recurse=False)  # type: ignore[arg-type]
     match value:
-        case UUID():  # asyncpg's is a class of its own
+        case UUID():  # asyncpg has its own UUID class
             return str(value)
         case Decimal():
             return float(value)

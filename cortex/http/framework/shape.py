@@ -1,8 +1,8 @@
-"""Shapes of queries, bodies and answers: attrs classes that check values and tell their schema.
+"""Shapes of queries, bodies and responses: attrs classes that check values and have a schema.
 
-A field says its limits by `text`, `whole` or `number`; the check and the JSON Schema come from the
-same figures. Shapes may hold text, numbers, truth values, UUIDs, instants, enums, lists, mappings,
-unions, other shapes and `Any`.
+`text`, `whole` and `number` declare a field's limits; the check and the JSON Schema use the same
+figures. Shapes may hold text, numbers, booleans, UUIDs, instants, enums, lists, mappings, unions,
+other shapes and `Any`.
 """
 
 import json
@@ -38,7 +38,7 @@ def text(
     pattern: str | None = None,
     default: Any = attrs.NOTHING,
 ) -> Any:
-    """Make a field of text; `pattern` must fit the whole of it. One that is needed is not blank."""
+    """Declare a text field; `pattern` must match all of it. A required one must not be blank."""
     schema: Schema = {"minLength": length_min, "maxLength": length_max}
     if pattern is not None:
         schema["pattern"] = f"^(?:{pattern})$"
@@ -49,7 +49,7 @@ def text(
         if not length_min <= len(value) <= length_max:
             return f"is {len(value)} characters, not {length_min} to {length_max}"
         if pattern is not None and not re.fullmatch(pattern, value, re.ASCII):
-            return f"does not fit {pattern}"
+            return f"does not match {pattern}"
         if pattern is None and length_min and not re.search(NOT_BLANK, value):
             return "is blank"
         return None
@@ -58,12 +58,12 @@ def text(
 
 
 def whole(*, doc: str, low: int, high: int, default: Any = attrs.NOTHING) -> Any:
-    """Make a field of a whole number, limits included."""
+    """Declare an integer field with inclusive limits."""
     return number(doc=doc, low=low, high=high, default=default)
 
 
 def number(*, doc: str, low: float, high: float, default: Any = attrs.NOTHING) -> Any:
-    """Make a field of a number, limits included."""
+    """Declare a number field with inclusive limits."""
 
     def check(value: Any) -> str | None:
         return None if low <= value <= high else f"is {value:g}, not {low:g} to {high:g}"
@@ -71,8 +71,8 @@ def number(*, doc: str, low: float, high: float, default: Any = attrs.NOTHING) -
     return _field({"minimum": low, "maximum": high}, check, doc=doc, default=default)
 
 
-def told(*, doc: str, default: Any = attrs.NOTHING, factory: Any = None) -> Any:
-    """Make a field without limits of its own."""
+def field(*, doc: str, default: Any = attrs.NOTHING, factory: Any = None) -> Any:
+    """Declare a field without limits."""
     if factory is not None:
         return attrs.field(factory=factory, metadata={"schema": {"description": doc}})
     return attrs.field(default=default, metadata={"schema": {"description": doc}})
@@ -88,14 +88,14 @@ def _field(schema: Schema, check: Any, *, doc: str, default: Any) -> Any:
     )
 
 
-# --- values from outside
+# --- values from clients
 
 
 def from_json(raw: bytes, shape: type[T]) -> T:
-    """Return a body as its shape.
+    """Return a body in its shape.
 
-    Raises `UsageError` for what is not JSON, `InvalidValueError` for JSON of another shape, or
-    with what Postgres cannot hold.
+    Raises `UsageError` if it is not JSON, `InvalidValueError` if it has another shape or values
+    that Postgres cannot store.
     """
     try:
         value = json.loads(
@@ -114,7 +114,7 @@ def from_json(raw: bytes, shape: type[T]) -> T:
 
 
 def from_query(items: Iterable[tuple[str, str]], shape: type[T]) -> T:
-    """Return a query string's pairs as their shape. Raises `UsageError`."""
+    """Return a query string's pairs in their shape. Raises `UsageError`."""
     hints = get_type_hints(shape)
     given: dict[str, Any] = {}
     for name, word in items:
@@ -158,7 +158,7 @@ _converter: Final = _make_converter()
 
 
 def _from_word(word: str, hint: Any) -> Any:
-    """Give a word of a query the JSON type that its field has; what does not fit stays text."""
+    """Convert a word of a query to the JSON type of its field; other words stay text."""
     if hint is bool:
         return {"true": True, "false": False}.get(word, word)
     if hint is int and re.fullmatch(r"-?\d{1,18}", word, re.ASCII):
@@ -175,7 +175,7 @@ def _whole(digits: str) -> int:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -185,11 +185,11 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-# --- records into answers
+# --- records into responses
 
 
 def record(shape: type[T], row: object, **more: Any) -> T:
-    """Make an answer of those fields of a row that it has; `more` goes before the row's."""
+    """Build a response from the fields of a row; `more` overrides the row's."""
     names = [field.name for field in attrs.fields(shape)]  # type: ignore[arg-type]
     value = row.__getitem__ if isinstance(row, Mapping) else partial(getattr, row)
     return shape(**{name: more[name] if name in more else value(name) for name in names})
@@ -207,12 +207,12 @@ def schema_of(hint: Any, components: dict[str, Schema]) -> Schema:
 
 
 def fields_of(shape: type, components: dict[str, Schema]) -> dict[str, FieldSchema]:
-    """Return the schema of each field of a shape, and whether it must be given."""
+    """Return the schema of each field of a shape, and whether it is required."""
     return json_schema.fields_of(shape, partial(_of_class, components=components))
 
 
 def query_schema(hint: Any) -> Any:
-    """Return the type that a query parameter has when it is given: it is never null."""
+    """Return the type of a query parameter when it is given: it is never null."""
     return _without_none(hint)
 
 
@@ -235,7 +235,7 @@ def _of_class(kind: type, components: dict[str, Schema]) -> Schema | None:
 def _reference(shape: type, components: dict[str, Schema]) -> Schema:
     name, owner = shape.__name__, f"{shape.__module__}.{shape.__qualname__}"
     if name not in components:
-        components[name] = {_OWNER: owner}  # known before its fields are: it may hold itself
+        components[name] = {_OWNER: owner}  # registered before its fields: it may contain itself
         description = (shape.__doc__ or "").strip().split("\n")[0]
         components[name] |= {"type": "object", "description": description}
         components[name] |= json_schema.object_of(fields_of(shape, components))

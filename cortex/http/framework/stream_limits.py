@@ -1,6 +1,6 @@
-"""How many answers that go on may be open: for one token, so that others get some, too.
+"""Limits the number of open streams per token, so that other tokens get some as well.
 
-Owns: the count of each token's streams. How many a pod has in all is for what feeds them to say.
+Owns: the count of each token's streams. The feeds limit the total of a pod.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from cortex.http.framework.problem import RateLimitedError
 
 OF_TOKEN_MAX: Final = 100
 WAIT_S: Final = 5.0
-"""After which somebody may try again: streams end when somebody leaves, nobody knows when."""
+"""Suggested delay before a retry: when streams end is unknown."""
 
 
 class StreamLimits:
-    """Counts streams while they are open."""
+    """Counts open streams."""
 
     def __init__(self) -> None:
         self._counts: Counter[UUID | None] = Counter()
@@ -28,11 +28,11 @@ class StreamLimits:
 
     @contextmanager
     def entered(self, principal: Principal) -> Iterator[None]:
-        """Take a place for as long as the block. Raises `RateLimitedError` if there is none."""
+        """Hold one stream during the block. Raises `RateLimitedError` if there is none left."""
         token = principal.token_id
         if self._counts[token] >= OF_TOKEN_MAX:
             raise RateLimitedError(
-                f"{OF_TOKEN_MAX} streams are open with this token already", wait_s=WAIT_S
+                f"this token already has {OF_TOKEN_MAX} open streams", wait_s=WAIT_S
             )
         self._counts[token] += 1
         try:

@@ -1,4 +1,4 @@
-"""Answers that go on until their reader leaves: events, and files too large to hold."""
+"""Responses that continue until their reader leaves: events, and files too large for memory."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -15,11 +15,11 @@ Writer = Callable[[Write], Awaitable[None]]
 
 
 class Streamed(Response):
-    """Sends what a function writes, piece by piece; it is cancelled when the reader leaves.
+    """Sends the output of a function, piece by piece; cancels it when the reader leaves.
 
     The route should have `bound_s=None`. A writer that waits should also end when the pod drains.
-    What it raises before its first piece is told as a problem, later it cuts the answer off. A slow
-    reader holds up `write`: that is the backpressure.
+    An error before the first piece becomes a problem document; a later one cuts the response off. A
+    slow reader blocks `write`: that is the backpressure.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Streamed(Response):
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or as much as somebody wants."""
+        """Send everything, or until the reader leaves."""
         has_begun = False
 
         async def begin() -> None:

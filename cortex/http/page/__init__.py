@@ -1,4 +1,4 @@
-"""Pages for people in a browser: an approval, those that wait, and signing in.
+"""Pages for people in a browser: one approval, the waiting ones, and signing in.
 
-A GET never decides anything. All of it works without scripts.
+A GET never decides anything. All pages work without scripts.
 """

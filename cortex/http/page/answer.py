@@ -1,4 +1,4 @@
-"""What somebody answered on the page of a request, out of its form."""
+"""The decision that a person submitted in the form of a request's page."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,30 +15,30 @@ NAME_MAX: Final = 100
 
 
 class FormAction(StrEnum):
-    """Which button was pressed."""
+    """The button pressed."""
 
     APPROVE = "approve"
     DENY = "deny"
     REVIEW = "review"
-    """Show what an edit would change."""
+    """Show the changes of an edit."""
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalForm:
-    """One form as it was sent; texts may be empty."""
+    """One submitted form; texts may be empty."""
 
     act: FormAction
     digest: bytes
-    """Of the arguments that were shown."""
+    """Digest of the displayed arguments."""
     version: int
     name: str = ""
     canned: str = ""
     reason: str = ""
     confirm: str = ""
     draft: str | None = None
-    """Arguments as JSON that may have been edited; what they change has not been shown yet."""
+    """Arguments as JSON that may have been edited, with changes not displayed yet."""
     edited: str | None = None
-    """Edited arguments whose changes were shown."""
+    """Edited arguments with displayed changes."""
 
     @property
     def why(self) -> str:
@@ -46,17 +46,20 @@ class ApprovalForm:
         return ": ".join(text for text in (self.canned, self.reason.strip()) if text)
 
     def typed_name(self) -> str:
-        """Return the name that somebody gave. Raises `VoteError`."""
+        """Return the typed name. Raises `VoteError`."""
         name = self.name.strip()
         if not name:
-            raise VoteError("name", "Say who you are: it is kept with your decision.")
+            raise VoteError("name", "Enter your name: it is stored with your decision.")
         if len(name) > NAME_MAX or safe(name) != name:
-            raise VoteError("name", "This cannot be a name: it is too long, or it hides something.")
+            raise VoteError(
+                "name",
+                ("This is not a valid name: it is too long, or it contains invisible characters."),
+            )
         return name
 
 
 def answer_of(fields: Mapping[str, str]) -> ApprovalForm:
-    """Return the answer in a form. Raises `UsageError` for one that no page of ours sends."""
+    """Return the decision in a form. Raises `UsageError` for a form that no page of ours sends."""
     texts: dict[str, Any] = {
         name: fields[name]
         for name in ("name", "canned", "reason", "confirm", "draft", "edited")

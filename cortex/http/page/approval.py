@@ -1,8 +1,8 @@
-"""The page of one request: shown to who may look, decided by who may decide.
+"""The page of one request, for viewers and deciders.
 
 Invariants: a GET decides nothing and uses nothing up; a decision is a POST from this very page,
-bound to who it was shown to, and names the arguments that it showed. The link of a request is
-enough where the risk is low and one person is; its token leaves the address with the first GET.
+bound to its visitor, and names the displayed arguments. A link is enough where the risk is low and
+one approval suffices; the first GET removes its token from the address.
 """
 
 from functools import partial
@@ -30,20 +30,20 @@ from cortex.store import approvals
 
 SIGNED_IN: Final = "page"
 LINK: Final = "link"
-"""How it was decided: by somebody who signed in, or who typed a name."""
+"""Channel of a decision by link, signed in or with a typed name."""
 UNVERIFIED: Final = "(unverified)"
-"""After a typed name, wherever it is shown."""
+"""Appended to a typed name wherever it is displayed."""
 TOKEN: Final = "t"  # noqa: S105 -- the name of the parameter
 
 
 @as_page
-async def look(asked: CheckedRequest[None, None], api: Api) -> Response:
+async def look(request: CheckedRequest[None, None], api: Api) -> Response:
     """Show a request."""
-    approval_id: UUID = asked.path["approval_id"]
-    token = asked.request.query_params.get(TOKEN)
+    approval_id: UUID = request.path["approval_id"]
+    token = request.request.query_params.get(TOKEN)
     if token is not None:
-        return await _enter(asked, api, token)
-    visitor = await visitor_of(asked, api, approval_id)
+        return await _enter(request, api, token)
+    visitor = await visitor_of(request, api, approval_id)
     if not visitor.is_nobody:
         response = show(await api.port(approvals.show, approval_id), visitor)
     elif visitor.has_stale_link:
@@ -55,40 +55,40 @@ async def look(asked: CheckedRequest[None, None], api: Api) -> Response:
     return response
 
 
-async def _enter(asked: CheckedRequest[None, None], api: Api, token: str) -> Response:
-    """Take the token of a link out of the address, into a cookie of this page only."""
-    approval_id: UUID = asked.path["approval_id"]
-    reader = await principal_of_session(api, asked.request, address=asked.address)
+async def _enter(request: CheckedRequest[None, None], api: Api, token: str) -> Response:
+    """Move the token of a link from the address into a cookie of this page only."""
+    approval_id: UUID = request.path["approval_id"]
+    reader = await principal_of_session(api, request.request, address=request.address)
     if reader is not None and reader.may(Role.APPROVER):
-        # They need no link, so that nobody who guesses links keeps them out.
+        # Signed-in readers need no link, so that guessing at links cannot lock them out.
         return RedirectResponse(path_of(approval_id), status_code=303)
-    if await api.links.fits(approval_id, token, address=asked.address):
+    if await api.links.fits(approval_id, token, address=request.address):
         response: Response = RedirectResponse(path_of(approval_id), status_code=303)
-        keep_link(response, asked, token)
+        keep_link(response, request, token)
         return response
-    visitor = await visitor_of(asked, api, approval_id)
+    visitor = await visitor_of(request, api, approval_id)
     if visitor.is_nobody:
         return not_good(path_of(approval_id))
     return RedirectResponse(path_of(approval_id), status_code=303)
 
 
 @as_page
-async def take(asked: CheckedRequest[None, bytes], api: Api) -> Response:
-    """Take an answer, or show what an edit would change."""
-    approval_id: UUID = asked.path["approval_id"]
-    refuse_foreign(asked.request)
-    visitor = await visitor_of(asked, api, approval_id)
+async def take(request: CheckedRequest[None, bytes], api: Api) -> Response:
+    """Take a decision, or show the changes of an edit."""
+    approval_id: UUID = request.path["approval_id"]
+    refuse_foreign(request.request)
+    visitor = await visitor_of(request, api, approval_id)
     if visitor.is_nobody:
         return not_good(path_of(approval_id))
     if visitor.secret is None:
-        raise ForbiddenError(f"{visitor.name} may look at approvals, but not decide them")
-    fields = await api.apart(partial(fields_of, asked.body), size=len(asked.body))
+        raise ForbiddenError(f"{visitor.name} may view approvals, but not decide them")
+    fields = await api.apart(partial(fields_of, request.body), size=len(request.body))
     check_csrf(fields, visitor.secret, str(approval_id))
     form = answer_of(fields)
     approval = await api.port(approvals.show, approval_id)
     check_signed_in(approval, visitor.credential)
     try:
-        vote = _vote(asked, visitor, form)
+        vote = _vote(request, visitor, form)
         edited = _to_review(approval, vote, form)
         if edited is not None:
             return show(approval, visitor, answer=form, edited=edited)
@@ -114,16 +114,16 @@ def _to_review(approval: Approval, vote: Vote, form: ApprovalForm) -> str | None
         return None
     edited = edit_in(approval, vote)
     if edited is None and is_review:
-        raise VoteError("arguments", "Nothing is changed: these are the arguments as they stand.")
+        raise VoteError("arguments", ("Nothing was changed: these are the current arguments."))
     return edited if is_review or form.edited is None else None
 
 
-def _vote(asked: CheckedRequest[None, bytes], visitor: Visitor, form: ApprovalForm) -> Vote:
+def _vote(request: CheckedRequest[None, bytes], visitor: Visitor, form: ApprovalForm) -> Vote:
     is_approved = form.act is not FormAction.DENY
     text = form.draft if form.edited is None else form.edited
     name = visitor.name if visitor.is_approver else None
     return Vote(
-        approval_id=asked.path["approval_id"],
+        approval_id=request.path["approval_id"],
         is_approved=is_approved,
         by=f"{form.typed_name()} {UNVERIFIED}" if name is None else name,
         credential=visitor.credential,
@@ -133,8 +133,8 @@ def _vote(asked: CheckedRequest[None, bytes], visitor: Visitor, form: ApprovalFo
         confirm=form.confirm,
         edited=text if is_approved else None,
         channel=LINK if name is None else SIGNED_IN,
-        address=asked.address,
-        client=client_of(asked.request),
+        address=request.address,
+        client=client_of(request.request),
     )
 
 
@@ -142,7 +142,7 @@ def _route(method: Method, **declared: Any) -> Route:
     return Route(
         method=method,
         path="/approvals/{approval_id}",
-        role=PUBLIC,  # a link opens it, too
+        role=PUBLIC,  # a link gives access as well
         params={"approval_id": UUID_PARAM},
         media="text/html",
         is_documented=False,
@@ -151,11 +151,11 @@ def _route(method: Method, **declared: Any) -> Route:
 
 
 ROUTES: Final = (
-    _route(Method.GET, handle=look, summary="The page of a request for approval."),
+    _route(Method.GET, handle=look, summary="Show the page of an approval request."),
     _route(
         Method.POST,
         handle=take,
-        summary="An answer given there.",
+        summary="Submit a decision on the page.",
         raw_body=True,
         body_max=BYTES_MAX,
     ),

@@ -1,4 +1,4 @@
-"""What the page of a request shows to whom."""
+"""Contents of a request's page, by visitor."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -20,20 +20,20 @@ from cortex.view.approval_facts import Facts, facts_of
 from cortex.view.arguments import visible_json
 
 ROWS_MAX: Final = 1000
-"""Values with a row of their own; how many more there are is said, and the JSON has all."""
+"""Values with a row of their own; the page shows how many more there are, and the JSON has all."""
 DRAFT_CHARS_MAX: Final = 200_000
-"""A form of more would not fit into a request: such arguments are edited in the terminal."""
+"""A larger form would not fit into a request: such arguments are edited in the terminal."""
 
 
 @attrs.frozen(kw_only=True)
 class Ending:
-    """How a request was decided."""
+    """The outcome of a request."""
 
     word: str
     by: str
     at: datetime
     then: str
-    """What became of it."""
+    """What followed."""
     reason: str
 
 
@@ -45,9 +45,9 @@ def show(
     edited: str | None = None,
     error: RejectedError | ConflictError | None = None,
 ) -> Response:
-    """Return the page; `answer` fills the form again, `edited` asks whether a change is meant.
+    """Return the page; `answer` refills the form, `edited` asks to confirm a change.
 
-    `error` is why the answer does not count.
+    `error` is why the decision was rejected.
     """
     facts = facts_of(approval)
     has_agreed = visitor.name is not None and facts.has_agreed(visitor.name)
@@ -86,11 +86,11 @@ _EMPTY: Final = {"name": "", "canned": "", "reason": ""}
 
 
 def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
-    """Return who the page is for, and what keeps them from deciding."""
+    """Return the visitor's rights, and what keeps them from deciding."""
     why_not = None
     if not visitor.is_approver:
         if visitor.link is None:
-            why_not = f"{visitor.name} may look, but not decide: the role approver may."
+            why_not = f"{visitor.name} may view, but not decide: that needs the role approver."
         elif facts.why_sign_in is not None:
             why_not = f"The link shows it. It {facts.why_sign_in}: who decides signs in."
     secret = visitor.secret
@@ -108,7 +108,7 @@ def _rights(facts: Facts, visitor: Visitor) -> dict[str, Any]:
 def _draft(
     approval: Approval, facts: Facts, visitor: Visitor, answer: ApprovalForm | None
 ) -> dict[str, Any]:
-    """Return the arguments to edit, for who may: a name that somebody typed is not enough."""
+    """Return the arguments for editing, if allowed: a typed name is not enough."""
     if not (facts.is_editable and visitor.is_approver):
         return {"draft": None}
     if answer is not None and answer.draft is not None and answer.digest.hex() == facts.digest:
@@ -118,15 +118,15 @@ def _draft(
 
 
 def _notice(error: ConflictError, facts: Facts, answer: ApprovalForm | None) -> str:
-    """Return why a decision does not count."""
+    """Return why a decision was rejected."""
     if facts.status is ApprovalStatus.EXPIRED:
-        return "Your answer came too late: it does not count."
+        return "Your decision came too late and does not count."
     if not facts.is_open:
-        return "Somebody else was first: your answer does not count."
+        return "Another decision came first; yours does not count."
     if answer is not None and answer.digest.hex() != facts.digest:
         return (
-            "The arguments have changed since you saw them. "
-            "These are the new ones; your answer to the old ones does not count."
+            "The arguments have changed since you saw them. These are the new ones; "
+            "your decision on the old ones does not count."
         )
     return error.message
 
@@ -151,9 +151,9 @@ def _then(approval: Approval, facts: Facts) -> str:
             waits = facts.job_status == JobStatus.WAITING_FOR_APPROVAL and not approval.is_job_due
             return "the job still waits for another decision" if waits else "job resumed"
         case ApprovalStatus.EXPIRED:
-            return "nothing was executed; ask for a new one"
+            return "nothing ran; a new request is needed"
         case _:
-            return "nothing was executed"
+            return "nothing ran"
 
 
 _OVER: Final = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)

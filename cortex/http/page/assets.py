@@ -1,4 +1,4 @@
-"""Files that pages load: served under names with their hash, so that they may be kept for ever."""
+"""Files of the pages, served under names with their hash so that they can be cached forever."""
 
 import hashlib
 from pathlib import Path
@@ -38,15 +38,14 @@ _BY_NAME: Final = {asset.name: asset for asset in _ASSETS.values()}
 
 
 def url_of(name: str) -> str:
-    """Return where a file is served. Raises `KeyError` for one that is not there."""
+    """Return the URL of a file. Raises `KeyError` for an unknown one."""
     return PREFIX + _ASSETS[name].name
 
 
-async def serve_asset(asked: CheckedRequest[None, None], _: Api) -> Response:
-    """Return a file."""
-    asset = _BY_NAME.get(asked.path["name"])
+async def serve_asset(request: CheckedRequest[None, None], _: Api) -> Response:
+    asset = _BY_NAME.get(request.path["name"])
     if asset is None:
-        raise NotFoundError("there is no such file", hint="load the page anew")
+        raise NotFoundError("there is no such file", hint="reload the page")
     return Response(asset.content, headers=_FOR_EVER, media_type=asset.media)
 
 
@@ -56,7 +55,7 @@ ROUTES: Final = (
         path=f"{PREFIX}{{name}}",
         handle=serve_asset,
         role=PUBLIC,
-        summary="A file of the pages.",
+        summary="Serve a file of the pages.",
         refuses=(404,),
         is_documented=False,
     ),

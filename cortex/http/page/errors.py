@@ -1,4 +1,4 @@
-"""Errors as people in a browser read them."""
+"""Errors as pages for people."""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -16,25 +16,25 @@ from cortex.http.page.rendering import message
 
 SIGN_IN_PATH: Final = "/sign-in"
 _TITLES: Final = {
-    HTTPStatus.BAD_REQUEST: "That was not understood",
-    HTTPStatus.UNAUTHORIZED: "Who are you?",
+    HTTPStatus.BAD_REQUEST: "Invalid request",
+    HTTPStatus.UNAUTHORIZED: "Sign in required",
     HTTPStatus.FORBIDDEN: "Not allowed",
-    HTTPStatus.NOT_FOUND: "There is nothing here",
-    HTTPStatus.CONFLICT: "Somebody else was first",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "That is not valid",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many tries",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Not now",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.CONFLICT: "Another decision came first",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid input",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many attempts",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Temporarily unavailable",
 }
 _Handler = Callable[[CheckedRequest[Any, Any], Api], Awaitable[Response]]
 
 
 def as_page(handle: _Handler) -> _Handler:
-    """Let a handler tell its errors as a page; faults in Cortex are told as everywhere."""
+    """Turn a handler's errors into pages; internal errors are handled as everywhere."""
 
     @wraps(handle)
-    async def answered(asked: CheckedRequest[Any, Any], api: Api) -> Response:
+    async def answered(request: CheckedRequest[Any, Any], api: Api) -> Response:
         try:
-            return await handle(asked, api)
+            return await handle(request, api)
         except CortexError as error:
             status = status_of(error)
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -53,20 +53,20 @@ def as_page(handle: _Handler) -> _Handler:
 
 
 def not_good(path: str) -> Response:
-    """Answer a link that opens nothing: wrong, of another request, replaced, or too old."""
+    """Answer an invalid link: wrong, of another request, replaced, or expired."""
     return message(
-        "This link is not good",
-        "It was replaced by another one, it is too old, or something of it is missing.",
+        "This link is not valid",
+        "It was replaced by another one, has expired, or is incomplete.",
         status=HTTPStatus.FORBIDDEN.value,
         link={"href": sign_in_url(path), "text": "Sign in instead"},
     )
 
 
 def sign_in_first(path: str) -> Response:
-    """Send a reader to sign in; they come back."""
+    """Redirect a reader to sign in; they return afterwards."""
     return RedirectResponse(sign_in_url(path), HTTPStatus.SEE_OTHER.value)
 
 
 def sign_in_url(path: str) -> str:
-    """Return where one signs in on the way to a path."""
+    """Return the sign-in URL that leads to a path."""
     return f"{SIGN_IN_PATH}?next={quote(path)}"

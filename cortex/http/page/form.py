@@ -1,4 +1,4 @@
-"""Forms as browsers send them, and the proof that a page of ours was their origin."""
+"""Forms sent by browsers, and the proof that they come from one of our pages."""
 
 import hashlib
 import hmac
@@ -14,9 +14,10 @@ CSRF: Final = "csrf"
 
 
 def fields_of(body: bytes) -> dict[str, str]:
-    """Return the fields of a form; line ends become plain ones.
+    """Return the fields of a form with normalised line ends.
 
-    Raises `UsageError` for what is no form, `InvalidValueError` for what Postgres cannot hold.
+    Raises `UsageError` for malformed input, `InvalidValueError` for values that Postgres cannot
+    store.
     """
     try:
         pairs = parse_qsl(
@@ -32,14 +33,14 @@ def fields_of(body: bytes) -> dict[str, str]:
 
 
 def csrf_of(secret: str, purpose: str) -> str:
-    """Return the proof that belongs to a session or a link, and to one purpose."""
+    """Return the proof for a session or a link, and one purpose."""
     return hmac.new(secret.encode(), f"cortex form {purpose}".encode(), hashlib.sha256).hexdigest()
 
 
 def check_csrf(fields: Mapping[str, str], secret: str, purpose: str) -> None:
-    """Raise `ForbiddenError` unless the form is of a page that was shown to this very person."""
+    """Raise `ForbiddenError` unless the form's page was served to this very person."""
     given = fields.get(CSRF, "")
     if not hmac.compare_digest(given.encode(), csrf_of(secret, purpose).encode()):
         raise ForbiddenError(
-            "this form is not yours, or it is too old", hint="load the page anew and try again"
+            "this form is not yours, or it has expired", hint=("reload the page and try again")
         )

@@ -1,4 +1,4 @@
-"""The page of all that waits for people."""
+"""The page of all waiting requests."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -11,7 +11,7 @@ from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, SignIn
-from cortex.http.framework.shape import told
+from cortex.http.framework.shape import field
 from cortex.http.page.errors import as_page
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
@@ -26,22 +26,22 @@ PATH: Final = "/approvals"
 
 @attrs.frozen(kw_only=True)
 class InboxQuery:
-    """Which part of the list."""
+    """A part of the list."""
 
-    cursor: UUID | None = told(doc="the last one of the page before", default=None)
+    cursor: UUID | None = field(doc="last request of the previous page", default=None)
 
 
 @as_page
-async def inbox(asked: CheckedRequest[InboxQuery, None], api: Api) -> Response:
-    """Show what waits, the most dangerous first."""
-    cursor = asked.query.cursor
+async def inbox(request: CheckedRequest[InboxQuery, None], api: Api) -> Response:
+    """Show waiting requests, the most dangerous first."""
+    cursor = request.query.cursor
     rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1)
     return page(
         "inbox.html",
         rows=[_row(row) for row in rows[:ROWS_MAX]],
         more=rows[ROWS_MAX - 1].id if len(rows) > ROWS_MAX else None,
-        name=asked.principal.name,
-        sign_out_csrf=csrf_of(asked.request.cookies[COOKIE_NAME], SIGN_OUT),
+        name=request.principal.name,
+        sign_out_csrf=csrf_of(request.request.cookies[COOKIE_NAME], SIGN_OUT),
     )
 
 
@@ -63,7 +63,7 @@ ROUTES: Final = (
         path=PATH,
         handle=inbox,
         role=Role.VIEWER,
-        summary="The page of all that waits for people.",
+        summary="Show the page of waiting requests.",
         query=InboxQuery,
         sign_in=SignIn.COOKIE,
         media="text/html",

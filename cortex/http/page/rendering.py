@@ -1,4 +1,4 @@
-"""From values to HTML: everything is escaped, and what nobody would see is marked.
+"""Renders values as HTML: everything is escaped, and invisible characters are marked.
 
 Invariants: no script, style or address comes from a value; nothing is loaded from elsewhere.
 """
@@ -33,24 +33,24 @@ def page(
 
 
 def message(title: str, text: str, *, status: int, **values: Any) -> Response:
-    """Return a page that says one thing."""
+    """Return a page with one message."""
     return page("message.html", status=status, title=title, text=text, **values)
 
 
 def _pieces(text: str) -> list[tuple[str, bool]]:
-    """Cut a text where a character stands that nobody would see; tell which piece is one."""
+    """Split a text at invisible characters; the flag marks pieces that are invisible."""
     pieces = _HIDDEN.split(safe(text, newline="\n"))
     return [(piece, number % 2 == 1) for number, piece in enumerate(pieces) if piece]
 
 
 def _instant(at: datetime, now: datetime) -> str:
-    """Return an instant in UTC: the time of day, with its date unless that is today's."""
+    """Return an instant in UTC: the time of day, with its date unless it is today."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _machine(at: datetime) -> str:
-    """Return an instant for programs."""
+    """Return an instant in machine-readable form."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -20,49 +20,48 @@ from cortex.http.page.visitor import SIGN_OUT
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
 
 FORM_BYTES_MAX: Final = 8_192
-"""A token, a path and a proof: a hundredth of what parses in a noticeable time."""
+"""A token, a path and a proof: a hundredth of what takes noticeable time to parse."""
 
 _OURS: Final = re.compile(r"/approvals(?:/[0-9a-f-]{36})?", re.ASCII)
-"""Where one may want to go next; nowhere else is anybody sent."""
+"""Allowed targets after signing in."""
 
 
 @as_page
-async def ask_to_sign_in(asked: CheckedRequest[None, None], _: Api) -> Response:
-    """Show the form."""
-    return _form(asked.request.query_params.get("next", ""))
+async def ask_to_sign_in(request: CheckedRequest[None, None], _: Api) -> Response:
+    return _form(request.request.query_params.get("next", ""))
 
 
 @as_page
-async def begin_session(asked: CheckedRequest[None, bytes], api: Api) -> Response:
-    """Take a token; the browser keeps a cookie of its own instead."""
-    refuse_foreign(asked.request)
-    fields = fields_of(asked.body)
+async def begin_session(request: CheckedRequest[None, bytes], api: Api) -> Response:
+    """Exchange a token for a session cookie."""
+    refuse_foreign(request.request)
+    fields = fields_of(request.body)
     next_path = fields.get("next", "")
     try:
-        cookie = await sign_in(api, fields.get("token", ""), address=asked.address)
+        cookie = await sign_in(api, fields.get("token", ""), address=request.address)
     except UnauthenticatedError:
-        return _form(next_path, problem="Nobody has this token, or not any more.", status=401)
+        return _form(next_path, problem="This token is unknown, expired or revoked.", status=401)
     response = RedirectResponse(_checked(next_path), status_code=303)
-    set_cookie(response, cookie, is_secure=is_https(asked.request.scope))
+    set_cookie(response, cookie, is_secure=is_https(request.request.scope))
     return response
 
 
 @as_page
-async def end_session(asked: CheckedRequest[None, bytes], api: Api) -> Response:
-    """Forget who it was."""
-    check_csrf(fields_of(asked.body), asked.request.cookies[COOKIE_NAME], SIGN_OUT)
-    await sign_out(api, asked.request)
+async def end_session(request: CheckedRequest[None, bytes], api: Api) -> Response:
+    """Sign out."""
+    check_csrf(fields_of(request.body), request.request.cookies[COOKIE_NAME], SIGN_OUT)
+    await sign_out(api, request.request)
     response = RedirectResponse(SIGN_IN_PATH, status_code=303)
     drop_cookie(response)
     return response
 
 
 def _admit(address: str, api: Api) -> None:
-    """Refuse whoever guesses, or asks too often, before anything of theirs is parsed."""
+    """Refuse clients that guess or try too often, before their input is parsed."""
     api.auth.refuse_locked(address)
     wait_s = api.sign_ins.take(household(address))
     if wait_s > 0:
-        raise RateLimitedError("too many people sign in from this address", wait_s=wait_s)
+        raise RateLimitedError("too many sign-ins from this address", wait_s=wait_s)
 
 
 def _form(next_path: str, *, problem: str | None = None, status: int = 200) -> Response:
@@ -79,14 +78,18 @@ def _route(method: Method, path: str, **declared: Any) -> Route:
 
 ROUTES: Final = (
     _route(
-        Method.GET, SIGN_IN_PATH, handle=ask_to_sign_in, role=PUBLIC, summary="Where one signs in."
+        Method.GET,
+        SIGN_IN_PATH,
+        handle=ask_to_sign_in,
+        role=PUBLIC,
+        summary=("Show the sign-in page."),
     ),
     _route(
         Method.POST,
         SIGN_IN_PATH,
         handle=begin_session,
         role=PUBLIC,
-        summary="A token given there.",
+        summary="Sign in with a token.",
         raw_body=True,
         body_max=FORM_BYTES_MAX,
         admit=_admit,
@@ -96,7 +99,7 @@ ROUTES: Final = (
         "/sign-out",
         handle=end_session,
         role=Role.VIEWER,
-        summary="Signing out.",
+        summary="Sign out.",
         sign_in=SignIn.COOKIE,
         raw_body=True,
         body_max=FORM_BYTES_MAX,

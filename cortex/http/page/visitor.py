@@ -1,4 +1,4 @@
-"""Who looks at a page: somebody who signed in, somebody with the link of a request, or nobody."""
+"""The visitor of a page: signed in, with the link of a request, or neither."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -22,39 +22,39 @@ SIGN_OUT: Final = "sign-out"
 
 @attrs.frozen(kw_only=True)
 class Visitor:
-    """Who looks at one request."""
+    """The visitor of one request."""
 
     principal: Principal | None
-    """Who signed in, and may look."""
+    """The signed-in caller, if they may view."""
     session: str | None
-    """The cookie of that."""
+    """Their session cookie."""
     link: str | None
-    """The good token of the request's link; not looked at for those who may decide anyway."""
+    """The valid token of the request's link; not checked for those who may decide anyway."""
     has_stale_link: bool = False
 
     @property
     def is_nobody(self) -> bool:
-        """They may not even look."""
+        """Whether they may not even view."""
         return self.principal is None and self.link is None
 
     @property
     def is_approver(self) -> bool:
-        """They are signed in and may decide."""
+        """Whether they are signed in and may decide."""
         return self.principal is not None and self.principal.may(Role.APPROVER)
 
     @property
     def name(self) -> str | None:
-        """Of who signed in."""
+        """Name of the signed-in visitor."""
         return None if self.principal is None else self.principal.name
 
     @property
     def credential(self) -> str | None:
-        """Of who signed in and may decide."""
+        """Credential of a signed-in visitor who may decide."""
         return self.principal.credential if self.principal and self.is_approver else None
 
     @property
     def secret(self) -> str | None:
-        """What their forms are bound to; None for who may not send any."""
+        """The secret that binds their forms; None if they may not submit any."""
         return self.session if self.is_approver else self.link
 
     @property
@@ -63,10 +63,10 @@ class Visitor:
         return None if self.session is None else csrf_of(self.session, SIGN_OUT)
 
 
-async def visitor_of(asked: CheckedRequest[Any, Any], api: Api, approval_id: UUID) -> Visitor:
-    """Return who looks at this request. Raises `RateLimitedError` for who guessed too often."""
-    request = asked.request
-    principal = await principal_of_session(api, request, address=asked.address)
+async def visitor_of(requested: CheckedRequest[Any, Any], api: Api, approval_id: UUID) -> Visitor:
+    """Return the visitor of this request. Raises `RateLimitedError` after too many guesses."""
+    request = requested.request
+    principal = await principal_of_session(api, request, address=requested.address)
     if principal is not None and not principal.may(Role.VIEWER):
         principal = None
     if principal is not None:
@@ -79,29 +79,28 @@ async def visitor_of(asked: CheckedRequest[Any, Any], api: Api, approval_id: UUI
     token = request.cookies.get(LINK_COOKIE)
     if token is None or visitor.is_approver:
         return visitor
-    if await api.links.fits(approval_id, token, address=asked.address):
+    if await api.links.fits(approval_id, token, address=requested.address):
         return attrs.evolve(visitor, link=token)
     return attrs.evolve(visitor, has_stale_link=True)
 
 
-def keep_link(response: Response, asked: CheckedRequest[Any, Any], token: str) -> None:
-    """Give the browser the token of a link, for the page of its request only."""
+def keep_link(response: Response, request: CheckedRequest[Any, Any], token: str) -> None:
+    """Set a cookie with the token of a link, for the page of its request only."""
     response.set_cookie(
         LINK_COOKIE,
         token,
         max_age=LINK_S,
-        path=path_of(asked.path["approval_id"]),
-        secure=is_https(asked.request.scope),
+        path=path_of(request.path["approval_id"]),
+        secure=is_https(request.request.scope),
         httponly=True,
         samesite="lax",
     )
 
 
 def drop_link(response: Response, approval_id: UUID) -> None:
-    """Let the browser forget a link."""
+    """Delete the cookie of a link."""
     response.delete_cookie(LINK_COOKIE, path=path_of(approval_id), httponly=True, samesite="lax")
 
 
 def path_of(approval_id: UUID) -> str:
-    """Return the path of a request's page."""
     return f"/approvals/{approval_id}"

@@ -47,6 +47,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *signing_in.ROUTES,
     *assets.ROUTES,
 )
-"""What the OpenAPI document tells, and the server answers; that document itself comes last."""
+"""In the order of the OpenAPI document; the document's own route comes last."""
 
 ALL: Final[tuple[Route, ...]] = (*ROUTES, openapi.route(ROUTES))

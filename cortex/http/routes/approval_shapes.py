@@ -1,4 +1,4 @@
-"""What requests for approval look like on the wire: what is told of them, and what is asked."""
+"""JSON shapes of approval requests, in responses and requests."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -9,43 +9,46 @@ import attrs
 
 from cortex.domain.approval import ApprovalStatus, Risk
 from cortex.domain.approval_vote import BATCH_MAX, REASON_CHARS_MAX
-from cortex.http.framework.shape import text, told, whole
+from cortex.http.framework.shape import field, text, whole
 
 LIMIT_MAX: Final = 200
 _DIGEST: Final[dict[str, Any]] = {
-    "doc": "SHA-256 of the arguments that were seen, hexadecimal",
+    "doc": "SHA-256 of the displayed arguments, hexadecimal",
     "length_min": 64,
     "length_max": 64,
     "pattern": "[0-9a-f]{64}",
 }
-_REASON: Final[dict[str, Any]] = {"doc": "why; kept with it", "length_max": REASON_CHARS_MAX}
+_REASON: Final[dict[str, Any]] = {
+    "doc": "reason, stored with the decision",
+    "length_max": REASON_CHARS_MAX,
+}
 
 
-# --- what is told
+# --- responses
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalRow:
-    """A request in a list; its arguments are read one by one."""
+    """A request in a list; its arguments are in the single request."""
 
     id: UUID
     job_id: UUID
     job_type: str | None
     agent: str | None
-    key: str = told(doc="the step of the job that waits for it")
-    tool: str | None = told(doc="null for a gate in the job's own code")
-    digest: str = told(doc="SHA-256 of its arguments, hexadecimal")
-    version: int = told(doc="raised by each edit")
+    key: str = field(doc="the step of the job that waits for it")
+    tool: str | None = field(doc="null for a gate in the job's own code")
+    digest: str = field(doc="SHA-256 of its arguments, hexadecimal")
+    version: int = field(doc="increased by each edit")
     risk: Risk
-    effect: str | None = told(doc="what happens outside, in words")
-    reversible: bool | None = told(doc="null: nobody said")
-    policy: str | None = told(doc="the policy that asks, in words")
-    people: int = told(doc="so many different people must agree")
-    agreed: int = told(doc="so many have")
+    effect: str | None = field(doc="the external effect, in words")
+    reversible: bool | None = field(doc="null: unknown")
+    policy: str | None = field(doc="the policy that requires approval, in words")
+    people: int = field(doc="number of different people who must agree")
+    agreed: int = field(doc="number of people who agreed")
     status: ApprovalStatus
-    requested_by: str | None = told(doc="who submitted the job")
+    requested_by: str | None = field(doc="submitter of the job")
     created_at: datetime
-    expires_at: datetime = told(doc="from then on nobody can decide")
+    expires_at: datetime = field(doc="after this it can no longer be decided")
     edited_by: str | None
     decided_at: datetime | None
     decided_by: str | None
@@ -54,37 +57,39 @@ class ApprovalRow:
 
 @attrs.frozen(kw_only=True)
 class Vote:
-    """One person who agreed."""
+    """One person's approval."""
 
     person: str
     at: datetime
     channel: str
     reason: str | None
-    digest: str = told(doc="of the arguments that were agreed to: others do not count")
+    digest: str = field(
+        doc=("digest of the approved arguments; votes for other arguments do not count")
+    )
     edited: bool
 
 
 @attrs.frozen(kw_only=True)
 class Approval(ApprovalRow):
-    """One request: all that a person must see before deciding."""
+    """One request, with everything a person must see before deciding."""
 
-    arguments: dict[str, Any] = told(doc="exactly what will run")
-    asked: dict[str, Any] = told(doc="what the job asked for, before anybody edited it")
-    schema: dict[str, Any] | None = told(doc="by which edits are checked; null: not to be edited")
-    said: str | None = told(doc="by the model: nobody is to decide by it")
+    arguments: dict[str, Any] = field(doc="exactly what will run")
+    asked: dict[str, Any] = field(doc="the original arguments, before any edit")
+    schema: dict[str, Any] | None = field(doc="JSON Schema of edits; null: not editable")
+    said: str | None = field(doc="the model's text; not a basis for the decision")
     agent_version: int | None
     job_status: str | None
     on_deny: str
     on_expiry: str
-    if_approved: str = told(doc="what follows, in words")
+    if_approved: str = field(doc="the consequence, in words")
     if_denied: str
     if_expired: str
     votes: list[Vote]
-    channel: str | None = told(doc="how it was decided: cli, api, page, link or tui")
-    effect_id: UUID | None = told(doc="what it let through")
+    channel: str | None = field(doc="channel of the decision: cli, api, page, link or tui")
+    effect_id: UUID | None = field(doc="the effect that it allowed")
     effect_status: str | None
     has_link: bool
-    now: datetime = told(doc="the database's time, to compare with")
+    now: datetime = field(doc="the database's time, for comparison")
 
 
 @attrs.frozen(kw_only=True)
@@ -92,61 +97,65 @@ class Approvals:
     """A page of requests."""
 
     approvals: list[ApprovalRow]
-    next_cursor: UUID | None = told(doc="for the next page; null: that was all")
+    next_cursor: UUID | None = field(doc="cursor of the next page; null: last page")
 
 
 @attrs.frozen(kw_only=True)
 class Decided:
-    """What a decision led to."""
+    """The outcome of a decision."""
 
     id: UUID
-    outcome: str = told(doc="approved, agreed (more people are needed) or denied")
-    agreed: int = told(doc="so many people have agreed")
+    outcome: str = field(doc="approved, agreed (more people are needed) or denied")
+    agreed: int = field(doc="number of people who agreed")
 
 
 @attrs.frozen(kw_only=True)
 class BatchDecided:
-    """What all of them led to."""
+    """The outcome of a batch."""
 
     decided: list[Decided]
 
 
 @attrs.frozen(kw_only=True)
 class Link:
-    """A link, shown this once; it takes the place of the one before."""
+    """A link, shown only this once; it replaces the previous one."""
 
     path: str
-    url: str = told(doc="the same, where this request was sent to")
-    needs_sign_in: bool = told(doc="it shows the request, but who decides signs in")
+    url: str = field(doc="the full URL, for the address of this request")
+    needs_sign_in: bool = field(doc=("the link shows the request, but deciding requires a sign-in"))
     expires_at: datetime
 
 
-# --- what is asked
+# --- requests
 
 
 @attrs.frozen(kw_only=True)
 class ApprovalsQuery:
-    """Which requests."""
+    """Selects requests."""
 
-    status: list[ApprovalStatus] = told(
-        doc="these, newest first; without: those that wait, the most dangerous first", factory=list
+    status: list[ApprovalStatus] = field(
+        doc=(
+            "requests in this state, newest first; default: waiting requests, the "
+            "most dangerous first"
+        ),
+        factory=list,
     )
-    cursor: UUID | None = told(doc="next_cursor of the page before", default=None)
-    limit: int = whole(doc="so many at most", low=1, high=LIMIT_MAX, default=50)
+    cursor: UUID | None = field(doc="next_cursor of the previous page", default=None)
+    limit: int = whole(doc="maximum number of rows", low=1, high=LIMIT_MAX, default=50)
 
 
 @attrs.frozen(kw_only=True)
 class Approve:
-    """A yes to the arguments with this digest."""
+    """Approves the arguments with this digest."""
 
     digest: str = text(**_DIGEST)
-    version: int | None = told(doc="of what was seen", default=None)
+    version: int | None = field(doc="version of the displayed arguments", default=None)
     reason: str | None = text(**_REASON, default=None)
-    arguments: dict[str, Any] | None = told(
-        doc="what is to run instead; checked against the schema", default=None
+    arguments: dict[str, Any] | None = field(
+        doc="arguments to run instead; checked against the schema", default=None
     )
     confirm: str | None = text(
-        doc="the last 4 characters of its id, where the risk is HIGH or CRITICAL",
+        doc="the last 4 characters of the id, if the risk is HIGH or CRITICAL",
         length_max=40,
         default=None,
     )
@@ -154,15 +163,15 @@ class Approve:
 
 @attrs.frozen(kw_only=True)
 class Deny:
-    """A no."""
+    """Denies the request."""
 
     digest: str = text(**_DIGEST)
-    version: int | None = told(doc="of what was seen", default=None)
-    reason: str = text(doc="why; the agent is told", length_min=1, length_max=REASON_CHARS_MAX)
+    version: int | None = field(doc="version of the displayed arguments", default=None)
+    reason: str = text(doc="reason; sent to the agent", length_min=1, length_max=REASON_CHARS_MAX)
 
 
 class BatchAnswer(StrEnum):
-    """What several requests are answered."""
+    """The decision for all requests of a batch."""
 
     APPROVE = "approve"
     DENY = "deny"
@@ -170,7 +179,7 @@ class BatchAnswer(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class SeenApproval:
-    """A request, and which arguments of it were seen."""
+    """A request and the arguments displayed for it."""
 
     id: UUID
     digest: str = text(**_DIGEST)
@@ -178,8 +187,8 @@ class SeenApproval:
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """One answer to requests of one shape, none of them above MED: all or none."""
+    """One decision for requests of the same shape, none above MED: all or none."""
 
-    approvals: list[SeenApproval] = told(doc=f"at most {BATCH_MAX}")
+    approvals: list[SeenApproval] = field(doc=f"at most {BATCH_MAX}")
     decision: BatchAnswer
     reason: str | None = text(**_REASON, default=None)

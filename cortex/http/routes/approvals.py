@@ -1,7 +1,7 @@
-"""`/v1/approvals`: what waits for people, and their decisions. The first one wins.
+"""`/v1/approvals`: waiting requests, and decisions. The first decision wins.
 
-A decision names the digest of the arguments that were seen: it never counts for others. Who was
-later is told by a 409 who decided, when and how.
+A decision names the digest of the displayed arguments and never counts for others. A later decision
+gets a 409 with the earlier one: who, when and how.
 """
 
 from functools import partial
@@ -47,11 +47,10 @@ _ASKED: Final = attrs.filters.include(
 _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 
-async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) -> Response:
-    """Return a page of requests."""
-    query = asked.query
+async def list_approvals(request: CheckedRequest[ApprovalsQuery, None], api: Api) -> Response:
+    query = request.query
     if query.cursor is not None:
-        # One that does not exist is an error, not the first page.
+        # An unknown id is an error, not the first page.
         await api.port(approvals.show, query.cursor)
     wanted = tuple(dict.fromkeys(query.status))
     limit = query.limit + 1
@@ -64,14 +63,13 @@ async def list_approvals(asked: CheckedRequest[ApprovalsQuery, None], api: Api) 
     return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
 
 
-async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Return one request."""
-    row = await api.port(approvals.show, asked.path["approval_id"])
+async def show_approval(request: CheckedRequest[None, None], api: Api) -> Response:
+    row = await api.port(approvals.show, request.path["approval_id"])
     shown = record(
         Approval,
         row,
         digest=row.digest.hex(),
-        # As they stand in the record: a number keeps its digits, whatever reads it.
+        # As stored: a number keeps its digits, whatever parses it.
         arguments=orjson.Fragment(row.arguments_text),
         asked=orjson.Fragment(row.asked_text),
         if_approved=if_approved(row),
@@ -81,15 +79,14 @@ async def show_approval(asked: CheckedRequest[None, None], api: Api) -> Response
     return answer(shown)
 
 
-async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Response:
-    """Agree to a request."""
-    body = asked.body
+async def approve_approval(request: CheckedRequest[None, Approve], api: Api) -> Response:
+    body = request.body
     edited = None
     if body.arguments is not None:
-        edited = await api.apart(partial(canonical, body.arguments, what=WHAT), size=asked.size)
+        edited = await api.apart(partial(canonical, body.arguments, what=WHAT), size=request.size)
     vote = _vote(
-        asked,
-        approval_id=asked.path["approval_id"],
+        request,
+        approval_id=request.path["approval_id"],
         is_approved=True,
         seen=bytes.fromhex(body.digest),
         version=body.version,
@@ -97,28 +94,27 @@ async def approve_approval(asked: CheckedRequest[None, Approve], api: Api) -> Re
         edited=edited,
         confirm=body.confirm,
     )
-    return await _decide(asked, api, vote)
+    return await _decide(request, api, vote)
 
 
-async def deny_approval(asked: CheckedRequest[None, Deny], api: Api) -> Response:
-    """Say no to a request."""
+async def deny_approval(request: CheckedRequest[None, Deny], api: Api) -> Response:
     vote = _vote(
-        asked,
-        approval_id=asked.path["approval_id"],
+        request,
+        approval_id=request.path["approval_id"],
         is_approved=False,
-        seen=bytes.fromhex(asked.body.digest),
-        version=asked.body.version,
-        reason=asked.body.reason,
+        seen=bytes.fromhex(request.body.digest),
+        version=request.body.version,
+        reason=request.body.reason,
     )
-    return await _decide(asked, api, vote)
+    return await _decide(request, api, vote)
 
 
-async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Response:
+async def decide_approvals(requested: CheckedRequest[None, Batch], api: Api) -> Response:
     """Decide several requests, all or none."""
-    body = asked.body
+    body = requested.body
     votes = [
         _vote(
-            asked,
+            requested,
             approval_id=each.id,
             is_approved=body.decision is BatchAnswer.APPROVE,
             seen=bytes.fromhex(each.digest),
@@ -140,42 +136,44 @@ async def decide_approvals(asked: CheckedRequest[None, Batch], api: Api) -> Resp
         "approvals": {str(each.approval_id): each.seen for each in votes},
         "reason": body.reason,
     }
-    return await mutate(asked, api, work, operation=f"approvals.{body.decision}", request=request)
+    return await mutate(
+        requested, api, work, operation=f"approvals.{body.decision}", request=request
+    )
 
 
-async def link_approval(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Make a link; run again, it makes another one."""
-    approval_id = asked.path["approval_id"]
-    token = await api.port(approvals.link, approval_id, by=asked.principal.name)
+async def link_approval(request: CheckedRequest[None, None], api: Api) -> Response:
+    """Create a link; each call creates a new one."""
+    approval_id = request.path["approval_id"]
+    token = await api.port(approvals.link, approval_id, by=request.principal.name)
     row = await api.port(approvals.show, approval_id)
     path = f"/approvals/{approval_id}?t={token}"
     made = Link(
         path=path,
-        url=base_url(asked.request) + path,
+        url=base_url(request.request) + path,
         needs_sign_in=why_sign_in(row) is not None,
         expires_at=row.expires_at,
     )
     return answer(made, status=201)
 
 
-async def _decide(asked: CheckedRequest[None, Any], api: Api, vote: Vote) -> Response:
+async def _decide(requested: CheckedRequest[None, Any], api: Api, vote: Vote) -> Response:
     async def work(db: Database) -> Decided:
         (result,) = await approvals.decide(db, [vote])
         return Decided(id=vote.approval_id, outcome=result.outcome, agreed=result.agreed_count)
 
     verb = BatchAnswer.APPROVE if vote.is_approved else BatchAnswer.DENY
     request = attrs.asdict(vote, filter=_ASKED)
-    return await mutate(asked, api, work, operation=f"approvals.{verb}", request=request)
+    return await mutate(requested, api, work, operation=f"approvals.{verb}", request=request)
 
 
-def _vote(asked: CheckedRequest[None, Any], **said: Any) -> Vote:
+def _vote(request: CheckedRequest[None, Any], **given: Any) -> Vote:
     return Vote(
-        by=asked.principal.name,
-        credential=asked.principal.credential,
+        by=request.principal.name,
+        credential=request.principal.credential,
         channel=CHANNEL,
-        address=asked.address,
-        client=client_of(asked.request),
-        **said,
+        address=request.address,
+        client=client_of(request.request),
+        **given,
     )
 
 
@@ -189,7 +187,7 @@ ROUTES: Final = (
         path="/v1/approvals",
         handle=list_approvals,
         role=Role.VIEWER,
-        summary="List requests for approval.",
+        summary="List approval requests.",
         query=ApprovalsQuery,
         answers={200: Approvals},
         refuses=(404,),
@@ -208,7 +206,7 @@ ROUTES: Final = (
         path="/v1/approvals/{approval_id}",
         handle=show_approval,
         role=Role.VIEWER,
-        summary="Show all that decides about a request.",
+        summary="Show everything a decision is based on.",
         params=_PARAMS,
         answers={200: Approval},
         refuses=(404,),
@@ -216,7 +214,7 @@ ROUTES: Final = (
     _write(
         "/{approval_id}/approve",
         handle=approve_approval,
-        summary="Agree to a request: it runs with exactly these arguments, once.",
+        summary="Approve a request: its call runs with exactly these arguments, once.",
         params=_PARAMS,
         body=Approve,
         body_max=BYTES_MAX,
@@ -227,7 +225,7 @@ ROUTES: Final = (
     _write(
         "/{approval_id}/deny",
         handle=deny_approval,
-        summary="Say no to a request: nothing of it is executed.",
+        summary="Deny a request: its call does not run.",
         params=_PARAMS,
         body=Deny,
         answers={200: Decided},
@@ -237,7 +235,7 @@ ROUTES: Final = (
     _write(
         "/{approval_id}/link",
         handle=link_approval,
-        summary="Make a link to the page of a request, shown once.",
+        summary="Create a link to the page of a request, shown once.",
         params=_PARAMS,
         answers={201: Link},
         refuses=(404, 409),

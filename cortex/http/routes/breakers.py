@@ -1,4 +1,4 @@
-"""`/v1/breakers`: what failed lately, and what people let be called."""
+"""`/v1/breakers`: recent failures, and overrides by people."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -23,7 +23,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Method, Route, answer
-from cortex.http.framework.shape import number, record, text, told
+from cortex.http.framework.shape import field, number, record, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
@@ -34,14 +34,14 @@ LIMIT_MAX: Final = 1_000
 
 @attrs.frozen(kw_only=True)
 class BreakersQuery:
-    """How many."""
+    """Limits the list."""
 
     limit: int = limit_field(LIMIT_MAX)
 
 
 @attrs.frozen(kw_only=True)
 class BreakerTurn:
-    """A change of its state."""
+    """A change of a breaker's state."""
 
     at: datetime
     before: BreakerState
@@ -50,7 +50,7 @@ class BreakerTurn:
 
 @attrs.frozen(kw_only=True)
 class BreakerError:
-    """An error that counts for it."""
+    """An error that counts for the breaker."""
 
     at: datetime
     code: str
@@ -63,33 +63,35 @@ class BreakerRow:
 
     name: str
     state: BreakerState
-    failures: int = told(doc="in a row")
-    requests: int = told(doc="since it last closed, as far as they were told")
+    failures: int = field(doc="consecutive failures")
+    requests: int = field(doc="requests since it last closed, as far as reported")
     opened_at: datetime | None
-    open_until: datetime | None = told(doc="when one call may try it")
-    probe_pod: str | None = told(doc="the pod that tries it just now")
-    forced_by: str | None = told(doc="who holds it open, until then or until somebody closes it")
+    open_until: datetime | None = field(doc="when one call may test it")
+    probe_pod: str | None = field(doc="the pod that tests it now")
+    forced_by: str | None = field(doc="the person who holds it open")
     forced_reason: str | None
     forced_at: datetime | None
     last_error: str | None
-    escalated_at: datetime | None = told(doc="when a person was asked")
+    escalated_at: datetime | None = field(doc="when a person was asked for help")
     updated_at: datetime
-    waiting: int = told(doc=f"jobs that wait for it, up to {store.COUNT_MAX:,}")
-    turns: list[BreakerTurn] = told(doc="changes of its state in the last hour, the oldest first")
-    known_since: datetime | None = told(doc="changes before it were not read; null: all were")
-    errors: list[BreakerError] = told(doc=f"the last {ERRORS_MAX} that counted, the newest first")
+    waiting: int = field(doc=f"waiting jobs, up to {store.COUNT_MAX:,}")
+    turns: list[BreakerTurn] = field(doc=("changes of state in the last hour, the oldest first"))
+    known_since: datetime | None = field(doc=("earlier changes were not read; null: all were read"))
+    errors: list[BreakerError] = field(
+        doc=(f"the last {ERRORS_MAX} that counted, the newest first")
+    )
 
 
 @attrs.frozen(kw_only=True)
 class BreakerList:
-    """Breakers: those that are not closed first, then the newest changes."""
+    """Breakers: open ones first, then by newest change."""
 
     breakers: list[BreakerRow]
 
 
 @attrs.frozen(kw_only=True)
 class BreakerAct:
-    """Which breaker, and why."""
+    """A breaker, and the reason."""
 
     name: str = text(doc="`llm:NAME`, `tool:NAME`, …", length_min=1, length_max=NAME_MAX)
     reason: str = reason_field()
@@ -97,39 +99,43 @@ class BreakerAct:
 
 @attrs.frozen(kw_only=True)
 class BreakerHold(BreakerAct):
-    """Which breaker, why, and for how long."""
+    """A breaker, the reason, and the duration."""
 
     for_s: float | None = number(
-        doc="seconds; null: until somebody closes it",
+        doc="seconds; null: until someone closes it",
         low=HOLD_MIN_S,
         high=HOLD_MAX_S,
         default=None,
     )
 
 
-async def list_breakers(asked: CheckedRequest[BreakersQuery, None], api: Api) -> Response:
-    """List breakers."""
-    return answer(await _told(api, limit=asked.query.limit))
+async def list_breakers(request: CheckedRequest[BreakersQuery, None], api: Api) -> Response:
+    return answer(await _told(api, limit=request.query.limit))
 
 
-async def open_breaker(asked: CheckedRequest[None, BreakerHold], api: Api) -> Response:
-    """Hold a breaker open for some time, or until somebody closes it."""
-    name, for_s = asked.body.name, asked.body.for_s
+async def open_breaker(request: CheckedRequest[None, BreakerHold], api: Api) -> Response:
+    """Hold a breaker open for some time, or until someone closes it."""
+    name, for_s = request.body.name, request.body.for_s
     if safe(name) != name:
-        raise UsageError(f"{safe(name)!r} holds characters that nobody sees: no call uses it")
-    return await _force(asked, api, store.force_open, **({} if for_s is None else {"for_s": for_s}))
+        raise UsageError(f"{safe(name)!r} contains invisible characters: no call uses it")
+    return await _force(
+        request, api, store.force_open, **({} if for_s is None else {"for_s": for_s})
+    )
 
 
-async def close_breaker(asked: CheckedRequest[None, BreakerAct], api: Api) -> Response:
+async def close_breaker(request: CheckedRequest[None, BreakerAct], api: Api) -> Response:
     """Close a breaker now and forget its failures."""
-    return await _force(asked, api, store.close)
+    return await _force(request, api, store.close)
 
 
 async def _force(
-    asked: CheckedRequest[None, Any], api: Api, act: Callable[..., Awaitable[object]], **how: float
+    requested: CheckedRequest[None, Any],
+    api: Api,
+    act: Callable[..., Awaitable[object]],
+    **how: float,
 ) -> Response:
-    """Act once, and tell how the breaker stands now."""
-    name, by, reason = asked.body.name, asked.principal.name, asked.body.reason
+    """Apply the change, and return the breaker's new state."""
+    name, by, reason = requested.body.name, requested.principal.name, requested.body.reason
     policy_of(name)
 
     async def work(db: Database) -> object:
@@ -137,7 +143,7 @@ async def _force(
 
     request = {"name": name, "reason": reason, **how}
     operation = f"breakers.{act.__name__}"
-    done = await once(asked, api, work, operation=operation, request=request)
+    done = await once(requested, api, work, operation=operation, request=request)
     return answer(await _told(api, name=name, limit=1), headers=headers_of(done))
 
 
@@ -177,7 +183,7 @@ ROUTES: Final = (
         path="/v1/breakers",
         handle=list_breakers,
         role=Role.VIEWER,
-        summary="List circuit breakers, those that are not closed first.",
+        summary="List circuit breakers, open ones first.",
         query=BreakersQuery,
         answers={200: BreakerList},
     ),
@@ -185,13 +191,13 @@ ROUTES: Final = (
         "/v1/breakers/open",
         open_breaker,
         BreakerHold,
-        "Hold a breaker open, for some time or until somebody closes it: jobs that need it wait.",
+        ("Hold a breaker open, for some time or until someone closes it; jobs that need it wait."),
     ),
     _act(
         "/v1/breakers/close",
         close_breaker,
         BreakerAct,
-        "Close a breaker now and forget its failures: jobs call again at once.",
+        "Close a breaker now and forget its failures; waiting jobs call again at once.",
         404,
     ),
 )

@@ -1,4 +1,4 @@
-"""`/v1/dead-letters/acts`: what was begun for many letters at once; pods work it off."""
+"""`/v1/dead-letters/acts`: bulk operations on dead letters, which pods work off."""
 
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -22,7 +22,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import NUMBER_PARAM, Handler, Method, Route, answer
-from cortex.http.framework.shape import record, told
+from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import bulk_operations
@@ -35,12 +35,12 @@ ACT_PARAMS: Final = {"act_id": NUMBER_PARAM}
 
 @attrs.frozen(kw_only=True)
 class BulkOperationRow:
-    """Something that is done to many letters, and how far it is."""
+    """A bulk operation and its progress."""
 
     id: int
     verb: BulkVerb
     state: BulkState
-    which: str = told(doc="how the letters were chosen, as the command line is told")
+    which: str = field(doc="selected dead letters, as options of the command line")
     agent_version: int | None
     from_start: bool
     rate_per_s: float
@@ -48,11 +48,11 @@ class BulkOperationRow:
     reason: str
     letter_count: int
     done_count: int
-    failed_count: int = told(doc="letters that it could not settle")
-    left_count: int = told(doc="letters that have had no turn")
-    waits_for_pod: bool = told(doc="nobody goes on with it: no pod is alive")
+    failed_count: int = field(doc="dead letters that it could not process")
+    left_count: int = field(doc="dead letters not processed yet")
+    waits_for_pod: bool = field(doc="no pod is alive to continue it")
     created_at: datetime
-    changed_by: str | None = told(doc="who paused, resumed or ended it last")
+    changed_by: str | None = field(doc="the person who paused, resumed or ended it last")
     changed_at: datetime | None
     change_reason: str | None
     ended_at: datetime | None
@@ -60,48 +60,50 @@ class BulkOperationRow:
 
 @attrs.frozen(kw_only=True)
 class BulkOperationFailure:
-    """A letter that an act could not settle."""
+    """A dead letter that a bulk operation could not process."""
 
-    nth: int = told(doc="its turn")
+    nth: int = field(doc="position in the operation")
     job_id: UUID
     error_code: str
     error: str
-    type: str | None = told(doc="null: the letter is gone")
-    state: DeadLetterState | None = told(doc="how it stands now")
+    type: str | None = field(doc="null: the dead letter is gone")
+    state: DeadLetterState | None = field(doc="its current state")
     fingerprint: str | None
     agent: str | None
 
 
 @attrs.frozen(kw_only=True)
 class ShownBulkOperation(BulkOperationRow):
-    """An act, and what it could not settle."""
+    """A bulk operation, and its failures."""
 
-    failures: list[BulkOperationFailure] = told(doc="in the order of their turns, as many as asked")
+    failures: list[BulkOperationFailure] = field(
+        doc="in the order of their turns, as many as asked"
+    )
 
 
 @attrs.frozen(kw_only=True)
 class BulkOperations:
-    """Acts, those that are under way first, then the newest."""
+    """Bulk operations: running ones first, then the newest."""
 
     acts: list[BulkOperationRow]
 
 
 @attrs.frozen(kw_only=True)
 class BulkOperationsQuery:
-    """How many."""
+    """Limits the list."""
 
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
 class BulkOperationChange:
-    """Why."""
+    """The reason."""
 
     reason: str = reason_field(default="")
 
 
 async def told_act(api: Api, act_id: int) -> BulkOperationRow:
-    """Return how an act stands. Raises `NotFoundError`."""
+    """Return a bulk operation. Raises `NotFoundError`."""
     return _record(BulkOperationRow, await api.port(bulk_operations.show, act_id))
 
 
@@ -110,51 +112,53 @@ def _record(shape: type[Told], row: dict[str, Any], **more: Any) -> Told:
     return record(shape, row, left_count=left(row), waits_for_pod=waits, **more)
 
 
-async def list_letters_acts(asked: CheckedRequest[BulkOperationsQuery, None], api: Api) -> Response:
-    """List acts."""
-    rows = await api.port(bulk_operations.page, limit=asked.query.limit)
+async def list_letters_acts(
+    request: CheckedRequest[BulkOperationsQuery, None], api: Api
+) -> Response:
+    rows = await api.port(bulk_operations.page, limit=request.query.limit)
     return answer(BulkOperations(acts=[_record(BulkOperationRow, row) for row in rows]))
 
 
-async def show_letters_act(asked: CheckedRequest[BulkOperationsQuery, None], api: Api) -> Response:
-    """Tell how far an act is, and what it could not settle."""
-    act_id = asked.path["act_id"]
+async def show_letters_act(
+    request: CheckedRequest[BulkOperationsQuery, None], api: Api
+) -> Response:
+    """Return a bulk operation and its failures."""
+    act_id = request.path["act_id"]
     row = await api.port(bulk_operations.show, act_id)
-    failures = await api.port(bulk_operations.failures, act_id, limit=asked.query.limit)
+    failures = await api.port(bulk_operations.failures, act_id, limit=request.query.limit)
     shown = [record(BulkOperationFailure, each) for each in failures]
     return answer(_record(ShownBulkOperation, row, failures=shown))
 
 
-async def pause_letters_act(asked: CheckedRequest[None, BulkOperationChange], api: Api) -> Response:
-    """Let an act rest."""
-    return await _change(asked, api, PAUSE)
+async def pause_letters_act(
+    request: CheckedRequest[None, BulkOperationChange], api: Api
+) -> Response:
+    return await _change(request, api, PAUSE)
 
 
 async def resume_letters_act(
-    asked: CheckedRequest[None, BulkOperationChange], api: Api
+    request: CheckedRequest[None, BulkOperationChange], api: Api
 ) -> Response:
-    """Let an act go on."""
-    return await _change(asked, api, RESUME)
+    return await _change(request, api, RESUME)
 
 
 async def cancel_letters_act(
-    asked: CheckedRequest[None, BulkOperationChange], api: Api
+    request: CheckedRequest[None, BulkOperationChange], api: Api
 ) -> Response:
-    """End an act."""
-    return await _change(asked, api, CANCEL)
+    return await _change(request, api, CANCEL)
 
 
 async def _change(
-    asked: CheckedRequest[None, BulkOperationChange], api: Api, how: BulkChange
+    requested: CheckedRequest[None, BulkOperationChange], api: Api, how: BulkChange
 ) -> Response:
-    act_id, by, reason = asked.path["act_id"], asked.principal.name, asked.body.reason
+    act_id, by, reason = requested.path["act_id"], requested.principal.name, requested.body.reason
 
     async def work(db: Database) -> dict[str, int]:
         await bulk_operations.change(db, act_id, how, by=by, reason=reason)
         return {"act": act_id}
 
     request = {"act": act_id, "reason": reason}
-    done = await once(asked, api, work, operation=f"dead.acts.{how.name}", request=request)
+    done = await once(requested, api, work, operation=f"dead.acts.{how.name}", request=request)
     return answer(await told_act(api, act_id), headers=headers_of(done))
 
 
@@ -179,7 +183,7 @@ ROUTES: Final = (
         path=ACTS,
         handle=list_letters_acts,
         role=Role.VIEWER,
-        summary="List acts on many dead letters: those under way first, then the newest.",
+        summary=("List bulk operations on dead letters: running ones first, then the newest."),
         query=BulkOperationsQuery,
         answers={200: BulkOperations},
     ),
@@ -188,13 +192,17 @@ ROUTES: Final = (
         path=ACT,
         handle=show_letters_act,
         role=Role.VIEWER,
-        summary="Tell how far an act on many dead letters is, and what it could not settle.",
+        summary="Show a bulk operation on dead letters, with its failures.",
         params=ACT_PARAMS,
         query=BulkOperationsQuery,
         answers={200: ShownBulkOperation},
         refuses=(404,),
     ),
-    _act("pause", pause_letters_act, "Let an act on many dead letters rest."),
-    _act("resume", resume_letters_act, "Let an act that was paused go on where it was."),
-    _act("cancel", cancel_letters_act, "End an act: the letters that are left wait as before."),
+    _act("pause", pause_letters_act, "Pause a bulk operation on dead letters."),
+    _act("resume", resume_letters_act, "Resume a paused bulk operation."),
+    _act(
+        "cancel",
+        cancel_letters_act,
+        ("Cancel a bulk operation: the remaining dead letters wait as before."),
+    ),
 )

@@ -1,7 +1,7 @@
-"""`/v1/dead-letters/…/retry` and `/discard`: what people make of failed jobs, one or many.
+"""`/v1/dead-letters/…/retry` and `/discard`: retries and discards of failed jobs, one or many.
 
-Those that are named are settled at once. For those that are chosen an act begins, as it does from
-the command line and the terminal UI: pods work it off, and `/v1/dead-letters/acts` tells how far.
+Named dead letters are processed at once. A selection starts a bulk operation, as from the command
+line and the terminal UI: pods work it off, and `/v1/dead-letters/acts` shows its progress.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import number, told, whole
+from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.bulk_operations import ACT, BulkOperationRow, told_act
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, DeadLetterChoice
@@ -37,16 +37,16 @@ from cortex.store.bulk_operations import BulkOperation
 from cortex.store.dead_letters import SettledDeadLetter
 
 ACTED_MAX: Final = 500
-"""Named letters: within the time that a transaction has."""
+"""Maximum of named dead letters: fits the time limit of a transaction."""
 VERSION_MAX: Final = 2**31 - 1
 
 
-# --- what is asked for
+# --- requests
 
 
 def _version_field() -> Any:
     return whole(
-        doc="of the agent; 0: the newest; null: the one that it had",
+        doc="version of the agent; 0: the newest; null: the original one",
         low=0,
         high=VERSION_MAX,
         default=None,
@@ -54,19 +54,19 @@ def _version_field() -> Any:
 
 
 def _start_field() -> Any:
-    return told(doc="without the steps of the old one", default=False)
+    return field(doc="run without the steps of the old job", default=False)
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterDiscard:
-    """Give a failed job up."""
+    """Discards a failed job."""
 
     reason: str = reason_field()
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterRetry(DeadLetterDiscard):
-    """Go on from a failed job in a new one, after its last step."""
+    """Continues a failed job in a new one, after its last step."""
 
     agent_version: int | None = _version_field()
     from_start: bool = _start_field()
@@ -74,38 +74,42 @@ class DeadLetterRetry(DeadLetterDiscard):
 
 @attrs.frozen(kw_only=True)
 class DeadLettersDiscard(DeadLetterDiscard):
-    """Give failed jobs up: give their ids, or a choice of letters that wait for a decision."""
+    """Discards failed jobs: named by id, or a selection of unresolved dead letters."""
 
-    job_ids: list[UUID] = told(doc=f"at most {ACTED_MAX}", factory=list)
-    which: DeadLetterChoice | None = told(
-        doc="the oldest of these first: an act begins (202) that pods work off", default=None
+    job_ids: list[UUID] = field(doc=f"at most {ACTED_MAX}", factory=list)
+    which: DeadLetterChoice | None = field(
+        doc=(
+            "selected dead letters, the oldest first: starts a bulk operation (202) "
+            "that pods work off"
+        ),
+        default=None,
     )
     limit: int = whole(
-        doc="so many of them at most", low=1, high=LETTERS_MAX, default=LIMIT_DEFAULT
+        doc="maximum number of dead letters", low=1, high=LETTERS_MAX, default=LIMIT_DEFAULT
     )
     rate: float = number(
-        doc="so many letters a second; retries of job_ids become due so",
+        doc="dead letters per second; retries of job_ids become due at this rate",
         low=RATE_MIN,
         high=RATE_MAX,
         default=RATE_DEFAULT,
     )
-    dry_run: bool = told(doc="only tell which ones it would be", default=False)
+    dry_run: bool = field(doc="only show which ones would be selected", default=False)
 
 
 @attrs.frozen(kw_only=True)
 class DeadLettersRetry(DeadLettersDiscard):
-    """Go on from failed jobs in new ones: at once, or (202) by an act on those chosen."""
+    """Continues failed jobs in new ones: at once, or (202) by a bulk operation on a selection."""
 
     agent_version: int | None = _version_field()
     from_start: bool = _start_field()
 
 
-# --- what is told
+# --- responses
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterFault:
-    """Why nothing was done with a letter."""
+    """Why a dead letter was not processed."""
 
     code: str
     message: str
@@ -114,74 +118,76 @@ class DeadLetterFault:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterSettled:
-    """What became of one letter."""
+    """The result for one dead letter."""
 
     job_id: UUID
-    retried_as: UUID | None = told(doc="the job that goes on from it", default=None)
-    error: DeadLetterFault | None = told(doc="why nothing was done; null: it was", default=None)
+    retried_as: UUID | None = field(doc="the job that continues it", default=None)
+    error: DeadLetterFault | None = field(
+        doc="why it was not processed; null: it was", default=None
+    )
 
 
 @attrs.frozen(kw_only=True)
 class DeadLettersSettled:
-    """What became of each letter."""
+    """The result for each dead letter."""
 
     letters: list[DeadLetterSettled]
     done_count: int
-    has_more: bool = told(doc="more letters match than the limit lets through: ask again")
-    left_out: dict[str, int] = told(doc="how many match that no retry could help, by why")
+    has_more: bool = field(
+        doc=("more dead letters match than the limit allows: repeat the request")
+    )
+    left_out: dict[str, int] = field(doc=("number of matches that no retry could help, by reason"))
     is_dry_run: bool
 
 
 @attrs.frozen(kw_only=True)
 class DeadLettersStarted:
-    """What was begun for the letters that were chosen; `Location` says where to follow it."""
+    """The bulk operation for a selection; `Location` is its URL."""
 
     act: BulkOperationRow
-    has_more: bool = told(doc="more letters match than the limit lets through: ask again")
-    left_out: dict[str, int] = told(doc="how many match that no retry could help, by why")
+    has_more: bool = field(
+        doc=("more dead letters match than the limit allows: repeat the request")
+    )
+    left_out: dict[str, int] = field(doc=("number of matches that no retry could help, by reason"))
 
 
 # --- handlers
 
 
-async def discard_letter(asked: CheckedRequest[None, DeadLetterDiscard], api: Api) -> Response:
-    """Give a failed job up."""
-    body = DeadLettersDiscard(reason=asked.body.reason, job_ids=[asked.path["job_id"]])
-    return await _one(asked, api, body)
+async def discard_letter(request: CheckedRequest[None, DeadLetterDiscard], api: Api) -> Response:
+    body = DeadLettersDiscard(reason=request.body.reason, job_ids=[request.path["job_id"]])
+    return await _one(request, api, body)
 
 
-async def retry_letter(asked: CheckedRequest[None, DeadLetterRetry], api: Api) -> Response:
-    """Go on from a failed job in a new one."""
-    given = attrs.asdict(asked.body)
-    return await _one(asked, api, DeadLettersRetry(job_ids=[asked.path["job_id"]], **given))
+async def retry_letter(request: CheckedRequest[None, DeadLetterRetry], api: Api) -> Response:
+    given = attrs.asdict(request.body)
+    return await _one(request, api, DeadLettersRetry(job_ids=[request.path["job_id"]], **given))
 
 
-async def discard_letters(asked: CheckedRequest[None, DeadLettersDiscard], api: Api) -> Response:
-    """Give failed jobs up."""
-    return await _many(asked, api, asked.body)
+async def discard_letters(request: CheckedRequest[None, DeadLettersDiscard], api: Api) -> Response:
+    return await _many(request, api, request.body)
 
 
-async def retry_letters(asked: CheckedRequest[None, DeadLettersRetry], api: Api) -> Response:
-    """Go on from failed jobs in new ones."""
-    return await _many(asked, api, asked.body)
+async def retry_letters(request: CheckedRequest[None, DeadLettersRetry], api: Api) -> Response:
+    return await _many(request, api, request.body)
 
 
-async def _one(asked: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
-    """Act on the letter of the path. Raises its error, if it has one."""
-    (told,), headers = await _settle(asked, api, body, body.job_ids)
-    if told.error is not None:
-        raise error_from(attrs.asdict(told.error))
-    return answer(told, headers=headers)
+async def _one(request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
+    """Process the dead letter of the path. Raises its error, if any."""
+    (text,), headers = await _settle(request, api, body, body.job_ids)
+    if text.error is not None:
+        raise error_from(attrs.asdict(text.error))
+    return answer(text, headers=headers)
 
 
-async def _many(asked: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
+async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
     chosen = await _chosen(api, body)
     if body.dry_run:
         letters = [DeadLetterSettled(job_id=each) for each in chosen.job_ids]
         return _told(letters, chosen, is_dry_run=True)
     if not body.job_ids:
-        return await _begin(asked, api, body, chosen)
-    letters, headers = await _settle(asked, api, body, chosen.job_ids)
+        return await _begin(request, api, body, chosen)
+    letters, headers = await _settle(request, api, body, chosen.job_ids)
     return _told(letters, chosen, headers=headers)
 
 
@@ -203,10 +209,12 @@ def _told(
 
 
 async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
-    """Return the jobs of the letters to act on."""
+    """Return the jobs of the selected dead letters."""
     is_choice = body.which is not None and body.which != DeadLetterChoice()
     if bool(body.job_ids) == is_choice:
-        raise UsageError("give job_ids or which, not both" if body.job_ids else "which letters?")
+        raise UsageError(
+            "give job_ids or which, not both" if body.job_ids else ("no dead letters given")
+        )
     if len(body.job_ids) > ACTED_MAX:
         raise UsageError(f"{len(body.job_ids)} job_ids are more than {ACTED_MAX}")
     if body.which is None or body.job_ids:
@@ -220,16 +228,16 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
 
 
 async def _begin(
-    asked: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: DryRun
+    requested: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: DryRun
 ) -> Response:
-    """Begin an act, and tell where to follow it; there is none without letters."""
+    """Start a bulk operation and return its URL; without matches none is started."""
     act = BulkOperation(
         token=api.chance.new_id(),
         verb=BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD,
         job_ids=chosen.job_ids,
         which=(body.which or DeadLetterChoice()).as_filter().typed(limit=body.limit),
         rate_per_s=body.rate,
-        by=asked.principal.name,
+        by=requested.principal.name,
         reason=body.reason,
         agent_version=body.agent_version if isinstance(body, DeadLettersRetry) else None,
         from_start=isinstance(body, DeadLettersRetry) and body.from_start,
@@ -241,7 +249,7 @@ async def _begin(
     operation = f"dead.acts.{act.verb.value.lower()}"
     how = {"agent_version": act.agent_version, "from_start": act.from_start}
     request = _request(body) | {"rate": body.rate} | how
-    done = await once(asked, api, work, operation=operation, request=request)
+    done = await once(requested, api, work, operation=operation, request=request)
     number = done.response["act"]
     if number is None:
         return _told([], chosen, headers=headers_of(done))
@@ -255,9 +263,9 @@ async def _begin(
 
 
 async def _settle(
-    asked: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: Sequence[UUID]
+    request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: Sequence[UUID]
 ) -> tuple[list[DeadLetterSettled], dict[str, str]]:
-    by, reason = asked.principal.name, body.reason
+    by, reason = request.principal.name, body.reason
     act: Callable[[Database], Awaitable[list[SettledDeadLetter]]]
     if isinstance(body, DeadLettersRetry):
         operation = "dead.retry"
@@ -276,12 +284,12 @@ async def _settle(
     async def work(db: Database) -> list[dict[str, Any]]:
         return dead_letters.documents(await act(db))
 
-    done = await once(asked, api, work, operation=operation, request=_request(body))
+    done = await once(request, api, work, operation=operation, request=_request(body))
     return [_settled(each) for each in done.response], headers_of(done)
 
 
 def _request(body: DeadLettersDiscard) -> dict[str, Any]:
-    """Return what was asked for, in the words of the command line: a key means the same there."""
+    """Return the request as the command line words it, so that a key means the same in both."""
     which = (body.which or DeadLetterChoice()).as_filter()
     names = sorted(str(each) for each in body.job_ids)
     request = {"names": names, "which": attrs.asdict(which), "limit": body.limit}
@@ -291,11 +299,11 @@ def _request(body: DeadLettersDiscard) -> dict[str, Any]:
     return request | {"reason": body.reason}
 
 
-def _settled(told: dict[str, Any]) -> DeadLetterSettled:
+def _settled(text: dict[str, Any]) -> DeadLetterSettled:
     return DeadLetterSettled(
-        job_id=UUID(told["job_id"]),
-        retried_as=None if told["retried_as"] is None else UUID(told["retried_as"]),
-        error=None if told["error"] is None else DeadLetterFault(**told["error"]),
+        job_id=UUID(text["job_id"]),
+        retried_as=None if text["retried_as"] is None else UUID(text["retried_as"]),
+        error=None if text["error"] is None else DeadLetterFault(**text["error"]),
     )
 
 
@@ -322,24 +330,24 @@ ROUTES: Final = (
         "/v1/dead-letters/retry",
         retry_letters,
         DeadLettersRetry,
-        "Go on from failed jobs in new ones: at once, or (202) by an act on those chosen.",
+        ("Continue failed jobs in new ones: at once, or (202) by a bulk operation on a selection."),
     ),
     _route(
         "/v1/dead-letters/discard",
         discard_letters,
         DeadLettersDiscard,
-        "Give failed jobs up: at once, or (202) by an act on those chosen.",
+        "Discard failed jobs: at once, or (202) by a bulk operation on a selection.",
     ),
     _route(
         f"{LETTER}/retry",
         retry_letter,
         DeadLetterRetry,
-        "Go on from a failed job in a new one, after its last step.",
+        "Continue a failed job in a new one, after its last step.",
     ),
     _route(
         f"{LETTER}/discard",
         discard_letter,
         DeadLetterDiscard,
-        "Give a failed job up: its letter is settled, its record stays.",
+        "Discard a failed job: its dead letter is resolved, its record stays.",
     ),
 )

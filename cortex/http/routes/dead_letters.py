@@ -1,4 +1,4 @@
-"""`/v1/dead-letters`: jobs that failed for good, by their errors or one by one."""
+"""`/v1/dead-letters`: jobs that failed for good, by error or one by one."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +16,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import record, text, told
+from cortex.http.framework.shape import field, record, text
 from cortex.http.routes.jobs import ATTEMPTS_MAX, Attempt
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import DeadLetterFilter
@@ -27,31 +27,31 @@ LETTER_PARAMS: Final = {"job_id": UUID_PARAM}
 
 
 def name_field(doc: str) -> Any:
-    """Make the field of a name that letters are chosen by."""
+    """Declare a name field of the filter."""
     return text(doc=doc, length_min=1, length_max=NAME_MAX, default=None)
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterChoice:
-    """Which letters: all that is given must hold."""
+    """Selects dead letters: all given criteria must hold."""
 
     fingerprint: str | None = text(
-        doc="the error, or the beginning of its fingerprint",
+        doc="fingerprint of the error, or its beginning",
         length_max=12,
         pattern="[0-9a-f]{4,12}",
         default=None,
     )
     type: str | None = name_field("of this job type")
     code: str | None = name_field("with errors of this code")
-    error_class: FailureClass | None = told(doc="with errors of this class", default=None)
+    error_class: FailureClass | None = field(doc="with errors of this class", default=None)
     agent: str | None = name_field("of this agent's jobs")
     tenant: str | None = name_field("of this tenant's jobs")
     since: str | None = text(
-        doc="that failed at most so long ago: 90s, 15m, 2h, 3d", length_max=8, default=None
+        doc="failed at most this long ago: 90s, 15m, 2h, 3d", length_max=8, default=None
     )
 
     def as_filter(self, states: tuple[DeadLetterState, ...] = UNRESOLVED) -> DeadLetterFilter:
-        """Return what the store takes. Raises `UsageError` for a time that is none."""
+        """Return the store's filter. Raises `UsageError` for an invalid time."""
         return DeadLetterFilter(
             fingerprint=self.fingerprint,
             type=self.type,
@@ -66,50 +66,52 @@ class DeadLetterChoice:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterErrorsQuery(DeadLetterChoice):
-    """Which errors, that which came last first."""
+    """Selects errors, the most recent first."""
 
-    state: list[DeadLetterState] = told(doc="[OPEN, ESCALATED]", factory=list)
+    state: list[DeadLetterState] = field(doc="[OPEN, ESCALATED]", factory=list)
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
 class DeadLettersQuery(DeadLetterErrorsQuery):
-    """Which letters, the newest first."""
+    """Selects dead letters, the newest first."""
 
     cursor: str | None = cursor_field()
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterError:
-    """What letters have in common."""
+    """Common properties of dead letters."""
 
     fingerprint: str
     type: str
     error_message: str
     error_code: str | None
     error_class: str | None
-    error_source: str | None = told(doc="what failed; null: the job's own code")
+    error_source: str | None = field(doc="what failed; null: the job's own code")
     agent: str | None
-    breaker: str | None = told(doc="how the breaker of its source stands now")
-    step: str | None = told(doc="the last one that was committed")
-    on_retry: str = told(doc="what a retry would come to, or what became of the letter")
+    breaker: str | None = field(doc="current state of the breaker of its source")
+    step: str | None = field(doc="the last committed step")
+    on_retry: str = field(doc="effect of a retry, or how the dead letter was resolved")
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterGroup(DeadLetterError):
-    """Letters with the same error; what is told besides is of the newest one."""
+    """Dead letters with the same error; the other fields are those of the newest one."""
 
     count: int
     escalated_count: int
     first_at: datetime
     last_at: datetime
-    job_id: UUID = told(doc="of the newest one")
-    is_all: bool = told(doc=f"false: of the newest {dead_letters.COUNTED_MAX:,} that fit")
+    job_id: UUID = field(doc="job of the newest one")
+    is_all: bool = field(
+        doc=(f"false: counted only the newest {dead_letters.COUNTED_MAX:,} matches")
+    )
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetterGroups:
-    """Errors, that which came last first."""
+    """Errors, the most recent first."""
 
     errors: list[DeadLetterGroup]
 
@@ -128,20 +130,20 @@ class DeadLetter(DeadLetterError):
     resolved_by: str | None
     reason: str | None
     retried_as: UUID | None
-    is_automatic: bool = told(doc="it was retried by itself")
+    is_automatic: bool = field(doc="retried automatically")
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetters:
-    """A page of letters, the newest first."""
+    """A page of dead letters, the newest first."""
 
     letters: list[DeadLetter]
-    next_cursor: str | None = told(doc="of the next page; null: there are no more")
+    next_cursor: str | None = field(doc="cursor of the next page; null: last page")
 
 
 @attrs.frozen(kw_only=True)
 class ShownDeadLetter(DeadLetter):
-    """A failed job, and all that tells why."""
+    """A failed job with everything that explains the failure."""
 
     agent_version: int | None
     payload: Any
@@ -160,16 +162,16 @@ class ShownDeadLetter(DeadLetter):
     origin_id: UUID | None
     asks_again_after: int | None
     trace_id: str | None
-    raw: str | None = told(doc="what came from a model or a tool")
+    raw: str | None = field(doc="raw response of a model or a tool")
     stack: str | None
-    attempts: list[Attempt] = told(doc=f"those that ended early, the first {ATTEMPTS_MAX}")
+    attempts: list[Attempt] = field(doc=(f"attempts that ended early, the first {ATTEMPTS_MAX}"))
 
 
 async def list_letter_errors(
-    asked: CheckedRequest[DeadLetterErrorsQuery, None], api: Api
+    request: CheckedRequest[DeadLetterErrorsQuery, None], api: Api
 ) -> Response:
-    """List errors, each with its count and its newest letter."""
-    rows = await api.port(dead_letters.groups, _which(asked.query), limit=asked.query.limit)
+    """List errors, each with its count and its newest dead letter."""
+    rows = await api.port(dead_letters.groups, _which(request.query), limit=request.query.limit)
     return answer(
         DeadLetterGroups(
             errors=[record(DeadLetterGroup, row, on_retry=_on_retry(row)) for row in rows]
@@ -177,9 +179,8 @@ async def list_letter_errors(
     )
 
 
-async def list_letters(asked: CheckedRequest[DeadLettersQuery, None], api: Api) -> Response:
-    """List letters one by one."""
-    query = asked.query
+async def list_letters(request: CheckedRequest[DeadLettersQuery, None], api: Api) -> Response:
+    query = request.query
     rows = await api.port(
         dead_letters.page, _which(query), before=id_of(query.cursor), limit=query.limit + 1
     )
@@ -188,10 +189,9 @@ async def list_letters(asked: CheckedRequest[DeadLettersQuery, None], api: Api) 
     return answer(DeadLetters(letters=found, next_cursor=next_cursor))
 
 
-async def show_letter(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Tell why a job failed."""
-    row = await api.port(dead_letters.show, asked.path["job_id"])
-    attempts = await api.port(jobs.attempts, asked.path["job_id"], limit=ATTEMPTS_MAX)
+async def show_letter(request: CheckedRequest[None, None], api: Api) -> Response:
+    row = await api.port(dead_letters.show, request.path["job_id"])
+    attempts = await api.port(jobs.attempts, request.path["job_id"], limit=ATTEMPTS_MAX)
     shown = record(
         ShownDeadLetter,
         row,
@@ -235,7 +235,7 @@ ROUTES: Final = (
         path=LETTER,
         handle=show_letter,
         role=Role.VIEWER,
-        summary="Tell why a job failed, and what would come of a retry.",
+        summary="Show why a job failed, and the effect of a retry.",
         params=LETTER_PARAMS,
         answers={200: ShownDeadLetter},
         refuses=(404,),

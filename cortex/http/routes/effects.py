@@ -1,4 +1,4 @@
-"""`/v1/effects`: what jobs did outside, and what people say of calls of unknown outcome."""
+"""`/v1/effects`: external effects of jobs, and the resolution of unknown outcomes."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -18,7 +18,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import record, text, told
+from cortex.http.framework.shape import field, record, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import effects as store
@@ -30,32 +30,32 @@ EFFECT_PARAMS: Final = {"effect_id": UUID_PARAM}
 
 @attrs.frozen(kw_only=True)
 class EffectsQuery:
-    """Which effects, the newest first."""
+    """Selects effects, the newest first."""
 
-    status: list[EffectStatus] = told(doc="[all]", factory=list)
+    status: list[EffectStatus] = field(doc="[all]", factory=list)
     tool: str | None = text(doc="of this tool", length_min=1, length_max=TOOL_MAX, default=None)
-    job_id: UUID | None = told(doc="of this job", default=None)
+    job_id: UUID | None = field(doc="of this job", default=None)
     cursor: str | None = cursor_field()
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
 class EffectRow:
-    """A call with an outside result: intent before, outcome after."""
+    """A call with an external effect: intent before, outcome after."""
 
-    id: UUID = told(doc="the idempotency key of the other side")
+    id: UUID = field(doc="also the idempotency key for the other system")
     job_id: UUID
-    key: str = told(doc="the step that it is")
+    key: str = field(doc="the step that makes it")
     tool: str
     agent: str | None
     status: EffectStatus
     arguments: Any
-    why: str | None = told(doc="why it failed, or why nobody knows")
+    why: str | None = field(doc="why it failed, or why its outcome is unknown")
     created_at: datetime
     finished_at: datetime | None
     calls_count: int
     can_reconcile: bool
-    resolution: Resolution | None = told(doc="what a person said of it")
+    resolution: Resolution | None = field(doc="resolution by a person")
     resolved_by: str | None
     approval_id: UUID | None
 
@@ -65,12 +65,12 @@ class Effects:
     """A page of effects, the newest first."""
 
     effects: list[EffectRow]
-    next_cursor: str | None = told(doc="of the next page; null: there are no more")
+    next_cursor: str | None = field(doc="cursor of the next page; null: last page")
 
 
 @attrs.frozen(kw_only=True)
 class Effect(EffectRow):
-    """All that is known of an effect."""
+    """Everything recorded about an effect."""
 
     job_status: JobStatus
     job_type: str
@@ -78,18 +78,17 @@ class Effect(EffectRow):
     tenant: str
     lineage_id: UUID
     step: int | None
-    digest: str = told(doc="SHA-256 of the arguments")
+    digest: str = field(doc="SHA-256 of the arguments")
     attempt: int
     is_sure: bool
     called_at: datetime
     resolved_at: datetime | None
     resolved_reason: str | None
-    result: Any = told(doc="what it returned, as far as that is known")
+    result: Any = field(doc="the returned value, if known")
 
 
-async def list_effects(asked: CheckedRequest[EffectsQuery, None], api: Api) -> Response:
-    """List effects."""
-    query = asked.query
+async def list_effects(request: CheckedRequest[EffectsQuery, None], api: Api) -> Response:
+    query = request.query
     rows = await api.port(
         store.page,
         statuses=tuple(dict.fromkeys(query.status)) or tuple(EffectStatus),
@@ -103,9 +102,8 @@ async def list_effects(asked: CheckedRequest[EffectsQuery, None], api: Api) -> R
     return answer(Effects(effects=found, next_cursor=next_cursor))
 
 
-async def show_effect(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Show an effect."""
-    row = await api.port(store.show, asked.path["effect_id"])
+async def show_effect(request: CheckedRequest[None, None], api: Api) -> Response:
+    row = await api.port(store.show, request.path["effect_id"])
     return answer(
         record(Effect, row, arguments=_exact(row), digest=row.digest.hex(), result=row.returned)
     )
@@ -116,21 +114,21 @@ def _exact(row: store.EffectRow) -> orjson.Fragment:
     return orjson.Fragment(canonical(row.arguments))
 
 
-# --- what a person says
+# --- resolution by a person
 
 
 @attrs.frozen(kw_only=True)
 class EffectResolve:
-    """What became of the effect, and how its teller knows."""
+    """The outcome of the effect, and the evidence for it."""
 
     resolution: Resolution
     reason: str = reason_field()
-    result: Any = told(doc="what it returned, of one that was applied", default=None)
+    result: Any = field(doc="the returned value, if it was applied", default=None)
 
 
 @attrs.frozen(kw_only=True)
 class EffectResolved:
-    """How the effect and its job stand now."""
+    """The new state of the effect and its job."""
 
     id: UUID
     tool: str
@@ -138,12 +136,12 @@ class EffectResolved:
     job_id: UUID
     job_status: JobStatus
     resolution: Resolution
-    job_goes_on: bool = told(doc="its job waited for this, and goes on")
+    job_goes_on: bool = field(doc="its job waited for this, and continues")
 
 
-async def resolve_effect(asked: CheckedRequest[None, EffectResolve], api: Api) -> Response:
-    """Record what a person says of an unknown effect."""
-    effect_id, by, body = asked.path["effect_id"], asked.principal.name, asked.body
+async def resolve_effect(requested: CheckedRequest[None, EffectResolve], api: Api) -> Response:
+    """Record a person's resolution of an unknown effect."""
+    effect_id, by, body = requested.path["effect_id"], requested.principal.name, requested.body
     result = _result(body)
 
     async def work(db: Database) -> store.EffectResolved:
@@ -153,7 +151,7 @@ async def resolve_effect(asked: CheckedRequest[None, EffectResolve], api: Api) -
 
     request = {"effect": effect_id, "resolution": body.resolution, "result": result}
     done = await once(
-        asked, api, work, operation="effects.resolve", request=request | {"reason": body.reason}
+        requested, api, work, operation="effects.resolve", request=request | {"reason": body.reason}
     )
     return answer(done.response, headers=headers_of(done))
 
@@ -162,7 +160,7 @@ def _result(body: EffectResolve) -> str | None:
     if body.result is None:
         return None
     if body.resolution is not Resolution.APPLIED:
-        raise UsageError("only an effect that was applied has a result")
+        raise UsageError("only an applied effect has a result")
     result = canonical(body.result, what="result")
     CHECKPOINT.check(len(result.encode()), what="result")
     return result
@@ -183,7 +181,7 @@ ROUTES: Final = (
         path=EFFECT,
         handle=show_effect,
         role=Role.VIEWER,
-        summary="Show all that is known of an effect.",
+        summary="Show everything recorded about an effect.",
         params=EFFECT_PARAMS,
         answers={200: Effect},
         refuses=(404,),
@@ -193,7 +191,7 @@ ROUTES: Final = (
         path=f"{EFFECT}/resolve",
         handle=resolve_effect,
         role=Role.OPERATOR,
-        summary="Say of an unknown effect whether it was applied; a job that waits goes on.",
+        summary="Record whether an unknown effect was applied; a waiting job continues.",
         params=EFFECT_PARAMS,
         body=EffectResolve,
         answers={200: EffectResolved},

@@ -1,4 +1,4 @@
-"""`/v1/facts`: what went wrong, what calls cost, who changed what."""
+"""`/v1/facts`: failures, costs and changes."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import record, text, told, whole
+from cortex.http.framework.shape import field, record, text, whole
 from cortex.store import facts
 
 ID_MAX: Final = 10**18 - 1
@@ -21,7 +21,7 @@ SOURCE_MAX: Final = 300
 
 
 class FactType(StrEnum):
-    """What a fact is about."""
+    """The subject of a fact."""
 
     ERROR = "error"
     COST = "cost"
@@ -30,23 +30,23 @@ class FactType(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class FactsQuery:
-    """Which facts, the newest first."""
+    """Selects facts, the newest first."""
 
-    type: list[FactType] = told(doc="[all]", factory=list)
+    type: list[FactType] = field(doc="[all]", factory=list)
     since: str = text(doc="not older than 90s, 15m, 2h, 3d", length_max=8, default="1d")
     source: str | None = text(
-        doc="of this one: `llm:NAME`, `dead:FINGERPRINT` …", length_max=SOURCE_MAX, default=None
+        doc="of this source: `llm:NAME`, `dead:FINGERPRINT` …", length_max=SOURCE_MAX, default=None
     )
-    job_id: UUID | None = told(doc="of this job", default=None)
+    job_id: UUID | None = field(doc="of this job", default=None)
     before: int | None = whole(
-        doc="`next_before` of the page before", low=1, high=ID_MAX, default=None
+        doc="`next_before` of the previous page", low=1, high=ID_MAX, default=None
     )
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
 class Fact:
-    """Something that happened; it is never changed."""
+    """A recorded event; it never changes."""
 
     id: int
     at: datetime
@@ -61,9 +61,9 @@ class Fact:
     agent_version: int | None
     pod: str | None
     trace_id: str | None
-    amount: float | None = told(doc="of a cost, in US dollars")
-    is_resolved: bool | None = told(doc="of an error: it is over")
-    resolved_by: int | None = told(doc="the fact by which it is over")
+    amount: float | None = field(doc="amount of a cost, in US dollars")
+    is_resolved: bool | None = field(doc="whether an error is resolved")
+    resolved_by: int | None = field(doc="the fact that resolved it")
     data: dict[str, Any]
 
 
@@ -72,12 +72,11 @@ class Facts:
     """A page of facts, the newest first."""
 
     facts: list[Fact]
-    next_before: int | None = told(doc="the next page is `before` this one; null: there is none")
+    next_before: int | None = field(doc="`before` of the next page; null: last page")
 
 
-async def list_facts(asked: CheckedRequest[FactsQuery, None], api: Api) -> Response:
-    """List facts."""
-    query = asked.query
+async def list_facts(request: CheckedRequest[FactsQuery, None], api: Api) -> Response:
+    query = request.query
     rows = await api.port(
         facts.page,
         types=tuple(dict.fromkeys(query.type)) or facts.TYPES,
@@ -97,7 +96,7 @@ ROUTES: Final = (
         path="/v1/facts",
         handle=list_facts,
         role=Role.VIEWER,
-        summary="List what went wrong, what calls cost, and who changed what.",
+        summary="List failures, costs and changes.",
         query=FactsQuery,
         answers={200: Facts},
     ),

@@ -1,4 +1,4 @@
-"""`/v1/freeze`: whether new effects are held back, in all pods."""
+"""`/v1/freeze`: holds back new effects in all pods."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -11,7 +11,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Method, Route, answer
-from cortex.http.framework.shape import record, told
+from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
@@ -25,41 +25,40 @@ class Freeze:
     by: str | None
     reason: str | None
     frozen_at: datetime | None
-    waiting_jobs: int = told(doc=f"jobs that wait to begin an effect, up to {store.COUNT_MAX:,}")
+    waiting_jobs: int = field(doc=(f"jobs that wait to start an effect, up to {store.COUNT_MAX:,}"))
 
 
 @attrs.frozen(kw_only=True)
 class FreezeAct:
-    """Why."""
+    """The reason."""
 
     reason: str = reason_field()
 
 
 async def show_freeze(_: CheckedRequest[None, None], api: Api) -> Response:
-    """Tell whether effects are frozen."""
     return answer(record(Freeze, await api.port(store.frozen)))
 
 
-async def freeze_effects(asked: CheckedRequest[None, FreezeAct], api: Api) -> Response:
-    """Let no effect begin."""
-    return await _freeze(asked, api, store.freeze)
+async def freeze_effects(request: CheckedRequest[None, FreezeAct], api: Api) -> Response:
+    """Start no more effects."""
+    return await _freeze(request, api, store.freeze)
 
 
-async def unfreeze_effects(asked: CheckedRequest[None, FreezeAct], api: Api) -> Response:
-    """Let effects begin again."""
-    return await _freeze(asked, api, store.unfreeze)
+async def unfreeze_effects(request: CheckedRequest[None, FreezeAct], api: Api) -> Response:
+    """Allow effects again."""
+    return await _freeze(request, api, store.unfreeze)
 
 
 async def _freeze(
-    asked: CheckedRequest[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
+    request: CheckedRequest[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
 ) -> Response:
-    by, reason = asked.principal.name, asked.body.reason
+    by, reason = request.principal.name, request.body.reason
 
     async def work(db: Database) -> None:
         await act(db, by=by, reason=reason)
 
     operation = f"effects.{act.__name__}"
-    done = await once(asked, api, work, operation=operation, request={"reason": reason})
+    done = await once(request, api, work, operation=operation, request={"reason": reason})
     return answer(record(Freeze, await api.port(store.frozen)), headers=headers_of(done))
 
 
@@ -82,17 +81,17 @@ ROUTES: Final = (
         path="/v1/freeze",
         handle=show_freeze,
         role=Role.VIEWER,
-        summary="Tell whether effects are frozen, by whom, why, and how many jobs wait.",
+        summary="Show whether effects are frozen, by whom, why, and how many jobs wait.",
         answers={200: Freeze},
     ),
     _act(
         "/v1/freeze/on",
         freeze_effects,
-        "Let no effect begin, in all pods, until it is over; those that began come to their end.",
+        "Start no more effects, in all pods, until unfrozen; running calls finish.",
     ),
     _act(
         "/v1/freeze/off",
         unfreeze_effects,
-        "Let effects begin again: all jobs that wait for it go on.",
+        "Allow effects again: all jobs that wait for the freeze continue.",
     ),
 )

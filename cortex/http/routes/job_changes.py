@@ -1,4 +1,4 @@
-"""`POST /v1/jobs/{job_id}/cancel` and `/retry`: what people do to a job."""
+"""`POST /v1/jobs/{job_id}/cancel` and `/retry`: changes of a job by people."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -12,7 +12,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import told
+from cortex.http.framework.shape import field
 from cortex.http.reason import reason_field
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.postgres.database import Database
@@ -21,50 +21,50 @@ from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry
 
 @attrs.frozen(kw_only=True)
 class JobAct:
-    """Why somebody does it; who does it is known by the token."""
+    """The reason; the token identifies the person."""
 
     reason: str = reason_field(default="")
 
 
 @attrs.frozen(kw_only=True)
 class JobActed:
-    """How the job stands now."""
+    """The job's new state."""
 
     id: UUID
     status: JobStatus
-    pod: str | None = told(doc="the pod that still has to stop it", default=None)
+    pod: str | None = field(doc="the pod that still has to stop it", default=None)
 
 
 @attrs.frozen(kw_only=True)
 class JobRetried(JobActed):
-    """How the job stands now, which of a failed one is as before."""
+    """The job's new state; a failed job keeps its own."""
 
-    retried_as: UUID | None = told(doc="the new job that goes on from a failed one", default=None)
+    retried_as: UUID | None = field(doc="the new job that continues a failed one", default=None)
 
 
-async def cancel_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
-    """Cancel a job that waits; ask the pod of one that runs to stop it."""
-    job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
+async def cancel_job(requested: CheckedRequest[None, JobAct], api: Api) -> Response:
+    """Cancel a waiting job; ask the pod of a running one to stop it."""
+    job_id, by, reason = requested.path["job_id"], requested.principal.name, requested.body.reason
 
     async def work(db: Database) -> list[CancelledOne]:
         return await cancel_each(db, [job_id], by=by, reason=reason)
 
     request = {"jobs": [job_id], "reason": reason}
-    done = await once(asked, api, work, operation="jobs.cancel", request=request)
+    done = await once(requested, api, work, operation="jobs.cancel", request=request)
     acted = _acted(done.response)
     status = 202 if acted.status is JobStatus.RUNNING else 200
     return answer(acted, status=status, headers=headers_of(done))
 
 
-async def retry_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
-    """Try a job again at once: the same one, or a new one that goes on from a failed one."""
-    job_id, by, reason = asked.path["job_id"], asked.principal.name, asked.body.reason
+async def retry_job(requested: CheckedRequest[None, JobAct], api: Api) -> Response:
+    """Retry a job at once: the same job, or a new one that continues a failed one."""
+    job_id, by, reason = requested.path["job_id"], requested.principal.name, requested.body.reason
 
     async def work(db: Database) -> list[RetriedOne]:
         return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
 
     request = {"jobs": [job_id], "reason": reason}
-    done = await once(asked, api, work, operation="jobs.retry", request=request)
+    done = await once(requested, api, work, operation="jobs.retry", request=request)
     acted, (row,) = _acted(done.response), done.response
     heir = row.get("retried_as")
     retried = JobRetried(
@@ -74,7 +74,7 @@ async def retry_job(asked: CheckedRequest[None, JobAct], api: Api) -> Response:
 
 
 def _acted(rows: list[dict[str, Any]]) -> JobActed:
-    """Return what became of the one job that was asked for. Raises its error, if it has one."""
+    """Return the result for the one requested job. Raises its error, if any."""
     (row,) = rows
     if row["error"] is not None:
         raise error_from(row["error"])
@@ -99,7 +99,7 @@ ROUTES: Final = (
         path=f"{JOB}/retry",
         handle=retry_job,
         role=Role.OPERATOR,
-        summary="Try a job again at once; from a failed one a new job goes on.",
+        summary="Retry a job at once; a failed one continues in a new job.",
         params=JOB_PARAMS,
         body=JobAct,
         answers={200: JobRetried},

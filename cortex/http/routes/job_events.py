@@ -1,14 +1,14 @@
-"""`GET /v1/jobs/{job_id}/events`: what happens to a job, as server-sent events.
+"""`GET /v1/jobs/{job_id}/events`: the events of a job, as server-sent events.
 
-`state`    it went to another state
-`attempt`  a pod took it over, or an attempt ended before the job did
+`state`    the job changed its state
+`attempt`  a pod claimed the job, or an attempt ended before the job did
 `step`     a step was committed
-`token`    a model says this just now; its place in the answer is `offset`
-`gap`      so many characters of an answer never came; the committed step will have them
-`end`      it has ended: there is nothing more
+`token`    text that a model streams now, at `offset` in its response
+`gap`      number of characters that were lost; the committed step will have them
+`end`      the job has ended; no more events follow
 
-What stands in the record comes complete and in order, and has an id: who comes back with the last
-one as `Last-Event-ID` gets what followed. Text of models comes only as far as it arrives.
+Recorded events are complete, in order, and have an id: a client that reconnects with the last one
+as `Last-Event-ID` gets the following ones. Model text is delivered on a best-effort basis.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.store import feed as feeds
 
 KEEP_ALIVE_S: Final = 15.0
-"""Below the half minute after which many proxies think a silent connection dead."""
+"""Below the half minute after which many proxies drop a silent connection."""
 COME_BACK_MS: Final = 1_000
 MEDIA: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-cache, no-store", "X-Accel-Buffering": "no"}
@@ -45,38 +45,38 @@ _NAMES: Final = {
 }
 
 
-async def events_of_job(asked: CheckedRequest[None, None], api: Api) -> Response:
+async def events_of_job(request: CheckedRequest[None, None], api: Api) -> Response:
     """Follow a job until it has ended, its reader has left, or the pod drains."""
-    job_id = asked.path["job_id"]
-    seen = asked.request.headers.get("last-event-id", "")
-    after = Position.parse(seen) if seen else START
-    if seen and await _knows_all(asked, api, after):
-        return Response(status_code=204)  # an EventSource comes back until it is told this
+    job_id = request.path["job_id"]
+    observed = request.request.headers.get("last-event-id", "")
+    after = Position.parse(observed) if observed else START
+    if observed and await _knows_all(request, api, after):
+        return Response(status_code=204)  # makes an EventSource stop reconnecting
 
     async def write_events(write: Write) -> None:
-        with api.streams.entered(asked.principal):
+        with api.streams.entered(request.principal):
             async with api.pod.follow(job_id, after=after) as feed:
                 await write(_HELLO)
-                await _pass_on(feed, write, asked, api)
+                await _pass_on(feed, write, request, api)
 
     return Streamed(write_events, turns=api.turns, media_type=MEDIA, headers=HEADERS)
 
 
-async def _knows_all(asked: CheckedRequest[None, None], api: Api, after: Position) -> bool:
+async def _knows_all(request: CheckedRequest[None, None], api: Api, after: Position) -> bool:
     """Whether the job has ended, and nothing happened after this position."""
-    place = (asked.path["job_id"], after)
+    place = (request.path["job_id"], after)
     happened = (await api.port(feeds.since, [place])).get(place)
     if happened is None:
         return False
     return happened.is_over and not (happened.history or happened.attempts or happened.steps)
 
 
-async def _pass_on(feed: Feed, write: Write, asked: CheckedRequest[None, None], api: Api) -> None:
-    """Write what comes until it ends; a reader that does not take it holds up the feed.
+async def _pass_on(feed: Feed, write: Write, request: CheckedRequest[None, None], api: Api) -> None:
+    """Write events until the job ends; a slow reader holds up the feed.
 
-    Who asked is looked at again before each piece of news: a stream outlives many a token.
+    The caller is authenticated again before each batch: a stream may outlive its token.
     """
-    token = asked.request.headers.get("authorization")
+    token = request.request.headers.get("authorization")
     draining = api.pod.draining
     waiting = trio.CancelScope()
 
@@ -94,11 +94,11 @@ async def _pass_on(feed: Feed, write: Write, asked: CheckedRequest[None, None], 
                 except trio.EndOfChannel:
                     break
             if news:
-                await api.auth.by_token(token, address=asked.address, is_read_only=True)
+                await api.auth.by_token(token, address=request.address, is_read_only=True)
             elif draining.is_set():
                 break
             await write(b"".join(_lines(news)) or _STILL_HERE)
-        nursery.cancel_scope.cancel(reason="there will be no more here")
+        nursery.cancel_scope.cancel(reason="the feed is complete")
 
 
 def _lines(news: Sequence[FeedEvent]) -> Iterator[bytes]:
@@ -128,7 +128,7 @@ ROUTES: Final = (
         path=f"{JOB}/events",
         handle=events_of_job,
         role=Role.VIEWER,
-        summary="Follow what happens to a job, as server-sent events.",
+        summary="Follow a job's events, as server-sent events.",
         params=JOB_PARAMS,
         answers={200: None, 204: None},
         media=MEDIA,

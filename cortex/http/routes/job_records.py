@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job_id}/history` and `/steps`: what is recorded of a job, page by page."""
+"""`/v1/jobs/{job_id}/history` and `/steps`: the record of a job, page by page."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,31 +17,31 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import record, told, whole
+from cortex.http.framework.shape import field, record, whole
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.store import jobs, steps
 from cortex.store.jobs import StepRow
 from cortex.store.steps import StepWithOutput
 
 ID_MAX: Final = 10**18 - 1
-"""Of a transition: a query holds no more digits, and there are not so many."""
+"""Maximum id of a transition: queries hold no more digits, and ids never get that large."""
 INT_MAX: Final = 2**31 - 1
 WITH_OUTPUTS_MAX: Final = 20
 OUTPUTS_BYTES_MAX: Final = 4 * MIB
-"""Of all outputs of a page; one alone may be so large."""
+"""For all outputs of a page; a single one may be that large."""
 
 
 @attrs.frozen(kw_only=True)
 class HistoryQuery:
-    """Which transitions, in their order."""
+    """Selects transitions, in order."""
 
-    after: int = whole(doc="`next_after` of the page before", low=0, high=ID_MAX, default=0)
+    after: int = whole(doc="`next_after` of the previous page", low=0, high=ID_MAX, default=0)
     limit: int = limit_field()
 
 
 @attrs.frozen(kw_only=True)
 class Transition:
-    """The job went to another state."""
+    """A change of the job's state."""
 
     id: int
     previous: JobStatus | None
@@ -49,7 +49,7 @@ class Transition:
     attempt: int
     at: datetime
     pod: str | None
-    metadata: dict[str, Any] = told(doc="what belongs to it: an error, a time, who and why")
+    metadata: dict[str, Any] = field(doc="details: error, time, person and reason")
 
 
 @attrs.frozen(kw_only=True)
@@ -57,15 +57,12 @@ class History:
     """A page of transitions."""
 
     history: list[Transition]
-    next_after: int | None = told(
-        doc="the next page is `after` this one; null: there are no more yet"
-    )
+    next_after: int | None = field(doc="`after` of the next page; null: there are no more yet")
 
 
-async def list_history(asked: CheckedRequest[HistoryQuery, None], api: Api) -> Response:
-    """Tell how a job went from state to state."""
-    job_id, limit = asked.path["job_id"], asked.query.limit
-    rows = await api.port(jobs.history, job_id, after=asked.query.after, limit=limit + 1)
+async def list_history(request: CheckedRequest[HistoryQuery, None], api: Api) -> Response:
+    job_id, limit = request.path["job_id"], request.query.limit
+    rows = await api.port(jobs.history, job_id, after=request.query.after, limit=limit + 1)
     if not rows:
         await _refuse_unknown(job_id, api)
     found = [record(Transition, row) for row in rows[:limit]]
@@ -74,12 +71,12 @@ async def list_history(asked: CheckedRequest[HistoryQuery, None], api: Api) -> R
 
 @attrs.frozen(kw_only=True)
 class StepsQuery:
-    """Which steps, in their order."""
+    """Selects steps, in order."""
 
-    after: int = whole(doc="`next_after` of the page before", low=0, high=INT_MAX, default=0)
+    after: int = whole(doc="`next_after` of the previous page", low=0, high=INT_MAX, default=0)
     limit: int = limit_field()
-    outputs: bool = told(
-        doc=f"with what they returned: at most {WITH_OUTPUTS_MAX} steps, and about 4 MiB",
+    outputs: bool = field(
+        doc=f"include outputs: at most {WITH_OUTPUTS_MAX} steps, and about 4 MiB",
         default=False,
     )
 
@@ -89,14 +86,14 @@ class ShownStep:
     """A committed step: it never runs again."""
 
     seq: int
-    attempt: int = told(doc="0: it came from the job that this one goes on from")
+    attempt: int = field(doc="0: copied from the job that this one continues")
     kind: str
     key: str
     started_at: datetime
     finished_at: datetime
     cost_usd: Decimal | None
     usage: dict[str, Any] | None
-    output: Any = told(doc="what it returned; null unless asked for")
+    output: Any = field(doc="output; null unless requested")
 
 
 @attrs.frozen(kw_only=True)
@@ -104,14 +101,11 @@ class Steps:
     """A page of steps."""
 
     steps: list[ShownStep]
-    next_after: int | None = told(
-        doc="the next page is `after` this one; null: there are no more yet"
-    )
+    next_after: int | None = field(doc="`after` of the next page; null: there are no more yet")
 
 
-async def list_steps(asked: CheckedRequest[StepsQuery, None], api: Api) -> Response:
-    """Tell what a job has done so far."""
-    job_id, query = asked.path["job_id"], asked.query
+async def list_steps(request: CheckedRequest[StepsQuery, None], api: Api) -> Response:
+    job_id, query = request.path["job_id"], request.query
     rows: Sequence[StepRow]
     if query.outputs:
         rows, has_more = await api.port(
@@ -131,7 +125,7 @@ async def list_steps(asked: CheckedRequest[StepsQuery, None], api: Api) -> Respo
 
 
 def _raw(row: StepRow) -> object:
-    """Put JSON text into an answer as it is, unread."""
+    """Put JSON text into a response unparsed."""
     text = row.output if isinstance(row, StepWithOutput) else None
     return None if text is None else orjson.Fragment(text)
 
@@ -147,7 +141,7 @@ ROUTES: Final = (
         path=f"{JOB}/history",
         handle=list_history,
         role=Role.VIEWER,
-        summary="Tell how a job went from state to state.",
+        summary="List a job's changes of state.",
         params=JOB_PARAMS,
         query=HistoryQuery,
         answers={200: History},
@@ -158,7 +152,7 @@ ROUTES: Final = (
         path=f"{JOB}/steps",
         handle=list_steps,
         role=Role.VIEWER,
-        summary="Tell what a job has done so far, step by step.",
+        summary="List a job's steps.",
         params=JOB_PARAMS,
         query=StepsQuery,
         answers={200: Steps},

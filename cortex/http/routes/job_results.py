@@ -1,8 +1,8 @@
 """`GET /v1/jobs/{job_id}/result`: waits for the end of a job, on behalf of a client.
 
-What COMPLETED answers 200 with its result; what goes on answers 202, to be asked again; what
-FAILED or was CANCELLED answers 422, as a problem with the job's own code, or `job_cancelled`. A
-client that leaves is forgotten, and when the pod drains everybody is answered at once.
+A COMPLETED job answers 200 with its result; an unfinished one 202, to be asked again; a FAILED or
+CANCELLED one 422, as a problem with the job's own code, or `job_cancelled`. A client that leaves is
+forgotten, and when the pod drains every client is answered at once.
 """
 
 from datetime import datetime
@@ -37,13 +37,16 @@ class ResultQuery:
     """How long to wait."""
 
     wait_ms: int = whole(
-        doc="milliseconds, if the job goes on", low=0, high=WAIT_MS_MAX, default=WAIT_MS
+        doc="milliseconds to wait, if the job has not ended",
+        low=0,
+        high=WAIT_MS_MAX,
+        default=WAIT_MS,
     )
 
 
 @attrs.frozen(kw_only=True)
 class JobResult:
-    """The job has COMPLETED."""
+    """The job is COMPLETED."""
 
     id: UUID
     status: JobStatus
@@ -61,30 +64,30 @@ class JobGoesOn:
 
 @attrs.frozen(kw_only=True)
 class JobProblem(Problem):
-    """The job has FAILED, with its own code and message, or was CANCELLED, by whom and why."""
+    """The job is FAILED, with its own code and message, or CANCELLED, with person and reason."""
 
     job_id: UUID
     job_status: JobStatus
     finished_at: datetime
     error_class: str | None = None
-    """Of one that FAILED: the class of its error."""
+    """For a FAILED job: the class of its error."""
     cancelled_by: str | None = None
     cancel_reason: str | None = None
 
 
-async def result_of_job(asked: CheckedRequest[ResultQuery, None], api: Api) -> Response:
+async def result_of_job(request: CheckedRequest[ResultQuery, None], api: Api) -> Response:
     """Wait until the job has ended, the time is over, the client has left, or the pod drains."""
-    job_id = asked.path["job_id"]
+    job_id = request.path["job_id"]
     is_drain_new = not api.pod.draining.is_set()
-    may_wait = is_drain_new and asked.request.method != "HEAD"
-    wait_s = asked.query.wait_ms / 1000 if may_wait else 0.0
+    may_wait = is_drain_new and request.request.method != "HEAD"
+    wait_s = request.query.wait_ms / 1000 if may_wait else 0.0
     state: JobState | None = None
     has_left = False
     async with trio.open_nursery() as nursery:
 
         async def until_gone() -> None:
             nonlocal has_left
-            await until_left(asked.request)
+            await until_left(request.request)
             has_left = True
             nursery.cancel_scope.cancel(reason="the client has left")
 
@@ -96,7 +99,7 @@ async def result_of_job(asked: CheckedRequest[ResultQuery, None], api: Api) -> R
         if is_drain_new:
             nursery.start_soon(until_draining)
         state = await api.pod.result(job_id, wait_s)
-        nursery.cancel_scope.cancel(reason="it is known")
+        nursery.cancel_scope.cancel(reason="the result is known")
     if has_left:
         raise ClientDisconnect
     return _told(job_id, state)
@@ -124,7 +127,7 @@ def _told(job_id: UUID, state: JobState | None) -> Response:
 def _problem(job_id: UUID, state: JobState) -> JobProblem:
     if state.status is JobStatus.CANCELLED:
         why = f": {state.cancel_reason}" if state.cancel_reason else ""
-        detail = f"the job was cancelled by {state.cancelled_by or 'somebody'}{why}"
+        detail = f"the job was cancelled by {state.cancelled_by or 'someone'}{why}"
         code = CANCELLED_CODE
     else:
         detail, code = state.error_message or "", state.error_code or FAILED_CODE

@@ -1,4 +1,4 @@
-"""`POST /v1/jobs`: submitting a job."""
+"""`POST /v1/jobs`."""
 
 from functools import partial
 from typing import Any, Final
@@ -29,7 +29,7 @@ from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import number, text, told, whole
+from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
 from cortex.store import jobs
@@ -39,27 +39,27 @@ KNOWN_SHOWN: Final = 20
 
 @attrs.frozen(kw_only=True)
 class JobSubmission:
-    """A job as it is handed in; what is left out is as its type has it."""
+    """A submitted job; omitted fields default to those of its type."""
 
-    type: str = text(doc="what is to be done: a type that pods know", length_min=1, length_max=100)
-    payload: dict[str, Any] = told(doc="the handler's arguments by name", factory=dict)
+    type: str = text(doc="job type; a pod must have registered it", length_min=1, length_max=100)
+    payload: dict[str, Any] = field(doc="the handler's arguments by name", factory=dict)
     agent: str | None = text(
-        doc="the agent that it runs", length_min=1, length_max=NAME_MAX, default=None
+        doc="the agent to run", length_min=1, length_max=NAME_MAX, default=None
     )
     tenant: str | None = text(
-        doc="whose job it is", length_min=1, length_max=NAME_MAX, default=None
+        doc="tenant of the job", length_min=1, length_max=NAME_MAX, default=None
     )
     queue: str | None = text(
-        doc="its jobs run one by one", length_min=1, length_max=NAME_MAX, default=None
+        doc="queue whose jobs run one by one", length_min=1, length_max=NAME_MAX, default=None
     )
     priority: int | None = whole(
-        doc="smaller runs first", low=-PRIORITY_MAX, high=PRIORITY_MAX, default=None
+        doc="lower numbers run first", low=-PRIORITY_MAX, high=PRIORITY_MAX, default=None
     )
     delay_s: float | None = number(
-        doc="not before so many seconds", low=0, high=DELAY_MAX_S, default=None
+        doc="earliest start, in seconds from now", low=0, high=DELAY_MAX_S, default=None
     )
     timeout_s: int | None = whole(
-        doc="seconds that it may run, all attempts together",
+        doc="maximum run time in seconds, all attempts together",
         low=1,
         high=TIMEOUT_MAX_S,
         default=None,
@@ -68,24 +68,26 @@ class JobSubmission:
         doc="application retries", low=0, high=RETRIES_MAX, default=None
     )
     key: str | None = text(
-        doc="replaces the job that waits under it", length_min=1, length_max=KEY_MAX, default=None
+        doc="replaces the waiting job with this key", length_min=1, length_max=KEY_MAX, default=None
     )
 
 
 @attrs.frozen(kw_only=True)
 class Submitted:
-    """The job is in the record, and will run."""
+    """The job is recorded, and will run."""
 
     id: UUID
 
 
-async def submit_job(asked: CheckedRequest[None, JobSubmission], api: Api) -> Response:
-    """Submit a job; under a key that was used, tell the id of that time."""
+async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -> Response:
+    """Submit a job; for a used key, return the id of the first request."""
     new_id = api.chance.new_id()
-    submission = await api.apart(partial(_submission, asked.body, new_id, api.pod), size=asked.size)
+    submission = await api.apart(
+        partial(_submission, requested.body, new_id, api.pod), size=requested.size
+    )
     await _check(submission, api)
-    by, credential = asked.principal.name, asked.principal.credential
-    if asked.key is None:
+    by, credential = requested.principal.name, requested.principal.credential
+    if requested.key is None:
         crash_point("before_act")
         await api.port(jobs.submit_once, submission, by=by, credential=credential)
         crash_point("after_act")
@@ -95,8 +97,8 @@ async def submit_job(asked: CheckedRequest[None, JobSubmission], api: Api) -> Re
         await jobs.submit(db, [submission], by=by, credential=credential)
         return submission.id
 
-    request = await api.apart(partial(request_of, submission), size=asked.size)
-    done = await once(asked, api, work, operation="jobs.submit", request=request)
+    request = await api.apart(partial(request_of, submission), size=requested.size)
+    done = await once(requested, api, work, operation="jobs.submit", request=request)
     return _submitted(UUID(done.response), headers_of(done))
 
 
@@ -122,7 +124,7 @@ async def _check(submission: Submission, api: Api) -> None:
     registered = await api.port(jobs.type_timeouts)
     known = sorted(registered)
     more = ", …" if len(known) > KNOWN_SHOWN else ""
-    check_type(submission.type, known, way_out=f"pods know: {', '.join(known[:KNOWN_SHOWN])}{more}")
+    check_type(submission.type, known, way_out=(f"known: {', '.join(known[:KNOWN_SHOWN])}{more}"))
     if submission.timeout_s is not None:
         default_s = default_timeout_s(submission.type, registered)
         check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: finding jobs, and what is known of one of them."""
+"""`/v1/jobs`: lists of jobs, and single jobs."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +14,7 @@ from cortex.domain.why_facts import WhyFacts
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, limit_field, place_of
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import record, text, told
+from cortex.http.framework.shape import field, record, text
 from cortex.store import facts, job_pages, jobs
 from cortex.store import why as why_store
 from cortex.store.facts import JobChange
@@ -26,12 +26,12 @@ JOB: Final = "/v1/jobs/{job_id}"
 JOB_PARAMS: Final = {"job_id": UUID_PARAM}
 
 
-# --- finding
+# --- lists
 
 
 @attrs.frozen(kw_only=True)
 class JobsQuery:
-    """Which jobs, the newest first."""
+    """Selects jobs, the newest first."""
 
     filter: str = text(
         doc="all terms must hold, values with commas are alternatives, `*` is any text: "
@@ -57,8 +57,8 @@ class ListedJob:
     attempt: int
     retry_count: int
     max_retries: int
-    checkpoint: dict[str, Any] = told(doc="its last step, and what all of them cost")
-    run_at: datetime = told(doc="not before")
+    checkpoint: dict[str, Any] = field(doc="the last step, and the cost of all steps")
+    run_at: datetime = field(doc="earliest start")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -68,7 +68,7 @@ class ListedJob:
     cancelled_by: str | None
     error_message: str | None
     error_code: str | None
-    waiting_on: str | None = told(doc="what it waits for besides time")
+    waiting_on: str | None = field(doc="what it waits for, besides time")
     pod: str | None
 
 
@@ -77,17 +77,16 @@ class Jobs:
     """A page of jobs, the newest first."""
 
     jobs: list[ListedJob]
-    next_cursor: str | None = told(doc="cursor of the next page; null: there are no more")
-    is_short: bool = told(
-        doc="more may fit, although the page is not full: so many others were looked at in vain"
+    next_cursor: str | None = field(doc="cursor of the next page; null: last page")
+    is_short: bool = field(
+        doc="the page is not full, but more jobs may match: the scan stopped at its limit"
     )
 
 
-async def list_jobs(asked: CheckedRequest[JobsQuery, None], api: Api) -> Response:
-    """List the jobs that fit a filter."""
-    which, cursor = parse_filter(asked.query.filter), asked.query.cursor
+async def list_jobs(request: CheckedRequest[JobsQuery, None], api: Api) -> Response:
+    which, cursor = parse_filter(request.query.filter), request.query.cursor
     before = None if cursor is None else JobCursor(*place_of(cursor))
-    found = await api.port(job_pages.page, which, before=before, limit=asked.query.limit)
+    found = await api.port(job_pages.page, which, before=before, limit=request.query.limit)
     return answer(
         Jobs(
             jobs=[record(ListedJob, row) for row in found.jobs],
@@ -97,12 +96,12 @@ async def list_jobs(asked: CheckedRequest[JobsQuery, None], api: Api) -> Respons
     )
 
 
-# --- one of them
+# --- a single job
 
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """All that is known of a job, but for its steps and its history."""
+    """Everything recorded about a job, except steps and history."""
 
     id: UUID
     type: str
@@ -130,7 +129,7 @@ class Job:
     waited_s: float
     rate_limit_count: int
     config_id: int | None
-    origin_id: UUID | None = told(doc="the failed job that it goes on from")
+    origin_id: UUID | None = field(doc="the failed job that it continues")
     lineage_id: UUID | None
     error_class: str | None
     error_source: str | None
@@ -167,16 +166,15 @@ class Attempt:
 
 @attrs.frozen(kw_only=True)
 class ShownJob:
-    """A job and what is told about it."""
+    """A job and its records."""
 
     job: Job
-    attempts: list[Attempt] = told(doc=f"those that ended early, the first {ATTEMPTS_MAX}")
-    changes: list[JobChange] = told(doc="what people changed about it: who, when and why")
+    attempts: list[Attempt] = field(doc=(f"attempts that ended early, the first {ATTEMPTS_MAX}"))
+    changes: list[JobChange] = field(doc="changes by people: who, when and why")
 
 
-async def show_job(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Show a job."""
-    job_id = asked.path["job_id"]
+async def show_job(request: CheckedRequest[None, None], api: Api) -> Response:
+    job_id = request.path["job_id"]
     job = await api.port(jobs.show, job_id)
     attempts = await api.port(jobs.attempts, job_id, limit=ATTEMPTS_MAX)
     return answer(
@@ -195,25 +193,24 @@ class JobWhy:
     job: UUID
     cause: Cause
     sentence: str
-    expected_at: datetime | None = told(doc="when that is expected to change")
+    expected_at: datetime | None = field(doc="when that is expected to change")
     since: datetime | None
-    ways_out: list[str] = told(doc="commands that would help")
-    facts: WhyFacts = told(doc="what the answer was made from")
+    ways_out: list[str] = field(doc="commands that would help")
+    facts: WhyFacts = field(doc="the facts behind the answer")
 
 
-async def why_job(asked: CheckedRequest[None, None], api: Api) -> Response:
-    """Say why a job is not running."""
-    seen = await api.port(why_store.facts_of, asked.path["job_id"])
-    found = rules.why(seen)
+async def why_job(request: CheckedRequest[None, None], api: Api) -> Response:
+    observed = await api.port(why_store.facts_of, request.path["job_id"])
+    found = rules.why(observed)
     return answer(
         JobWhy(
-            job=seen.job_id,
+            job=observed.job_id,
             cause=found.cause,
             sentence=found.sentence,
             expected_at=found.expected_at,
             since=found.since,
             ways_out=list(found.ways_out),
-            facts=seen,
+            facts=observed,
         )
     )
 
@@ -224,7 +221,7 @@ ROUTES: Final = (
         path="/v1/jobs",
         handle=list_jobs,
         role=Role.VIEWER,
-        summary="List jobs that fit a filter, the newest first.",
+        summary="List jobs that match a filter, the newest first.",
         query=JobsQuery,
         answers={200: Jobs},
     ),
@@ -233,7 +230,7 @@ ROUTES: Final = (
         path=JOB,
         handle=show_job,
         role=Role.VIEWER,
-        summary="Show everything about a job but its steps and its history.",
+        summary="Show everything about a job except its steps and its history.",
         params=JOB_PARAMS,
         answers={200: ShownJob},
         refuses=(404,),
@@ -243,7 +240,7 @@ ROUTES: Final = (
         path=f"{JOB}/why",
         handle=why_job,
         role=Role.VIEWER,
-        summary="Say why a job is not running, and what would help.",
+        summary="Explain why a job is not running, and what would help.",
         params=JOB_PARAMS,
         answers={200: JobWhy},
         refuses=(404,),

@@ -1,4 +1,4 @@
-"""`/v1/pods`: which pods there are, and how they feel."""
+"""`/v1/pods`: pods and their health."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -15,14 +15,14 @@ from cortex.domain.errors import Trouble
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import record, told, whole
+from cortex.http.framework.shape import field, record, whole
 from cortex.store import drains, pods
 
 ENDED_MAX: Final = 50
 
 
 class PodState(StrEnum):
-    """Where a pod stands."""
+    """State of a pod."""
 
     READY = "READY"
     DRAINING = "DRAINING"
@@ -32,9 +32,11 @@ class PodState(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class PodsQuery:
-    """Which pods."""
+    """Selects pods."""
 
-    ended: int = whole(doc="so many that have ended, the newest", low=0, high=ENDED_MAX, default=0)
+    ended: int = whole(
+        doc="number of stopped pods to include, the newest", low=0, high=ENDED_MAX, default=0
+    )
 
 
 class Whereabouts(StrEnum):
@@ -48,19 +50,19 @@ class Whereabouts(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class MovedJobs:
-    """Jobs that were handed back and of which the same became."""
+    """Jobs that were handed back and have the same outcome."""
 
-    what: Whereabouts = told(doc="`lost`: nothing will ever run them")
-    pod: str | None = told(doc="name of the pod where they run")
+    what: Whereabouts = field(doc="`lost`: nothing will ever run them")
+    pod: str | None = field(doc="name of the pod where they run")
     count: int
 
 
 @attrs.frozen(kw_only=True)
 class Moved:
-    """What became of the jobs that a pod has handed back."""
+    """What became of the jobs that a pod handed back."""
 
     groups: list[MovedJobs]
-    is_whole: bool = told(doc="none is left out because there were too many")
+    is_whole: bool = field(doc="false: some jobs were left out because there were too many")
 
 
 @attrs.frozen(kw_only=True)
@@ -71,54 +73,55 @@ class Pod:
     name: str
     version: str
     state: PodState
-    running: int = told(doc="jobs that it runs")
-    slots: int = told(doc="jobs that it can run at once")
+    running: int = field(doc="running jobs")
+    slots: int = field(doc="maximum number of running jobs")
     job_types: list[str]
     started_at: datetime
-    heartbeat_at: datetime = told(doc="when it last said that it lives")
-    liveness: Liveness = told(doc="what shows that it lives: `heartbeat` alone behind a pooler")
-    confinement: Confinement | None = told(
-        doc="what confines programs of agents; `unsafe`: the operator lets them run free"
+    heartbeat_at: datetime = field(doc="last heartbeat")
+    liveness: Liveness = field(doc=("what proves that it lives: only `heartbeat` behind a pooler"))
+    confinement: Confinement | None = field(
+        doc=("what confines agents' programs; `unsafe`: unconfined by the operator's setting")
     )
-    draining_at: datetime | None = told(doc="when it was asked to end, or began to drain")
-    drain_requested_at: datetime | None = told(doc="when a person asked it to drain and to stay")
-    drain_requested_by: str | None = told(doc="who asked")
-    drain_reason: str | None = told(doc="why")
-    phase: DrainPhase | None = told(doc="where it stands while it leaves; of a dead one, stood")
-    phase_at: datetime | None = told(doc="when that phase began")
-    abort_at: datetime | None = told(doc="when jobs that it still runs are handed back, or were")
-    closed_at: datetime | None = told(doc="by when it has ended")
+    draining_at: datetime | None = field(doc="when it was asked to end, or began to drain")
+    drain_requested_at: datetime | None = field(doc=("when a person asked it to drain and stay"))
+    drain_requested_by: str | None = field(doc="the person who asked")
+    drain_reason: str | None = field(doc="why")
+    phase: DrainPhase | None = field(
+        doc=("current phase of the shutdown; for a dead pod, the last one")
+    )
+    phase_at: datetime | None = field(doc="start of that phase")
+    abort_at: datetime | None = field(doc="when running jobs are, or were, handed back")
+    closed_at: datetime | None = field(doc="latest end of the shutdown")
     ended_at: datetime | None
-    trouble: Trouble | None = told(doc="what its calls to the database suffer from")
-    trouble_at: datetime | None = told(doc="since when")
-    loop_lag_ms: float | None = told(doc="how late its event loop was at the worst")
-    rss_bytes: int | None = told(doc="memory that it holds")
-    hint_latency_ms: float | None = told(doc="how long a notification takes; null: none arrives")
-    oldest_lease_at: datetime | None = told(
-        doc="when that of its jobs was renewed that has waited for longest, or at the earliest"
+    trouble: Trouble | None = field(doc="trouble of its database calls")
+    trouble_at: datetime | None = field(doc="start of the trouble")
+    loop_lag_ms: float | None = field(doc="worst delay of its event loop")
+    rss_bytes: int | None = field(doc="resident memory")
+    hint_latency_ms: float | None = field(doc="delay of a notification; null: none arrives")
+    oldest_lease_at: datetime | None = field(
+        doc="least recent lease renewal among its jobs, or a lower bound"
     )
-    longest_claim_at: datetime | None = told(
-        doc="since when it has had the job that it has had for longest; null: none, or not known"
+    longest_claim_at: datetime | None = field(
+        doc="start of its longest-held job; null: none or unknown"
     )
-    connections: int | None = told(
-        doc="its sessions in the database; null where the server cannot tell whose they are"
+    connections: int | None = field(
+        doc="its database sessions; null if the server does not report them"
     )
-    moved: Moved | None = told(
-        doc="what became of the jobs that it handed back since it leaves or is drained"
+    moved: Moved | None = field(
+        doc="what became of the jobs that it handed back while draining or shutting down"
     )
 
 
 @attrs.frozen(kw_only=True)
 class Pods:
-    """The living pods, then those that have ended."""
+    """Living pods, then stopped ones."""
 
     pods: list[Pod]
-    now: datetime | None = told(doc="the database's time, to compare with; null without pods")
+    now: datetime | None = field(doc=("the database's time, for comparison; null without pods"))
 
 
-async def list_pods(asked: CheckedRequest[PodsQuery, None], api: Api) -> Response:
-    """Return the pods."""
-    rows = await api.port(drains.with_moved, await api.port(pods.page, ended=asked.query.ended))
+async def list_pods(request: CheckedRequest[PodsQuery, None], api: Api) -> Response:
+    rows = await api.port(drains.with_moved, await api.port(pods.page, ended=request.query.ended))
     found = [record(Pod, row, moved=_moved(row.moved)) for row in rows]
     return answer(Pods(pods=found, now=rows[0].now if rows else None))
 
@@ -136,7 +139,7 @@ ROUTES: Final = (
         path="/v1/pods",
         handle=list_pods,
         role=Role.VIEWER,
-        summary="List pods and how they feel.",
+        summary="List pods and their health.",
         query=PodsQuery,
         answers={200: Pods},
     ),

@@ -13,12 +13,12 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable.json_schema import Schema
 from cortex.http.framework.route import answer
 from cortex.http.framework.shape import (
+    field,
     from_json,
     from_query,
     record,
     schema_of,
     text,
-    told,
     whole,
 )
 
@@ -46,9 +46,9 @@ class Outer:
     count: int = whole(doc="how many", low=0, high=9, default=1)
     note: str | None = text(doc="a note", length_max=3, default=None)
     colour: Colour = Colour.RED
-    tags: list[str] = told(doc="tags", factory=list)
+    tags: list[str] = field(doc="tags", factory=list)
     inner: Inner | None = None
-    data: dict[str, Any] = told(doc="anything", factory=dict)
+    data: dict[str, Any] = field(doc="anything", factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +57,7 @@ class Query:
 
     limit: int = whole(doc="how many", low=1, high=100, default=50)
     is_open: bool | None = None
-    colour: list[Colour] = told(doc="colours", factory=list)
+    colour: list[Colour] = field(doc="colours", factory=list)
     job: UUID | None = None
 
 
@@ -123,21 +123,25 @@ def test_the_schema_tells_the_same() -> None:
     outer = components["Outer"]
     assert outer["required"] == ["name"]
     assert outer["description"] == "All kinds."
-    told_ = outer["properties"]
-    assert told_["name"] == {
+    described = outer["properties"]
+    assert described["name"] == {
         "type": "string",
         "minLength": 1,
         "maxLength": 5,
         "pattern": r"\S",
         "description": "a name",
     }
-    assert (told_["count"]["minimum"], told_["count"]["maximum"], told_["count"]["default"]) == (
+    assert (
+        described["count"]["minimum"],
+        described["count"]["maximum"],
+        described["count"]["default"],
+    ) == (
         0,
         9,
         1,
     )
-    assert told_["colour"]["enum"] == ["red", "blue"]
-    assert told_["inner"]["anyOf"][0] == {"$ref": "#/components/schemas/Inner"}
+    assert described["colour"]["enum"] == ["red", "blue"]
+    assert described["inner"]["anyOf"][0] == {"$ref": "#/components/schemas/Inner"}
     assert components["Inner"]["properties"]["at"]["format"] == "date-time"
 
 
@@ -158,7 +162,7 @@ def test_two_shapes_of_one_name_are_refused() -> None:
 def test_an_answer_is_made_of_a_row_and_written_as_json() -> None:
     row = {"at": datetime(2026, 1, 2, tzinfo=UTC), "more": 1}
     assert record(Inner, row) == Inner(at=row["at"])  # type: ignore[arg-type]
-    told_ = answer({"inner": record(Inner, row), "usd": Decimal("0.10"), "raw": b"\x01"})
-    assert told_.body == b'{"inner":{"at":"2026-01-02T00:00:00Z"},"usd":0.1,"raw":"01"}'
+    described = answer({"inner": record(Inner, row), "usd": Decimal("0.10"), "raw": b"\x01"})
+    assert described.body == b'{"inner":{"at":"2026-01-02T00:00:00Z"},"usd":0.1,"raw":"01"}'
     with pytest.raises(TypeError):
         answer(object())

@@ -1,5 +1,5 @@
 "use strict";
-/* Buttons that decide count only after a quiet moment; the time left ticks. The page works without. */
+/* Buttons that decide take effect only after a quiet moment; the remaining time ticks. The page also works without scripts. */
 (() => {
   const ARM_MS = 400;
   let armsAt = Infinity;
@@ -22,13 +22,13 @@
     for (const button of buttons()) button.removeAttribute("aria-disabled");
   }
 
-  // What was pressed before one could have read anything is not meant for this page.
+  // Ignore presses from before the page could be read: they were not meant for it.
   document.addEventListener("submit", (event) => {
     const button = event.submitter;
     if (button && button.dataset.arms !== undefined && performance.now() < armsAt) event.preventDefault();
   }, true);
   document.addEventListener("visibilitychange", disarm);
-  // A page out of the browser's memory may show what is over.
+  // A page from the browser's cache may be outdated.
   addEventListener("pageshow", (event) => (event.persisted ? location.reload() : disarm()));
 
   function words(seconds) {
@@ -39,9 +39,9 @@
     return minutes ? `${minutes} min ${two(seconds % 60)} s` : `${seconds} s`;
   }
 
-  // From what the server says is left, not by this machine's clock.
+  // Counts down the remaining time from the server, independent of the local clock.
   function count() {
-    const shown = document.querySelectorAll("[data-left-s]"), told = document.getElementById("left-told");
+    const shown = document.querySelectorAll("[data-left-s]"), status = document.getElementById("left-status");
     if (!shown.length) return;
     const began = performance.now(), whole = Number(shown[0].dataset.leftS);
     let minute = Math.ceil(whole / 60);
@@ -50,12 +50,12 @@
       for (const each of shown) each.textContent = words(left);
       if (Math.ceil(left / 60) !== minute) {
         minute = Math.ceil(left / 60);
-        told.textContent = left ? `${words(left)} left` : "Expired: nobody can decide any more.";
+        status.textContent = left ? `${words(left)} left` : "Expired: it can no longer be decided.";
       }
       if (!left) {
         clearInterval(tick);
         document.documentElement.classList.add("over");
-        told.classList.remove("sr");
+        status.classList.remove("sr");
       }
     }, 1000);
   }
