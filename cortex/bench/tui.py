@@ -66,7 +66,7 @@ SCREENS: Final = {
 FILLED: Final = frozenset({"pulse", "jobs"})
 """Screens that show the contents of a measurement's database."""
 _CURSOR: Final = re.compile(rf"{BAR}[ *]…(?P<job>[0-9a-f]{{6}})")
-_MARK: Final = re.compile(r"…(?P<job>[0-9a-f]{6}) .* (?P<number>\d+) mark ")
+_MARK: Final = re.compile(r"…(?P<job>[0-9a-f]{6}) .* turn (?P<number>\d+) · mark ")
 MB: Final = 2**20
 
 
