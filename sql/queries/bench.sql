@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (
 -- Advances running jobs, as commits of their steps do. $1 ids, $2 the number that each will show, $3 whether to notify
 -- listeners of each. Locks: the jobs.
 WITH moved AS (
-    UPDATE cortex.job j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', 'mark')
+    UPDATE cortex.job j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', asked.number || ' mark')
     FROM unnest($1::uuid[], $2::int[]) AS asked(id, number)
     WHERE j.id = asked.id
     RETURNING asked.number
