@@ -11,7 +11,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I1", "every acknowledged job exists, and all have ended at rest")
     existing = {job["id"] for job in evidence.jobs}
     for event in of_kind(evidence, "submit", "ok"):
-        findings.look()
+        findings.count()
         job_id, key = UUID(str(event.value["job"])), event.value["key"]
         if job_id not in existing:
             findings.broken(

@@ -13,7 +13,7 @@ def check(evidence: Evidence) -> Verdict:
     for rows in (evidence.transitions, evidence.moves):
         for job_id, path in grouped(rows, "job_id").items():
             after = list(dropwhile(_is_no_end, path))
-            findings.look(len(after[:1]))
+            findings.count(len(after[:1]))
             if len(after) > 1:
                 states = " → ".join(str(row["new"]) for row in after)
                 findings.broken(f"job {job_id} went on after its end: {states}", job=job_id)

@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Verdict:
     by_kind: Counter[str] = Counter()
     doubled = 0
     for account, applied in accounts.items():
-        findings.look()
+        findings.count()
         kind, _, rest = account.partition(":")
         key = rest.rpartition(":")[0]
         by_kind[kind] += 1
@@ -69,7 +69,7 @@ def _compare(evidence: Evidence, findings: Findings) -> None:
     for effect in evidence.effects:
         if effect["job_id"] not in programs or effect["resolution"] is not None:
             continue
-        findings.look()
+        findings.count()
         answered = results.get(str(effect["id"]), set())
         was_applied = bool(answered)
         if effect["status"] == "COMPLETED" and not was_applied:

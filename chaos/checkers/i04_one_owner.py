@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Verdict:
 def _claims_grow(evidence: Evidence, findings: Findings) -> None:
     last: dict[Any, Row] = {}
     for claim in evidence.claims:
-        findings.look()
+        findings.count()
         before = last.get(claim["job_id"])
         floor = claim["previous"] if before is None else before["attempt"]
         if claim["attempt"] <= floor:
@@ -69,7 +69,7 @@ def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
         attempt = steps.get((effect["job_id"], effect["key"]))
         if effect["job_id"] not in programs or attempt is None or effect["resolution"] is not None:
             continue
-        findings.look()
+        findings.count()
         attempts = requests.get(str(effect["id"]), set())
         if attempt not in attempts:
             listed = ", ".join(map(str, sorted(attempts))) or "none"
@@ -86,7 +86,7 @@ def _stale_writes(evidence: Evidence, findings: Findings) -> int:
         newest = 0
         begun = claims.get(job_id, [])
         for step in steps:
-            findings.look()
+            findings.count()
             attempt, at = step["attempt"], step["finished_at"]
             later = next((c for c in begun if c["attempt"] > attempt and c["at"] <= at), None)
             if later is not None or attempt < newest:
@@ -100,7 +100,7 @@ def _stale_writes(evidence: Evidence, findings: Findings) -> int:
             stale += 1
             findings.broken(f"job {job_id}: {why}", job=job_id)
     for job_id, path in grouped(evidence.transitions, "job_id").items():
-        findings.look()
+        findings.count()
         numbers = [row["attempt"] for row in path]
         if numbers != sorted(numbers):
             stale += 1

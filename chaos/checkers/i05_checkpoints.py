@@ -12,7 +12,7 @@ def check(evidence: Evidence) -> Verdict:
     steps = grouped(evidence.steps, "job_id")
     for job in evidence.jobs:
         own = steps.get(job["id"], [])
-        findings.look(len(own))
+        findings.count(len(own))
         for why in (*_numbers(job, own), *_program(job, own)):
             findings.broken(f"job {job['id']}: {why}", job=job["id"])
     existing = {job["id"] for job in evidence.jobs}

@@ -25,7 +25,7 @@ def check(evidence: Evidence) -> Verdict:
     claims = grouped(evidence.claims, "job_id")
     for job in evidence.jobs:
         own, path = attempts.get(job["id"], []), paths.get(job["id"], [])
-        findings.look(len(own))
+        findings.count(len(own))
         wrong = (
             *_counts(job, path, own),
             *_tries(own, failures.get(job["id"], [])),

@@ -28,7 +28,7 @@ def _calls(
 ) -> None:
     jobs = {key_of(job): job["id"] for job in evidence.jobs if operations_of(job)}
     for call in evidence.applications:
-        findings.look()
+        findings.count()
         job_id = jobs.get(call.account.partition(":")[2].rpartition(":")[0])
         effect = effects.get(call.key)
         if effect is None:
@@ -45,7 +45,7 @@ def _calls(
 def _ends(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
     jobs = {job["id"]: job for job in evidence.jobs}
     for effect in evidence.effects:
-        findings.look()
+        findings.count()
         job = jobs.get(effect["job_id"])
         what = f"effect {effect['id']} ({effect['key']} of {effect['tool']})"
         if job is None:
@@ -70,7 +70,7 @@ def _steps(evidence: Evidence, findings: Findings) -> None:
     for step in evidence.steps:
         if kinds.get((step["job_id"], step["key"])) not in ("idempotent", "reconcilable", "unsafe"):
             continue
-        findings.look()
+        findings.count()
         effect = effects.get((lines[step["job_id"]], step["key"]))
         if effect is None:
             why = f"step {step['key']} of job {step['job_id']} is done, there is no intent of it"

@@ -25,7 +25,7 @@ def check(evidence: Evidence) -> Verdict:
     bounds = {"idle in transaction": IDLE_IN_TRANSACTION_S, "waits for a lock": LOCK_S}
     longest = dict.fromkeys((*bounds, "silent"), 0.0)
     for sample in timeline.samples:
-        findings.look()
+        findings.count()
         for slow in sample.value["slow"]:
             what, for_s = slow["what"], slow["for_s"]
             if what not in bounds:

@@ -23,15 +23,15 @@ def check(evidence: Evidence) -> Verdict:
     tasks = grouped(evidence.tasks, "job_id")
     dead_letter_jobs = {row["job_id"] for row in evidence.dead_letters}
     for job in evidence.jobs:
-        findings.look()
+        findings.count()
         job_id = job["id"]
-        told = (
+        faults = (
             *_path(job, history.get(job_id, [])),
             *_moves(history.get(job_id, []), moves.get(job_id, []) if moves else None),
             *_attempts(job, attempts.get(job_id, [])),
             *_rest(job, len(tasks.get(job_id, [])), has_dead_letter=job_id in dead_letter_jobs),
         )
-        for why in told:
+        for why in faults:
             findings.broken(f"job {job_id}: {why}", job=job_id)
     existing = {job["id"] for job in evidence.jobs}
     for rows, what in ((history, "history"), (tasks, "a task"), (attempts, "attempts")):
@@ -65,10 +65,10 @@ def _states(path: list[tuple[str | None, str]]) -> str:
 
 def _attempts(job: Row, attempts: list[Row]) -> Iterator[str]:
     """Each attempt but the last ended before the job did, and its outcome is recorded."""
-    told = {row["attempt"] for row in attempts}
-    if missing := sorted(set(range(1, job["attempt"])) - told):
+    recorded = {row["attempt"] for row in attempts}
+    if missing := sorted(set(range(1, job["attempt"])) - recorded):
         yield f"it is at attempt {job['attempt']}, no record shows how {missing} ended"
-    if beyond := sorted(n for n in told if n > job["attempt"]):
+    if beyond := sorted(n for n in recorded if n > job["attempt"]):
         yield f"it is at attempt {job['attempt']}, attempts {beyond} ended"
 
 

@@ -45,12 +45,12 @@ def check(evidence: Evidence) -> Verdict:
     beats = grouped((beat for beat in evidence.beats if beat["state"] != "DEAD"), "pod_id")
     for row in evidence.attempts:
         if row["outcome"] in LOST:
-            findings.look()
+            findings.count()
             for why in _reclaim(row, beats.get(row["pod_id"], []), timeline, evidence):
                 findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
     _sweeps(evidence, timeline, findings)
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
-    findings.look(len(gaps))
+    findings.count(len(gaps))
     p99_s = quantile(gaps, 0.99)
     settings = evidence.settings
     bound_s = GAP_PERIODS_MAX * settings.heartbeat_s + settings.clock_step_s
@@ -155,7 +155,7 @@ def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings
             if next_["at"] - one["at"] <= fence:
                 continue
             count += 1
-            findings.look()
+            findings.count()
             for claim in claims.get(pod_id, []):
                 if claim["at"] > one["at"]:
                     continue

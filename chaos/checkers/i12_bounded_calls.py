@@ -16,7 +16,7 @@ def check(evidence: Evidence) -> Verdict:
     timeline = Timeline.of(evidence)
     took = _clients(evidence, findings, is_whole=timeline.is_at_rest)
     for sample in timeline.samples:
-        findings.look()
+        findings.count()
         for slow in sample.value["slow"]:
             if slow["what"] == "runs" and slow["for_s"] > STATEMENT_MAX_S:
                 findings.broken(
@@ -34,7 +34,7 @@ def _clients(evidence: Evidence, findings: Findings, *, is_whole: bool) -> list[
         name = (event.process, event.kind, str(next(iter(event.value.values()), "")))
         if event.kind in OPERATIONS and event.type == "invoke":
             open_[name] = event.at_s
-            findings.look()
+            findings.count()
         elif event.kind in OPERATIONS and name in open_:
             took.append(event.at_s - open_.pop(name))
             if took[-1] > CALL_MAX_S:

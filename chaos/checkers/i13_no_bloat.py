@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Verdict:
     due_bound_s = settings.poll_s + SLACK_S
     oldest_s, dead_max, grown_max, due_max_s = 0.0, 0, 0, 0.0
     for sample in timeline.samples:
-        findings.look()
+        findings.count()
         held_s, dead = sample.value["snapshot_s"], sum(sample.value["dead_rows"].values())
         grown = sample.value["size_bytes"] - timeline.samples[0].value["size_bytes"]
         due_s = sample.value["oldest_due_s"]

@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Verdict:
                 findings.broken(f"{why}: {job['error_message']}", job=job["id"])
             continue
         poison += 1
-        findings.look()
+        findings.count()
         if job["status"] == "COMPLETED" or (is_at_rest and job["status"] not in TERMINAL):
             findings.broken(
                 f"job {job['id']} kills its pods, but is {job['status']}", job=job["id"]

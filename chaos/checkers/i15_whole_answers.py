@@ -17,7 +17,7 @@ def check(evidence: Evidence) -> Verdict:
     for step in evidence.steps:
         if step["kind"] != "model":
             continue
-        findings.look()
+        findings.count()
         for why in _wrong(step, is_scripted=step["job_id"] in programs):
             findings.broken(f"job {step['job_id']}, step {step['key']}: {why}", job=step["job_id"])
     return findings.verdict()

@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I16", "no herd of calls after an outage, breakers change state correctly")
     changes = [fact for fact in evidence.facts if fact["subtype"] in MOVES]
     for name, path in grouped(changes, "source").items():
-        findings.look(len(path))
+        findings.count(len(path))
         if path[0]["subtype"] not in MOVES["breaker_closed"]:
             findings.broken(f"breaker {name} began with {path[0]['subtype']}")
         for before, after in pairwise(path):
@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Verdict:
     for trouble in timeline.troubles:
         since_s = trouble.ended_s
         herd = calls[bisect_left(calls, since_s) : bisect_left(calls, since_s + AFTER_HEAL_S)]
-        findings.look(len(herd[:1]))
+        findings.count(len(herd[:1]))
         burst = _peak(herd, 0.1)
         if len(herd) >= HERD_MIN and burst > HERD_SHARE * len(herd):
             findings.broken(

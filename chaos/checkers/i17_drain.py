@@ -28,7 +28,7 @@ def check(evidence: Evidence) -> Verdict:
             continue
         if life.first("SIGKILL") is not None or any(to_s > term_s for _, to_s in life.paused()):
             continue
-        findings.look()
+        findings.count()
         took.append(life.ended_s - term_s)
         for why in _wrong(life, term_s, timeline, evidence):
             findings.broken(f"{life.title}, sent SIGTERM at {term_s:.1f} s: {why}")

@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> Verdict:
         answers.setdefault(str(event.value["approval"]), []).append(event)
     is_at_rest = Timeline.of(evidence).is_at_rest
     for approval in evidence.approvals:
-        findings.look()
+        findings.count()
         own = answers.get(str(approval["id"]), [])
         wrong = (
             *_record(approval, facts.get(f"approval:{approval['id']}", [])),
@@ -53,9 +53,9 @@ def _record(approval: Row, facts: list[Row]) -> Iterator[str]:
         yield f"it expired at {at}, there was time until {expires_at}"
 
 
-def _people(approval: Row, said: list[Event]) -> Iterator[str]:
+def _people(approval: Row, answers: list[Event]) -> Iterator[str]:
     """What people were answered, compared with the record."""
-    taken = [e for e in said if e.type == "ok" and e.value.get("outcome") in TAKEN]
+    taken = [e for e in answers if e.type == "ok" and e.value.get("outcome") in TAKEN]
     if len(taken) > 1:
         listed = ", ".join(f"{e.value.get('by')}: {e.value['outcome']}" for e in taken)
         yield f"{len(taken)} people were answered that they decided: {listed}"
@@ -65,8 +65,8 @@ def _people(approval: Row, said: list[Event]) -> Iterator[str]:
             yield f"{answer}, but it is {approval['status']}"
         elif approval["decided_by"] != event.value.get("by"):
             yield f"{event.value.get('by')} decided it, but {approval['decided_by']} is recorded"
-    asked = {event.value.get("by") for event in said if event.type == "invoke"}
-    if approval["decided_by"] is not None and said and approval["decided_by"] not in asked:
+    requesters = {event.value.get("by") for event in answers if event.type == "invoke"}
+    if approval["decided_by"] is not None and answers and approval["decided_by"] not in requesters:
         yield f"{approval['decided_by']} decided it without a request"
 
 
@@ -92,7 +92,7 @@ def _executed(evidence: Evidence, findings: Findings) -> None:
     for effect in evidence.effects:
         if effect["approval_id"] is None:
             continue
-        findings.look()
+        findings.count()
         approval = approvals.get(effect["approval_id"])
         if approval is None or approval["status"] != "APPROVED":
             state = "missing" if approval is None else approval["status"]

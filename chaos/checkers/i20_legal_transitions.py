@@ -17,7 +17,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I20", "every transition is legal")
     for rows in (evidence.transitions, evidence.moves):
         for job_id, path in grouped(rows, "job_id").items():
-            findings.look(len(path))
+            findings.count(len(path))
             if path[0]["previous"] is not None:
                 findings.broken(f"job {job_id} began as {path[0]['previous']}", job=job_id)
             for row in path:

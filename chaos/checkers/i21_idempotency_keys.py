@@ -25,7 +25,7 @@ def check(evidence: Evidence) -> Verdict:
     findings = Findings("I21", "one key is one job, also for repeated requests")
     keys = _keys(evidence)
     for key, entry in keys.items():
-        findings.look(len(entry.accepted) + len(entry.refused))
+        findings.count(len(entry.accepted) + len(entry.refused))
         if len(entry.jobs) > 1:
             job_ids = ", ".join(sorted(entry.jobs))
             findings.broken(f"key {key} was answered with {len(entry.jobs)} jobs: {job_ids}")

@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Verdict:
         if not rest_s - 1.0 <= sample.at_s <= until_s or _has_news(timeline, sample.at_s):
             continue
         alive = sum(life.began_s <= sample.at_s < life.ended_s for life in timeline.lives)
-        findings.look()
+        findings.count()
         count, bound = sample.value["sessions"], PER_POD * alive + OTHERS
         most = max(most, count)
         if count > bound:

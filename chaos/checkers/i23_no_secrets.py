@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> Verdict:
         return findings.verdict(unknown="the run gave its pods no secret to look for")
     for name in TABLES:
         for row in getattr(evidence, name):
-            findings.look()
+            findings.count()
             text = str(row)
             if any(canary in text for canary in evidence.canaries):
                 where = ", ".join(
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Verdict:
                 job = row["id"] if name == "jobs" else row.get("job_id")
                 findings.broken(f"a secret appears in {name}, column {where}", job=job)
     for pod, log in evidence.logs.items():
-        findings.look()
+        findings.count()
         for number, line in enumerate(log.splitlines(), 1):
             if any(canary in line for canary in evidence.canaries):
                 findings.broken(f"a secret appears in the log of {pod}, line {number}")

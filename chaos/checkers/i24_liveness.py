@@ -23,7 +23,7 @@ def check(evidence: Evidence) -> Verdict:
     healed_s = timeline.phases.get("heal")
     if healed_s is None or not timeline.is_at_rest:
         return findings.verdict(unknown="the run was cut short before it was healed and at rest")
-    findings.look()
+    findings.count()
     if "stuck" in timeline.phases:
         findings.broken(f"the run was stuck at {timeline.phases['stuck']:.1f} s")
     rest_s = timeline.phases.get("quiet", timeline.phases.get("stuck", healed_s))
@@ -103,7 +103,7 @@ def _last_claims(
         life = timeline.life_of(pod_id)
         if life is None or life.ended_s < timeline.phases.get("quiet", healed_s):
             continue
-        findings.look()
+        findings.count()
         last = [c for c in claims if timeline.at_s(c["at"]) > healed_s][-LAST_CLAIMS:]
         for claim in last:
             end = ends.get((claim["job_id"], claim["attempt"]))

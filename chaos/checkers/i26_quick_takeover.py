@@ -23,7 +23,7 @@ def check(evidence: Evidence) -> Verdict:
     for row, life, took_s in takeovers(evidence, timeline):
         if not is_quiet(timeline, life, life.died_s + took_s):
             continue
-        findings.look()
+        findings.count()
         taken_s.append(took_s)
         if took_s > WITHIN_S:
             why = (

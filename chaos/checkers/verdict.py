@@ -28,7 +28,7 @@ class Verdict:
     claim: str
     """What should be true, in one line."""
     result: Result
-    seen: int
+    checked: int
     """How many things were checked: a claim about nothing proves nothing."""
     why: tuple[str, ...] = ()
     """The findings, one line each; empty if all is well."""
@@ -47,13 +47,13 @@ class Findings:
 
     invariant: str
     claim: str
-    seen: int = 0
+    checked: int = 0
     _why: list[str] = field(factory=list, init=False)
     _jobs: dict[UUID, None] = field(factory=dict, init=False)
 
-    def look(self, count: int = 1) -> None:
+    def count(self, number: int = 1) -> None:
         """Count things that were checked."""
-        self.seen += count
+        self.checked += number
 
     def broken(self, why: str, *, job: UUID | None = None) -> None:
         """The rule was broken, by this job if there is one."""
@@ -68,14 +68,14 @@ class Findings:
             result = Result.INVALID
             if more := len(self._why) - len(why):
                 why.append(f"and {more} more")
-        elif unknown is not None or not self.seen:
+        elif unknown is not None or not self.checked:
             result = Result.UNKNOWN
             why = [unknown or "nothing of the kind happened"]
         return Verdict(
             invariant=self.invariant,
             claim=self.claim,
             result=result,
-            seen=self.seen,
+            checked=self.checked,
             why=tuple(why),
             jobs=tuple(self._jobs),
             figures=figures,

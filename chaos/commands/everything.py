@@ -68,7 +68,7 @@ def carry_out(parts: Iterable[Part]) -> list[str]:
 
 
 def _run(part: Part) -> tuple[int, list[str]]:
-    """Return its exit code and output lines; it ends when this process is told to end."""
+    """Return its exit code and output lines; it ends when this process does."""
     process = subprocess.Popen(
         [sys.executable, "-m", "chaos", *part.arguments],
         stdin=subprocess.DEVNULL,

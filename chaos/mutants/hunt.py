@@ -27,7 +27,7 @@ WITHIN_S: Final = 300.0
 
 
 @frozen(kw_only=True)
-class Found:
+class TrialFindings:
     """The findings of one trial."""
 
     invalid: Mapping[str, Sequence[str]]
@@ -49,20 +49,20 @@ class Result:
     """Of its last trial."""
     took_s: float
     """All its trials together."""
-    found: Found | None = None
+    findings: TrialFindings | None = None
     error: str = ""
     """Why its trial did not run."""
 
     @property
     def is_right(self) -> bool:
         """The mutant was caught by the invariant that it breaks, or the scene was clean."""
-        if self.found is None:
+        if self.findings is None:
             return False
         if self.mutant is None:
-            return self.found.is_clean
+            return self.findings.is_clean
         if self.scene == EVERYDAY:
-            return bool(self.found.invalid)
-        return self.mutant.invariant in self.found.invalid
+            return bool(self.findings.invalid)
+        return self.mutant.invariant in self.findings.invalid
 
 
 @frozen(kw_only=True)
@@ -121,7 +121,7 @@ class Hunt:
         result = await self._trial(scene, mutant, tree, self.seed)
         for seed in range(self.seed + 1, self.seed + SEEDS_MAX):
             if result.is_right or (
-                result.found is not None and (mutant is None or self.is_everyday)
+                result.findings is not None and (mutant is None or self.is_everyday)
             ):
                 break
             result = await self._trial(scene, mutant, tree, seed, before_s=result.took_s)
@@ -132,11 +132,11 @@ class Hunt:
     ) -> Result:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        found, error, target = None, "", None
+        findings, error, target = None, "", None
         if self.report is not None:
             target = self.report / f"{scene if mutant is None else mutant.name}-{seed}"
         try:
-            found = await _try(scene, seed, tree, target)
+            findings = await _try(scene, seed, tree, target)
         except BrokenTrialError as broken:
             error = str(broken)
         return Result(
@@ -144,7 +144,7 @@ class Hunt:
             mutant=mutant,
             seed=seed,
             took_s=before_s + loop.time() - began,
-            found=found,
+            findings=findings,
             error=error,
         )
 
@@ -164,11 +164,11 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns(".mypy_cache"))
 
 
-async def _try(scene: str, seed: int, tree: Path, report: Path | None) -> Found:
+async def _try(scene: str, seed: int, tree: Path, report: Path | None) -> TrialFindings:
     """Run a scene in a tree. Raises `BrokenTrialError`; if cancelled, nothing of it remains."""
     if scene == EVERYDAY:
-        return Found(invalid=await try_everyday(seed, tree), stuck=None)
+        return TrialFindings(invalid=await try_everyday(seed, tree), stuck=None)
     arguments = [scene, str(seed), *([] if report is None else [str(report)])]
     command = ("-m", "chaos.mutants.trial", *arguments)
     result: dict[str, Any] = json.loads(await run_program(command, tree, within_s=WITHIN_S))
-    return Found(invalid=result["invalid"], stuck=result["stuck"])
+    return TrialFindings(invalid=result["invalid"], stuck=result["stuck"])

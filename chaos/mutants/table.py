@@ -54,12 +54,12 @@ def _row(result: Result, first_seed: int) -> tuple[str, ...]:
 
 def caught_by(result: Result) -> str:
     """The invariants that caught it; or that none did, or that nothing ran."""
-    if result.found is None:
+    if result.findings is None:
         return "DID NOT RUN"
     if result.mutant is None:
         return "-" if result.is_right else "RULES BROKEN"
     if result.scene == EVERYDAY and result.is_right:
-        return ", ".join(result.found.invalid)
+        return ", ".join(result.findings.invalid)
     return result.mutant.invariant if result.is_right else "SURVIVED"
 
 
@@ -67,17 +67,17 @@ def _wrong(result: Result) -> Iterator[str]:
     if result.is_right:
         return
     name = name_of(result)
-    if result.found is None:
+    if result.findings is None:
         yield f"{name}: {result.error}"
         return
     if result.scene == EVERYDAY and result.mutant is not None:
         yield f"{name}: neither an ordinary run nor the simulation broke a rule"
         return
     if result.mutant is not None:
-        others = ", ".join(result.found.invalid) or "no rule"
+        others = ", ".join(result.findings.invalid) or "no rule"
         yield f"{name}: {result.mutant.invariant} was not broken; {others} was"
         return
-    if result.found.stuck is not None:
-        yield f"{name}: {result.found.stuck}"
-    for invariant, why in result.found.invalid.items():
+    if result.findings.stuck is not None:
+        yield f"{name}: {result.findings.stuck}"
+    for invariant, why in result.findings.invalid.items():
         yield from (f"{name}: {invariant}: {line}" for line in why)

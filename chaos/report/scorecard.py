@@ -78,7 +78,7 @@ def _spread(durations_s: Sequence[float]) -> str:
 
 def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     mark = _MARKS[verdict.result]
-    yield f"  {verdict.invariant:<4} {mark:<7} {verdict.seen:>7}  {verdict.claim}"
+    yield f"  {verdict.invariant:<4} {mark:<7} {verdict.checked:>7}  {verdict.claim}"
     for why in verdict.why:
         yield f"{'':24}{why}"
 

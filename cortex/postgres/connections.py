@@ -134,13 +134,13 @@ class Connection(asyncpg.Connection):
 
     async def _introspect_types(self, typeoids: Any, timeout: float | None) -> Any:
         """Query only unknown types; the driver calls this method by its name."""
-        known, unknown = split(typeoids)
+        builtin, unknown = split(typeoids)
         if not unknown:
-            return known, NoStatement()
+            return builtin, NoStatement()
         rows, statement = await super()._introspect_types(  # type: ignore[misc]
             unknown, timeout
         )
-        return [*known, *rows], statement
+        return [*builtin, *rows], statement
 
 
 class PooledConnection(Connection):
@@ -230,10 +230,10 @@ async def _connect(target: Target, *, is_pooled: bool | None) -> Connection:
 async def _own(target: Target, *, statements_max: int) -> Connection | None:
     """Connect with all settings; None if they do not reach the session."""
     later = {name: target.settings[name] for name in LATER_SETTINGS & target.settings.keys()}
-    known = {name: value for name, value in target.settings.items() if name not in later}
+    settings = {name: value for name, value in target.settings.items() if name not in later}
     try:
         opened = await target.open(
-            Connection, {**known, **OWN_SESSION}, statements_max=statements_max
+            Connection, {**settings, **OWN_SESSION}, statements_max=statements_max
         )
     except asyncpg.ProtocolViolationError as error:
         if "startup parameter" in str(error):

@@ -49,13 +49,13 @@ def migrations(folder: Path = SQL_DIR / "migrations") -> list[Migration]:
     return result
 
 
-async def migrate(dsn: str, *, known: Sequence[Migration] | None = None) -> list[Migration]:
+async def migrate(dsn: str, *, files: Sequence[Migration] | None = None) -> list[Migration]:
     """Bring the schema up to date; return the migrations that were applied now.
 
     Needs the right to create schemas, and roles unless `cortex_runtime` exists already. Raises
     `SchemaError` for a schema that is newer than this code or was made by other files.
     """
-    wanted = migrations() if known is None else known
+    wanted = migrations() if files is None else files
     connection = await Profile(dsn=dsn, role=None).connect()
     watchdog = asyncio.get_running_loop().call_later(BOUND_S, connection.terminate)
     try:

@@ -156,13 +156,13 @@ async def _batch(
 ) -> None:
     verb = BulkVerb(operation["verb"])
     in_time = max(1, int(operation["rate_per_s"] * BATCH_S))
-    letters = await connection.fetch(
+    rows = await connection.fetch(
         sql("dead_acts.next"),
         operation["id"],
         operation["passed"],
         min(operation["batch_max"], in_time),
     )
-    ids = [row["job_id"] for row in letters]
+    ids = [row["job_id"] for row in rows]
     grown = min(2 * operation["batch_max"], _batch_most(verb))
     try:
         async with connection.transaction():  # a savepoint: the operation outlives a failure
@@ -180,7 +180,7 @@ async def _batch(
         settled = [SettledDeadLetter(job_id=ids[0], error=refusal)]
     errors = {
         row["nth"]: each.error
-        for row, each in zip(letters, settled, strict=True)
+        for row, each in zip(rows, settled, strict=True)
         if each.error is not None
     }
     done = len(settled) - len(errors)

@@ -128,8 +128,8 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobC
 
 async def choose_marked_to_cancel(db: Database, job_ids: Sequence[UUID]) -> JobChoice:
     """Select jobs to cancel among marked ones; counts those that are gone."""
-    found = await db.fetch("retries.standing", list(job_ids))
-    judged = {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in found}
+    rows = await db.fetch("retries.standing", list(job_ids))
+    judged = {row["id"]: why_not_cancel(JobStatus(row["status"])) for row in rows}
     return _of_marked(job_ids, judged)
 
 
@@ -137,7 +137,7 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobCh
     """Select jobs to retry now among marked ones; as for cancelling them."""
     standings = await _standings(db, job_ids)
     judged = {each: why_not_retry(standing) for each, standing in standings.items()}
-    failed = [each for each, seen in standings.items() if seen.status is JobStatus.FAILED]
+    failed = [each for each, situation in standings.items() if situation.status is JobStatus.FAILED]
     return _of_marked(job_ids, judged, failed)
 
 
@@ -273,9 +273,9 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
     failed = 0
     place = None
     for _ in range(PAGES_MAX):
-        found = await page(db, which, before=place, limit=PAGE)
-        judged = await judge(db, found.jobs)
-        dead = {row.id for row in found.jobs if row.status is JobStatus.FAILED}
+        jobs_page = await page(db, which, before=place, limit=PAGE)
+        judged = await judge(db, jobs_page.jobs)
+        dead = {row.id for row in jobs_page.jobs if row.status is JobStatus.FAILED}
         for job_id, why_not in judged.items():
             if why_not is not None:
                 refused[why_not] += 1
@@ -286,7 +286,7 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
                 return JobChoice(
                     job_ids=chosen, refused=_some(refused), has_more=True, failed=failed
                 )
-        place = found.next
+        place = jobs_page.next
         if place is None:
             break
     return JobChoice(
@@ -317,8 +317,8 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
     """Return the situations of jobs towards a retry; failed ones with their dead letters."""
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
-    found = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
-    dead_letters_by_job = {row["job_id"]: row_of(DeadLetter, row) for row in found}
+    records = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
+    dead_letters_by_job = {row["job_id"]: row_of(DeadLetter, row) for row in records}
     return {
         job_id: JobSituation(
             status=JobStatus(row["status"]),

@@ -55,12 +55,12 @@ Plan = tuple[tuple[str, Convert | None], ...]
 
 
 def _values(plan: Plan, row: Any, more: Mapping[str, Any]) -> dict[str, Any]:
-    found = {
+    values = {
         name: value if (value := row[name]) is None or convert is None else convert(value)
         for name, convert in plan
         if name not in more
     }
-    return {**found, **more} if more else found
+    return {**values, **more} if more else values
 
 
 @cache
@@ -87,8 +87,8 @@ def _convert(hint: Any, *, is_json: bool) -> Convert | None:
     """Return a converter of non-null values to this type; None if none is needed."""
     origin, members = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        found: Convert = members[1]
-        return found
+        convert: Convert = members[1]
+        return convert
     if origin in (Union, UnionType):
         (hint,) = (each for each in members if each is not type(None))
         return _convert(hint, is_json=is_json)

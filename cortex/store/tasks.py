@@ -54,12 +54,12 @@ async def claim(
     return [_claim(row) for row in rows]
 
 
-async def orphans(db: Database, *, pod_id: UUID, known: Sequence[UUID]) -> list[Lease]:
+async def orphans(db: Database, *, pod_id: UUID, known_ids: Sequence[UUID]) -> list[Lease]:
     """Return what a pod owns beyond its known jobs.
 
     Release them; never run them under this attempt, which may have run here before.
     """
-    rows = await db.fetch("tasks.orphans", pod_id, list(known))
+    rows = await db.fetch("tasks.orphans", pod_id, list(known_ids))
     return [Lease(row["id"], row["attempt"]) for row in rows]
 
 
@@ -272,13 +272,13 @@ async def blocked(
 
 
 async def record_blocked(
-    db: Database, *, pod_id: UUID, found: Sequence[Blocked], for_s: float, again_s: float
+    db: Database, *, pod_id: UUID, blocked_jobs: Sequence[Blocked], for_s: float, again_s: float
 ) -> bool:
     """Record that such jobs stay out of reach, unless that was done within `again_s`."""
-    oldest = found[0]
+    oldest = blocked_jobs[0]
     data = {
-        "jobs": [str(each.job_id) for each in found[:10]],
-        "count": len(found),
+        "jobs": [str(each.job_id) for each in blocked_jobs[:10]],
+        "count": len(blocked_jobs),
         "for_s": round(for_s),
         "heartbeat_at": oldest.heartbeat_at,
         "holder": to_plain(oldest.holder),

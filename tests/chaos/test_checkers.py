@@ -21,7 +21,7 @@ CHECKERS = [
 def test_a_healthy_run_is_valid(check: Checker) -> None:
     verdict = check(healthy_run().evidence())
     assert (verdict.result, verdict.why, verdict.jobs) == (Result.VALID, (), ())
-    assert verdict.seen > 0
+    assert verdict.checked > 0
 
 
 @pytest.mark.parametrize("check", CHECKERS)

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.checkers import ALL as CHECKERS
 from chaos.mutants.catalogue import MUTANTS
-from chaos.mutants.hunt import ROOT, Found, Result, is_good
+from chaos.mutants.hunt import ROOT, Result, TrialFindings, is_good
 from chaos.mutants.mutant import MIGRATIONS, Mutant, Patch, StaleError
 from chaos.mutants.scenes import SCENES
 from chaos.mutants.table import table
@@ -91,12 +91,12 @@ def test_a_scene_is_the_same_again_by_its_seed(name: str) -> None:
 def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
     calm = [each for each in MUTANTS if each.scene == "calm"][:2]
     caught, survivor = (
-        Result(scene="calm", mutant=each, seed=7, took_s=1.0, found=found)
-        for each, found in zip(
+        Result(scene="calm", mutant=each, seed=7, took_s=1.0, findings=findings)
+        for each, findings in zip(
             calm,
             (
-                Found(invalid={calm[0].invariant: ["it is so"]}, stuck=None),
-                Found(invalid={"I2": ["something else"]}, stuck=None),
+                TrialFindings(invalid={calm[0].invariant: ["it is so"]}, stuck=None),
+                TrialFindings(invalid={"I2": ["something else"]}, stuck=None),
             ),
             strict=True,
         )
@@ -106,7 +106,7 @@ def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
         mutant=None,
         seed=7,
         took_s=1.0,
-        found=Found(invalid={}, stuck="nothing moved"),
+        findings=TrialFindings(invalid={}, stuck="nothing moved"),
     )
     failed = Result(scene="calm", mutant=calm[0], seed=9, took_s=1.0, error="exit code 1")
     told = table([control, caught, survivor, failed], first_seed=7)

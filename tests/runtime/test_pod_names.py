@@ -43,8 +43,8 @@ async def test_one_that_starts_under_the_name_of_another_has_nothing_of_its(
     before, job_id = await a_pod_with_a_job(bench)
     after = a_pod(name=NAME)
     await bench.port(pods.register, after)
-    assert await bench.port(tasks.orphans, pod_id=after.id, known=[]) == []
-    assert len(await bench.port(tasks.orphans, pod_id=before.id, known=[])) == 1
+    assert await bench.port(tasks.orphans, pod_id=after.id, known_ids=[]) == []
+    assert len(await bench.port(tasks.orphans, pod_id=before.id, known_ids=[])) == 1
     await bench.port(pods.leave, after.id)
     assert state_of(database, before) == "READY"
     assert job_row(database, job_id)["task_state"] == "LOCKED"

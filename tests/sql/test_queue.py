@@ -148,8 +148,8 @@ def test_a_claim_whose_reply_was_lost_is_found_again(
     (known,) = claim(pod_id)
     submit()
     (lost,) = claim(pod_id)
-    assert store(tasks.orphans, pod_id=pod_id, known=[known.lease.job_id]) == [lost.lease]
-    assert store(tasks.orphans, pod_id=new_id(), known=[]) == []
+    assert store(tasks.orphans, pod_id=pod_id, known_ids=[known.lease.job_id]) == [lost.lease]
+    assert store(tasks.orphans, pod_id=new_id(), known_ids=[]) == []
 
 
 def test_one_notification_a_batch_and_none_for_what_is_not_due(database: str) -> None:

@@ -105,16 +105,16 @@ def test_with_nothing_to_do_nobody_is_waited_for(database: str) -> None:
 def test_a_new_migration_is_applied_to_a_database_with_rows(database: str) -> None:
     sql(database, "SELECT cortex.submit_job('work')")
     wanted = extra("CREATE TABLE cortex.extra (n int)")
-    (added,) = run_asyncio(lambda: migrate(database, known=wanted))
+    (added,) = run_asyncio(lambda: migrate(database, files=wanted))
     assert added == wanted[-1]
     assert applied(database)[-1] == (wanted[-1].version, "extra")
-    assert run_asyncio(lambda: migrate(database, known=wanted)) == []
+    assert run_asyncio(lambda: migrate(database, files=wanted)) == []
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(database: str) -> None:
     before = applied(database)
     wanted = extra("CREATE TABLE cortex.extra (n int); SELECT 1 / 0")
-    error = refusal(migrate(database, known=wanted))
+    error = refusal(migrate(database, files=wanted))
     assert "division by zero" in error.message
     assert applied(database) == before
     assert sql(database, "SELECT to_regclass('cortex.extra') AS found")[0]["found"] is None
@@ -123,14 +123,14 @@ def test_a_migration_that_fails_leaves_nothing_behind(database: str) -> None:
 def test_an_edited_migration_is_refused_by_name(database: str) -> None:
     first, *rest = migrations()
     edited = [attrs.evolve(first, text=first.text + "\n-- harmless"), *rest]
-    error = refusal(migrate(database, known=edited))
+    error = refusal(migrate(database, files=edited))
     assert type(error) is SchemaError
     assert f"({first.name})" in error.message
 
 
 def test_a_newer_schema_is_refused_before_anything_is_changed(database: str) -> None:
     wanted = extra("CREATE TABLE cortex.extra (n int)")
-    run_asyncio(lambda: migrate(database, known=wanted))
+    run_asyncio(lambda: migrate(database, files=wanted))
     for call in (migrate(database), check(database)):
         error = refusal(call)
         assert type(error) is SchemaError
@@ -189,7 +189,7 @@ def test_waiting_for_another_migration_is_longer_than_a_statement_may_take(datab
         "CREATE TABLE cortex.extra AS SELECT current_setting('lock_timeout') AS lock_timeout, "
         "current_setting('statement_timeout') AS statement_timeout"
     )
-    run_asyncio(lambda: migrate(database, known=wanted))
+    run_asyncio(lambda: migrate(database, files=wanted))
     (row,) = sql(database, "SELECT * FROM cortex.extra")
     assert tuple(row) == ("110s", "110s")
 

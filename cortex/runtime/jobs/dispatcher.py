@@ -249,7 +249,7 @@ class Dispatcher:
     async def release_orphans(self) -> None:
         """Release what the pod owns and does not run, so that other pods claim it at once."""
         running_ids = self._running.known_ids
-        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known=running_ids)
+        orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known_ids=running_ids)
         if orphans:
             _log.warning("orphans released", jobs=len(orphans))
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]

@@ -146,7 +146,7 @@ class Sweeper(Runner):
             await self._port(
                 tasks.record_blocked,
                 pod_id=self._pod_id,
-                found=blocked_jobs,
+                blocked_jobs=blocked_jobs,
                 for_s=for_s,
                 again_s=ALARM_AGAIN_S,
             )
