@@ -32,7 +32,7 @@ async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
         await seat.type(name)
         await seat.until_found()
         await seat.press("enter", "j")
-        assert "a key came before it was asked" in seat.lines[-2]
+        assert "a key was pressed before the question" in seat.lines[-2]
         await seat.pass_time(3)
         assert asked not in seat.lines[-2]
 
