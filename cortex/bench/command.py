@@ -239,7 +239,7 @@ def startup(options: Options, repeat: int) -> None:
     type=click.FloatRange(0.5, 600.0),
     help="How long each attack is measured.",
 )
-@click.option("--only", multiple=True, metavar="ATTACK", help=("Run only this attack; repeatable."))
+@click.option("--only", multiple=True, metavar="ATTACK", help="Run only this attack; repeatable.")
 @click.pass_obj
 def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
     """Measure the latency of no-op jobs while clients abuse the pod's HTTP API, on loopback.
@@ -251,7 +251,7 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
     from cortex.bench.attacker import ATTACKS
 
     if unknown := set(only) - set(ATTACKS):
-        raise UsageError(f"no attack {min(unknown)!r}", hint=(f"attacks: {', '.join(ATTACKS)}"))
+        raise UsageError(f"no attack {min(unknown)!r}", hint=f"attacks: {', '.join(ATTACKS)}")
     output = Output(options)
     output.chosen(measure.COLUMNS)
     with (

@@ -177,7 +177,7 @@ def lists(place: Place) -> Iterator[Bar]:
         for _ in range(ROUNDS):
             for key, number in (("g", place.jobs), ("G", 1)):
                 pause(SETTLED_S / 2)
-                ends.append(glass.timed(key, cursor_on(number), what=(f"the job after {key}")))
+                ends.append(glass.timed(key, cursor_on(number), what=f"the job after {key}"))
         for text, first in _filters(place.jobs):
             filtered.append(_filtered(glass, place, text, first))
     among = f"{place.jobs:,} jobs, the slowest of"

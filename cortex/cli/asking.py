@@ -111,7 +111,7 @@ def deciding_person(call: Session, given: str | None) -> tuple[str, str]:
 
 
 as_option = click.option(
-    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help=("Name to record [the OS user].")
+    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help="Name to record [the OS user]."
 )
 
 
@@ -119,7 +119,7 @@ unasked_option = click.option(
     "--yes",
     is_flag=True,
     expose_value=False,
-    help=("Accepted for scripts: this command asks nothing."),
+    help="Accepted for scripts: this command asks nothing.",
 )
 """For commands that never ask, so that scripts can pass --yes to every command that changes
 something.

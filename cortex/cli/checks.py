@@ -111,7 +111,7 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
     try:
         run_alone(lambda: migrate.check(address))
         with open_session(Profile(dsn=address, connections_max=1, bound_s=BOUND_S)) as call:
-            yield ok("schema", (f"version {len(migrate.migrations())}, as this Cortex expects"))
+            yield ok("schema", f"version {len(migrate.migrations())}, as this Cortex expects")
             yield from _of_work(call, settings)
     except CortexError as error:
         yield _refused("schema", error)
@@ -155,7 +155,7 @@ def _of_terminal(terminal: Terminal) -> Finding:
     colour = "in colour" if terminal.has_color else "without colours"
     text = f"{terminal.width} columns, {colour}"
     if terminal.is_ascii:
-        return warn("terminal", f"{text}, ASCII only", ("choose a UTF-8 locale: LANG=C.UTF-8"))
+        return warn("terminal", f"{text}, ASCII only", "choose a UTF-8 locale: LANG=C.UTF-8")
     return ok("terminal", text)
 
 

@@ -81,7 +81,7 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
         return
     shown = [*rows, total] if output.is_for_people and rows else rows
     output.listing(
-        "costs", _columns(by), shown, empty=(f"no model was called in the last {span(since_s)}")
+        "costs", _columns(by), shown, empty=f"no model was called in the last {span(since_s)}"
     )
     if output.is_for_people:
         _explain(output, rows, total)

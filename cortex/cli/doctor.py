@@ -31,7 +31,7 @@ def doctor(options: Options) -> None:
     output = Output(options)
     if options.columns is not None:
         raise UsageError(
-            "doctor shows findings, it has no columns", hint=("for everything use --json")
+            "doctor shows findings, it has no columns", hint="for everything use --json"
         )
     found = list(findings(options, output.terminal))
     is_healthy = not any(each.grade is Grade.FAIL for each in found)

@@ -33,20 +33,20 @@ _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
     help="error, cost or lifecycle.",
 )
 @click.option(
-    "--source", metavar="NAME", help=("Only this source: llm:NAME, tool:NAME, budget:NAME …")
+    "--source", metavar="NAME", help="Only this source: llm:NAME, tool:NAME, budget:NAME …"
 )
 @click.option(
     "--since",
     "since_s",
     type=Span(),
     metavar="SPAN",
-    help=("How far back: 12h, 1d … [everything]."),
+    help="How far back: 12h, 1d … [everything].",
 )
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
 @click.option(
-    "--before", type=click.IntRange(min=1), metavar="ID", help=("Only older facts: the next page.")
+    "--before", type=click.IntRange(min=1), metavar="ID", help="Only older facts: the next page."
 )
 @click.pass_obj
 def facts(

@@ -94,7 +94,7 @@ def _asked(
             if lost_count == TRIES_MAX:
                 raise OutcomeUnknownError(
                     f"the outcome is unknown: {error.message}",
-                    hint=("run it again with the same --idempotency-key once the database is back"),
+                    hint="run it again with the same --idempotency-key once the database is back",
                 ) from error
         tries += 1
         call.pause(BACKOFF.pause_s(tries, rng=chance.rng, least=0.5))

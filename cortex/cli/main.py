@@ -38,9 +38,9 @@ cli = Root(
     help=HELP,
     sections={
         "Run": {
-            "demo": ("cortex.cli.run.demo:demo", ("See it work: agents, a crash and a recovery.")),
-            "up": ("cortex.cli.run.up:up", ("Run a pod, which takes jobs until you stop it.")),
-            "migrate": ("cortex.cli.migrate:migrate", ("Bring the database's schema up to date.")),
+            "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
+            "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
+            "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
         "Inspect and operate": {
@@ -72,9 +72,9 @@ cli = Root(
             ),
             "freeze": ("cortex.cli.freeze:freeze", "Stop all new effects at once."),
             "quotas": ("cortex.cli.quotas:quotas", "List, set and remove quotas of effects."),
-            "budgets": ("cortex.cli.budgets:budgets", ("List, set, raise and remove budgets.")),
+            "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
-            "dead": ("cortex.cli.dead:dead", ("List, explain, retry and discard failed jobs.")),
+            "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
             "version": ("cortex.cli.version:version", "Show the version."),
         },
@@ -177,7 +177,7 @@ def _refuse_unstorable(arguments: Sequence[str]) -> None:
         else:
             is_text = "\0" not in word
         if not is_text:
-            raise UsageError(f"{word!a} is not UTF-8 text", hint=("this applies to paths as well"))
+            raise UsageError(f"{word!a} is not UTF-8 text", hint="this applies to paths as well")
 
 
 def _flushed(exit_code: int) -> int:

@@ -81,14 +81,12 @@ def common_options() -> list[click.Option]:
             "--json",
             is_flag=True,
             callback=_note_json,
-            help=("Same as -o json; applies to errors too."),
+            help="Same as -o json; applies to errors too.",
         ),
         _option(
             "--columns", metavar="A,B", callback=_note_columns, help="Columns to show, in order."
         ),
-        _option(
-            "--no-headers", "headers", flag_value=False, help=("Omit the header of the table.")
-        ),
+        _option("--no-headers", "headers", flag_value=False, help="Omit the header of the table."),
         _option(
             "--color",
             type=click.Choice(["auto", "always", "never"]),

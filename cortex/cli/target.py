@@ -49,7 +49,7 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
     if must_exist and not _is_there(folder / "pgdata"):
         raise NotFoundError(
             f"there is no database yet in {folder}",
-            hint=("create one with `cortex demo` or `cortex up`, or name another one with --dsn"),
+            hint="create one with `cortex demo` or `cortex up`, or name another one with --dsn",
         )
     with _patience("starting the embedded database …"):
         server = acquire(folder)

@@ -27,7 +27,7 @@ def why(options: Options, *, job: str) -> None:
     output = Output(options)
     if options.columns is not None:
         raise UsageError(
-            "why shows a sentence, it has no columns", hint=("for everything use --json")
+            "why shows a sentence, it has no columns", hint="for everything use --json"
         )
     with session(options) as call:
         facts = call(store.facts_of, call(jobs.find, job))

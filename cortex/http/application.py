@@ -83,9 +83,7 @@ def _check(route: Route) -> None:
 
 
 async def _nowhere(_: Scope, __: Receive, ___: Send) -> None:
-    raise NotFoundError(
-        "there is nothing at this path", hint=("see /v1/openapi.json for the paths")
-    )
+    raise NotFoundError("there is nothing at this path", hint="see /v1/openapi.json for the paths")
 
 
 @attrs.frozen

@@ -41,15 +41,15 @@ class Readiness:
     """Whether the pod takes work, and the reasons if not."""
 
     status: str = field(doc="`ready` or `not ready`")
-    database: bool = field(doc=("Postgres answers the pod's calls, and confirmed its heartbeat"))
+    database: bool = field(doc="Postgres answers the pod's calls, and confirmed its heartbeat")
     database_trouble: Trouble | None = field(doc="trouble of these calls; null: none")
     database_trouble_s: float | None = field(doc="duration of the trouble in seconds")
     claiming: bool = field(doc="it takes jobs")
     not_draining: bool = field(doc="the pod was not asked to end or to drain")
     drain_request: DrainWord | None = field(doc="drain requested by a person; null: none")
-    liveness: Liveness = field(doc=("how others see that it lives: `heartbeat` behind a pooler"))
-    phase: DrainPhase | None = field(doc=("current phase of the shutdown; null: not shutting down"))
-    jobs_left: int | None = field(doc=("jobs still running; null unless it shuts down or drains"))
+    liveness: Liveness = field(doc="how others see that it lives: `heartbeat` behind a pooler")
+    phase: DrainPhase | None = field(doc="current phase of the shutdown; null: not shutting down")
+    jobs_left: int | None = field(doc="jobs still running; null unless it shuts down or drains")
     abort_in_s: float | None = field(doc="seconds until these are handed back")
     closed_in_s: float | None = field(doc="seconds until it has ended, at the latest")
 

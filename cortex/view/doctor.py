@@ -212,7 +212,7 @@ def of_locks(pods: Sequence[PodFacts]) -> Finding:
         return warn("locks", f"not held by {_names(without)}", fix)
     text = f"{len(holders)} of {len(pods)} pods hold theirs"
     if pooled:
-        return ok("locks", (f"{text}; {pooled} behind a pooler: only silence reveals their death"))
+        return ok("locks", f"{text}; {pooled} behind a pooler: only silence reveals their death")
     return ok("locks", text)
 
 

@@ -158,7 +158,7 @@ def test_watching_ends_at_a_time_out(cortex: Cortex, database: str) -> None:
     ended = cortex("dead", "acts", "watch", "1", "--timeout", "0.1")
     assert ended.code == 7
     assert "0 of 1, 1 left · waits for a pod: none is alive" in ended.err
-    assert "it goes on by itself" in ended.err
+    assert "it continues by itself" in ended.err
 
 
 @pytest.mark.timeout(120)

@@ -13,6 +13,6 @@ agents = Group(
             "ls": ("cortex.cli.agents.ls:ls", "List agents with their newest versions."),
             "show": ("cortex.cli.agents.ls:show", "Show one agent."),
         },
-        "Change": {"apply": ("cortex.cli.agents.apply:apply", ("Apply agents from YAML files."))},
+        "Change": {"apply": ("cortex.cli.agents.apply:apply", "Apply agents from YAML files.")},
     },
 )

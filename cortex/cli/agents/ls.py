@@ -20,7 +20,7 @@ from cortex.view.cells import Cell, pad
 
 @click.command(cls=Command)
 @click.option(
-    "--after", default="", metavar="NAME", help=("Show the names after this one: the next page.")
+    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, metavar="N")
 @click.pass_obj
@@ -35,7 +35,7 @@ def ls(options: Options, *, after: str, limit: int) -> None:
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--version", type=click.IntRange(1), metavar="N", help=("Version to show [the newest].")
+    "--version", type=click.IntRange(1), metavar="N", help="Version to show [the newest]."
 )
 @click.pass_obj
 def show(options: Options, *, name: str, version: int | None) -> None:

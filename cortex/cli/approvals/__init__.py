@@ -11,8 +11,8 @@ approvals = Group(
     ),
     sections={
         "Inspect": {
-            "ls": ("cortex.cli.approvals.ls:ls", ("List requests, the most dangerous first.")),
-            "show": ("cortex.cli.approvals.show:show", ("Show everything a decision is based on.")),
+            "ls": ("cortex.cli.approvals.ls:ls", "List requests, the most dangerous first."),
+            "show": ("cortex.cli.approvals.show:show", "Show everything a decision is based on."),
             "watch": ("cortex.cli.approvals.watch:watch", "Follow requests and decisions."),
         },
         "Change": {
@@ -21,7 +21,7 @@ approvals = Group(
                 "Approve, with the arguments as they are or edited.",
             ),
             "deny": ("cortex.cli.approvals.deny:deny", "Deny, with a reason."),
-            "link": ("cortex.cli.approvals.link:link", ("Create a link to a request's page.")),
+            "link": ("cortex.cli.approvals.link:link", "Create a link to a request's page."),
         },
     },
 )

@@ -31,9 +31,9 @@ OTHER_EDIT: Final = "set EDITOR, or give the arguments with --edit FILE"
     metavar="FILE",
     help="Run with these arguments: all of them as JSON; - is stdin.",
 )
-@click.option("--edit-in-editor", is_flag=True, help=("Edit the arguments in $EDITOR first."))
+@click.option("--edit-in-editor", is_flag=True, help="Edit the arguments in $EDITOR first.")
 @click.option("--yes", is_flag=True, help="Do not ask, if the risk is LOW or MED.")
-@click.option("--confirm", metavar="ID", help=("The last 4 characters of the id: do not ask."))
+@click.option("--confirm", metavar="ID", help="The last 4 characters of the id: do not ask.")
 @as_option
 @idempotent
 @click.pass_obj
@@ -106,7 +106,7 @@ def _read(name: str) -> str:
 def _in_editor(arguments: dict[str, Any], options: Options) -> str:
     if options.no_input or not sys.stdin.isatty():
         raise UsageError(
-            "cannot edit without a terminal", hint=("give the arguments with --edit FILE")
+            "cannot edit without a terminal", hint="give the arguments with --edit FILE"
         )
     try:
         edited = click.edit(visible_json(arguments), extension=".json", require_save=False)

@@ -25,9 +25,7 @@ WAITING: Final = (ApprovalStatus.PENDING,)
 
 
 @click.command(cls=Command)
-@click.option(
-    "--all", "with_decided", is_flag=True, help=("Include decided requests, newest first.")
-)
+@click.option("--all", "with_decided", is_flag=True, help="Include decided requests, newest first.")
 @click.option(
     "--status",
     multiple=True,
@@ -37,7 +35,7 @@ WAITING: Final = (ApprovalStatus.PENDING,)
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--after", metavar="ID", help=("Show the requests after this one: the next page."))
+@click.option("--after", metavar="ID", help="Show the requests after this one: the next page.")
 @click.pass_obj
 def ls(
     options: Options, *, with_decided: bool, status: tuple[str, ...], limit: int, after: str | None

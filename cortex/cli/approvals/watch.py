@@ -42,7 +42,7 @@ def watch(options: Options, *, plain: bool) -> None:
     if output.format in {Format.YAML, Format.NAME}:
         raise UsageError(
             f"approvals watch does not support format {output.format}",
-            hint=("use json, or no format"),
+            hint="use json, or no format",
         )
     with (
         session(options) as call,

@@ -11,7 +11,7 @@ breakers = Group(
     ),
     sections={
         "Inspect": {
-            "ls": ("cortex.cli.breakers.ls:ls", ("List breakers and the jobs they hold back."))
+            "ls": ("cortex.cli.breakers.ls:ls", "List breakers and the jobs they hold back.")
         },
         "Change": {
             "open": ("cortex.cli.breakers.force:open_", "Hold a breaker open."),

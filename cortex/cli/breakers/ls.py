@@ -40,7 +40,7 @@ def ls(options: Options, *, limit: int) -> None:
     output = Output(options)
     with session(options) as call:
         rows = call(with_past, call(store.page, limit=limit))
-    output.listing("breakers", COLUMNS, rows, empty=("no breaker is open; no recent failures"))
+    output.listing("breakers", COLUMNS, rows, empty="no breaker is open; no recent failures")
 
 
 def _waiting(row: BreakerRow) -> Cell:

@@ -122,7 +122,7 @@ def set_(
 @click.command("raise", cls=Command)
 @click.argument("name")
 @click.option(
-    "--to", type=Amount(), required=True, metavar="N", help=("The new limit, in the budget's unit.")
+    "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
 )
 @kept_reason
 @unasked_option
@@ -197,7 +197,7 @@ def _named(name: str, unit: Unit, per: str | None) -> Budget:
     if budget.unit is not unit or per not in {None, budget.period.value}:
         raise UsageError(
             f"budget {name} counts {budget.unit} per {budget.period}",
-            hint=("another unit or period needs another budget: give --agent, --tenant or --job"),
+            hint="another unit or period needs another budget: give --agent, --tenant or --job",
         )
     return budget
 

@@ -11,12 +11,12 @@ dead = Group(
     sections={
         "Inspect": {
             "ls": ("cortex.cli.dead.ls:ls", "List dead letters by error."),
-            "show": ("cortex.cli.dead.show:show", ("Show why a job failed, and what would help.")),
+            "show": ("cortex.cli.dead.show:show", "Show why a job failed, and what would help."),
         },
         "Change": {
             "retry": ("cortex.cli.dead.retry:retry", "Continue failed jobs in new ones."),
             "discard": ("cortex.cli.dead.discard:discard", "Discard dead letters."),
-            "acts": ("cortex.cli.dead.bulk:acts", ("Manage bulk operations on dead letters.")),
+            "acts": ("cortex.cli.dead.bulk:acts", "Manage bulk operations on dead letters."),
         },
     },
 )

@@ -10,7 +10,7 @@ acts = Group(
     ),
     sections={
         "Inspect": {
-            "ls": ("cortex.cli.dead.bulk_ls:ls", ("List bulk operations, running ones first.")),
+            "ls": ("cortex.cli.dead.bulk_ls:ls", "List bulk operations, running ones first."),
             "show": ("cortex.cli.dead.bulk_ls:show", "Show its progress and failures."),
             "watch": ("cortex.cli.dead.bulk_watch:watch", "Follow it until it is over."),
         },

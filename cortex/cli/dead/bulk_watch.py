@@ -32,7 +32,7 @@ BAR_CELLS: Final = 20
     "--timeout",
     type=Seconds(TIMEOUT_MAX_S),
     metavar="S",
-    help=("Time-out in seconds; exits with 7."),
+    help="Time-out in seconds; exits with 7.",
 )
 @click.pass_obj
 def watch(options: Options, *, act_id: int, timeout: float | None) -> None:
@@ -61,7 +61,7 @@ def watch(options: Options, *, act_id: int, timeout: float | None) -> None:
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise TimedOutError(
                     f"act {act_id} is not over: {progress(row)}",
-                    hint=(f"it continues by itself; to see it: cortex dead acts show {act_id}"),
+                    hint=f"it continues by itself; to see it: cortex dead acts show {act_id}",
                 )
     output.listing("acts", ACT_COLUMNS, [row], empty="")
     if row["state"] == BulkState.ENDED:

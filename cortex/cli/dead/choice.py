@@ -90,7 +90,7 @@ _OPTIONS: Final = (
         "--reason",
         type=Text(REASON_MAX),
         metavar="TEXT",
-        help=("Reason; stored with each dead letter."),
+        help="Reason; stored with each dead letter.",
     ),
     click.option("--yes", "is_agreed", is_flag=True, help="Do not ask."),
     as_option,

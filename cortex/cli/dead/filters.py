@@ -33,7 +33,7 @@ class Fingerprint(click.ParamType[str]):
 
 _OPTIONS: Final = (
     click.option(
-        "--fingerprint", type=Fingerprint(), metavar="F", help=("Only this error, as in `dead ls`.")
+        "--fingerprint", type=Fingerprint(), metavar="F", help="Only this error, as in `dead ls`."
     ),
     click.option("--type", "type_", type=NAME, metavar="TYPE", help="Only this job type."),
     click.option("--code", type=NAME, metavar="CODE", help="Only errors of this code."),
@@ -51,7 +51,7 @@ _OPTIONS: Final = (
         "since_s",
         type=Span(),
         metavar="TIME",
-        help=("Only failures of the last 2h, 3d …"),
+        help="Only failures of the last 2h, 3d …",
     ),
 )
 

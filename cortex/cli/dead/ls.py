@@ -34,7 +34,7 @@ NO_OLDER: Final = "no older ones"
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help=("With --each, show older ones: the next page."))
+@click.option("--before", metavar="ID", help="With --each, show older ones: the next page.")
 @click.pass_obj
 def ls(
     options: Options,

@@ -42,7 +42,7 @@ class Version(click.ParamType[int]):
     help="Another version of the agent, or latest; starts over if it differs.",
 )
 @click.option(
-    "--from-start", is_flag=True, help=("Start over instead of continuing after the last step.")
+    "--from-start", is_flag=True, help="Start over instead of continuing after the last step."
 )
 @click.pass_obj
 def retry(

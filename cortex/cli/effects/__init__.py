@@ -11,7 +11,7 @@ effects = Group(
     sections={
         "Inspect": {
             "ls": ("cortex.cli.effects.ls:ls", "List effects and their states."),
-            "show": ("cortex.cli.effects.show:show", ("Show everything recorded about an effect.")),
+            "show": ("cortex.cli.effects.show:show", "Show everything recorded about an effect."),
         },
         "Change": {
             "resolve": (

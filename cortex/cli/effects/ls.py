@@ -35,7 +35,7 @@ LIMIT_MAX: Final = 1000
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help=("Only effects older than this one: the next page."))
+@click.option("--before", metavar="ID", help="Only effects older than this one: the next page.")
 @click.pass_obj
 def ls(
     options: Options,

@@ -32,9 +32,7 @@ from cortex.view.effects import STATES, prospects
     metavar="applied|not-applied|give-up",
 )
 @reason_option("How you know; stored with the effect.", is_required=True)
-@click.option(
-    "--result", metavar="JSON", help=("What the call returned, if it was applied [null].")
-)
+@click.option("--result", metavar="JSON", help="What the call returned, if it was applied [null].")
 @click.option("--result-file", metavar="FILE", help="The same, from a file or stdin (-).")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_option

@@ -61,9 +61,9 @@ def bulk_options(command: Decorated) -> Decorated:
                 "filters",
                 multiple=True,
                 metavar="FILTER",
-                help=("All matching jobs, as in `jobs ls`: 'status:retry agent:a-* age>10m'."),
+                help="All matching jobs, as in `jobs ls`: 'status:retry agent:a-* age>10m'.",
             ),
-            click.option("--dry-run", is_flag=True, help=("Show how many jobs would change.")),
+            click.option("--dry-run", is_flag=True, help="Show how many jobs would change."),
             click.option(
                 "--limit",
                 type=click.IntRange(1, LIMIT_MAX),
@@ -102,7 +102,7 @@ def bulk_of(
     if job_names:
         if dry_run:
             raise UsageError(
-                "--dry-run goes with --filter", hint=("to look at them: cortex jobs show")
+                "--dry-run goes with --filter", hint="to look at them: cortex jobs show"
             )
         if rate is not None:
             raise UsageError("--rate goes with --filter")
@@ -133,7 +133,7 @@ def act_on_all(
     Under a key everything is one transaction: all or nothing.
     """
     if options.columns is not None:
-        raise UsageError("counts of jobs have no columns", hint=("for everything use --json"))
+        raise UsageError("counts of jobs have no columns", hint="for everything use --json")
     if request.rate is not None and key is not None:
         raise UsageError(
             "--rate does not go with --idempotency-key, which needs a single transaction",

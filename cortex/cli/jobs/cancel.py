@@ -66,7 +66,7 @@ def cancel(
     request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
     if request is not None:
         if wait:
-            raise UsageError("--wait goes with ids", hint=("to see the rest: cortex jobs ls"))
+            raise UsageError("--wait goes with ids", hint="to see the rest: cortex jobs ls")
         act_on_all(options, request, CANCEL, by=by, reason=reason, key=idempotency_key)
         return
     output = Output(options)

@@ -38,7 +38,7 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", metavar="ID", help=("Only jobs older than this one: the next page."))
+@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
 @click.pass_obj
 def ls(
     options: Options,
@@ -124,6 +124,4 @@ def types(options: Options) -> None:
     with session(options) as call:
         live = set(call(pods.live_types))
         rows = [{"type": name, "is_live": name in live} for name in call(jobs.known_types)]
-    output.listing(
-        "types", TYPE_COLUMNS, rows, empty=("no pod has registered a type yet: cortex up")
-    )
+    output.listing("types", TYPE_COLUMNS, rows, empty="no pod has registered a type yet: cortex up")

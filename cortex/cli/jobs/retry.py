@@ -43,9 +43,7 @@ RETRY: Final = BulkCommand(
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
 @reason_option("Stored in the record.")
-@click.option(
-    "--yes", is_flag=True, help=("Do not ask; filters and failed jobs need confirmation.")
-)
+@click.option("--yes", is_flag=True, help="Do not ask; filters and failed jobs need confirmation.")
 @as_option
 @idempotent
 @click.pass_obj

@@ -38,20 +38,20 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
 
 @click.command(cls=Command)
 @click.argument("job_type", metavar="TYPE")
-@click.option("--payload", metavar="JSON|@FILE|-", help=("A JSON object: the handler's arguments."))
+@click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option(
     "--arg",
     "arguments",
     multiple=True,
     metavar="K=V",
-    help=("Set one argument; overrides --payload."),
+    help="Set one argument; overrides --payload.",
 )
 @click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent to run.")
 @click.option(
-    "--tenant", type=Text(NAME_MAX), metavar="NAME", help=("The tenant it belongs to [default].")
+    "--tenant", type=Text(NAME_MAX), metavar="NAME", help="The tenant it belongs to [default]."
 )
 @click.option(
-    "--queue", type=Text(NAME_MAX), metavar="NAME", help=("Run the queue's jobs one by one.")
+    "--queue", type=Text(NAME_MAX), metavar="NAME", help="Run the queue's jobs one by one."
 )
 @click.option(
     "--priority",
@@ -60,7 +60,7 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     help="Lower numbers run first [0].",
 )
 @click.option(
-    "--delay", type=Seconds(DELAY_MAX_S), metavar="S", help=("Earliest start, in seconds from now.")
+    "--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Earliest start, in seconds from now."
 )
 @click.option(
     "--timeout",
@@ -72,7 +72,7 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     "--max-retries", type=click.IntRange(0, RETRIES_MAX), metavar="N", help="Application retries."
 )
 @click.option(
-    "--key", type=Text(KEY_MAX), metavar="KEY", help=("Replace the waiting job with this key.")
+    "--key", type=Text(KEY_MAX), metavar="KEY", help="Replace the waiting job with this key."
 )
 @click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")

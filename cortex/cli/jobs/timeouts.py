@@ -20,7 +20,7 @@ from cortex.store.timeouts import Recorded, of_job
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--jsonl", is_flag=True, help=("Same as -o jsonl: one whole receipt per line."))
+@click.option("--jsonl", is_flag=True, help="Same as -o jsonl: one whole receipt per line.")
 @click.pass_obj
 def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
     """Show a job's time-outs, and what each one left behind.

@@ -45,7 +45,7 @@ def watch(options: Options, *, job: str, plain: bool) -> None:
     output = Output(options)
     if output.format in {Format.YAML, Format.NAME}:
         raise UsageError(
-            f"jobs watch does not support format {output.format}", hint=("use json, or no format")
+            f"jobs watch does not support format {output.format}", hint="use json, or no format"
         )
     with session(options) as call:
         job_id = call(jobs.find, job)
@@ -62,7 +62,7 @@ def watch(options: Options, *, job: str, plain: bool) -> None:
     "--timeout",
     type=Seconds(TIMEOUT_MAX_S),
     metavar="S",
-    help=("Time-out in seconds; exits with 7."),
+    help="Time-out in seconds; exits with 7.",
 )
 @click.pass_obj
 def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None) -> None:

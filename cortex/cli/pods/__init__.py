@@ -29,7 +29,7 @@ pods = Group(
         "Inspect": {"ls": ("cortex.cli.pods:ls", "List pods and their health.")},
         "Change": {
             "drain": ("cortex.cli.pods.drain:drain", "Stop a pod from taking jobs."),
-            "undrain": ("cortex.cli.pods.drain:undrain", ("Let a drained pod take jobs again.")),
+            "undrain": ("cortex.cli.pods.drain:undrain", "Let a drained pod take jobs again."),
         },
     },
 )

@@ -10,9 +10,7 @@ quotas = Group(
         "day. Jobs that exceed it wait; none fails."
     ),
     sections={
-        "Inspect": {
-            "ls": ("cortex.cli.quotas.ls:ls", ("List quotas and their remaining amounts."))
-        },
+        "Inspect": {"ls": ("cortex.cli.quotas.ls:ls", "List quotas and their remaining amounts.")},
         "Change": {
             "set": ("cortex.cli.quotas.change:set_", "Set a quota, new or existing."),
             "rm": ("cortex.cli.quotas.change:rm", "Remove a quota; waiting jobs continue."),

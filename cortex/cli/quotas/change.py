@@ -41,7 +41,7 @@ kept_reason = reason_option("Stored with the change.", is_required=True)
     help="hour or day, in UTC.",
 )
 @click.option(
-    "--of", "argument", metavar="ARGUMENT", help=("Sum up this argument instead of counting calls.")
+    "--of", "argument", metavar="ARGUMENT", help="Sum up this argument instead of counting calls."
 )
 @click.option("--unit", metavar="UNIT", help="Unit of that argument, for display: EUR.")
 @kept_reason

@@ -27,7 +27,7 @@ NEARLY: Final = Decimal("0.8")
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
 )
 @click.option(
-    "--after", default="", metavar="NAME", help=("Show the names after this one: the next page.")
+    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
 )
 @click.pass_obj
 def ls(options: Options, *, limit: int, after: str) -> None:

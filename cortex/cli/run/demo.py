@@ -62,7 +62,7 @@ LABEL_CELLS = 9
     required=False,
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
 )
-@click.option("--approve", is_flag=True, help=("Let the agent mail its report, if you approve."))
+@click.option("--approve", is_flag=True, help="Let the agent mail its report, if you approve.")
 @click.option("--model", metavar="NAME", help="A real model; needs ANTHROPIC_API_KEY.")
 @click.pass_obj
 def demo(options: Options, *, folder: Path | None, approve: bool, model: str | None) -> None:
@@ -232,7 +232,7 @@ class _Demo:
             self._show("mail", str(sent))
         self._show("used", f"{result['steps']} steps, {tokens:,} tokens, {price}, {took}")
         self._show("next", next_)
-        self._show("", ("kill -9 this demo halfway and run it again: it continues where it was"))
+        self._show("", "kill -9 this demo halfway and run it again: it continues where it was")
         return exit_code
 
     def _again(self) -> str:

@@ -9,7 +9,7 @@ from cortex.domain.phrases import day_time, span
 from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what
 
-Told: TypeAlias = tuple[str, str]
+Labelled: TypeAlias = tuple[str, str]
 """A label (empty on continuation lines) and the text behind it."""
 
 SENT_NOTHING: Final = "nothing was sent"
@@ -24,11 +24,11 @@ def open_request(observed: Snapshot) -> ApprovalWait | None:
             return None
 
 
-def how_to_decide(request: ApprovalWait, typed: Callable[..., str]) -> Iterator[Told]:
+def how_to_decide(request: ApprovalWait, typed: Callable[..., str]) -> Iterator[Labelled]:
     """Yield the instructions for another terminal; `typed` formats a command for copying."""
     name = request.id.hex[-ID_DIGITS:]
     until = day_time(request.expires_at)
-    yield "waits", (f"for you: {request.what} is called only if you approve it, until {until}")
+    yield "waits", f"for you: {request.what} is called only if you approve it, until {until}"
     yield "type", typed("tui")
     yield "", "in a second terminal, here: A shows it; read it; a and y approve, d denies"
     yield "or", typed("approvals", "approve", name)

@@ -29,8 +29,8 @@ from cortex.runtime.pod_parts import standard_parts
 @click.command(cls=Command)
 @click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
-@click.option("--http", metavar="HOST:PORT", help=("Serve the HTTP API; port 0 picks a free one."))
-@click.option("--tui", "has_screen", is_flag=True, help=("Show the terminal UI; log to a file."))
+@click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")
+@click.option("--tui", "has_screen", is_flag=True, help="Show the terminal UI; log to a file.")
 @click.pass_obj
 def up(
     options: Options, *, app: str | None, slots: int | None, http: str | None, has_screen: bool

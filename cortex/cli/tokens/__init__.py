@@ -12,7 +12,7 @@ tokens = Group(
     sections={
         "Inspect": {"ls": ("cortex.cli.tokens.ls:ls", "List tokens and their last use.")},
         "Change": {
-            "create": ("cortex.cli.tokens.create:create", ("Create a token and show it, once.")),
+            "create": ("cortex.cli.tokens.create:create", "Create a token and show it, once."),
             "revoke": ("cortex.cli.tokens.revoke:revoke", "Revoke a token."),
         },
     },

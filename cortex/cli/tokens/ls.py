@@ -20,7 +20,7 @@ LIMIT_MAX: Final = 1000
 
 
 @click.command(cls=Command)
-@click.option("--all", "with_ended", is_flag=True, help=("Include revoked and expired tokens."))
+@click.option("--all", "with_ended", is_flag=True, help="Include revoked and expired tokens.")
 @click.option("--name", metavar="NAME", help="Only this person's.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"

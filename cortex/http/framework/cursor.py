@@ -38,7 +38,7 @@ def place_of(cursor: str) -> tuple[UUID, datetime | None]:
     except (ValueError, OverflowError):
         pass
     raise UsageError(
-        f"{cursor[:LENGTH_MAX]!a} is not a cursor", hint=("use `next_cursor` of the previous page")
+        f"{cursor[:LENGTH_MAX]!a} is not a cursor", hint="use `next_cursor` of the previous page"
     )
 
 

@@ -114,7 +114,7 @@ def _to_review(approval: Approval, vote: Vote, form: ApprovalForm) -> str | None
         return None
     edited = edit_in(approval, vote)
     if edited is None and is_review:
-        raise VoteError("arguments", ("Nothing was changed: these are the current arguments."))
+        raise VoteError("arguments", "Nothing was changed: these are the current arguments.")
     return edited if is_review or form.edited is None else None
 
 

@@ -42,5 +42,5 @@ def check_csrf(fields: Mapping[str, str], secret: str, purpose: str) -> None:
     given = fields.get(CSRF, "")
     if not hmac.compare_digest(given.encode(), csrf_of(secret, purpose).encode()):
         raise ForbiddenError(
-            "this form is not yours, or it has expired", hint=("reload the page and try again")
+            "this form is not yours, or it has expired", hint="reload the page and try again"
         )

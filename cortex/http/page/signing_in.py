@@ -82,7 +82,7 @@ ROUTES: Final = (
         SIGN_IN_PATH,
         handle=ask_to_sign_in,
         role=PUBLIC,
-        summary=("Show the sign-in page."),
+        summary="Show the sign-in page.",
     ),
     _route(
         Method.POST,

@@ -64,7 +64,7 @@ class Vote:
     channel: str
     reason: str | None
     digest: str = field(
-        doc=("digest of the approved arguments; votes for other arguments do not count")
+        doc="digest of the approved arguments; votes for other arguments do not count"
     )
     edited: bool
 
@@ -122,7 +122,7 @@ class Link:
 
     path: str
     url: str = field(doc="the full URL, for the address of this request")
-    needs_sign_in: bool = field(doc=("the link shows the request, but deciding requires a sign-in"))
+    needs_sign_in: bool = field(doc="the link shows the request, but deciding requires a sign-in")
     expires_at: datetime
 
 

@@ -75,11 +75,9 @@ class BreakerRow:
     escalated_at: datetime | None = field(doc="when a person was asked for help")
     updated_at: datetime
     waiting: int = field(doc=f"waiting jobs, up to {store.COUNT_MAX:,}")
-    turns: list[BreakerTurn] = field(doc=("changes of state in the last hour, the oldest first"))
-    known_since: datetime | None = field(doc=("earlier changes were not read; null: all were read"))
-    errors: list[BreakerError] = field(
-        doc=(f"the last {ERRORS_MAX} that counted, the newest first")
-    )
+    turns: list[BreakerTurn] = field(doc="changes of state in the last hour, the oldest first")
+    known_since: datetime | None = field(doc="earlier changes were not read; null: all were read")
+    errors: list[BreakerError] = field(doc=f"the last {ERRORS_MAX} that counted, the newest first")
 
 
 @attrs.frozen(kw_only=True)

@@ -29,7 +29,7 @@ from cortex.store import bulk_operations
 
 ACTS: Final = "/v1/dead-letters/acts"
 ACT: Final = f"{ACTS}/{{act_id}}"
-Told = TypeVar("Told", bound="BulkOperationRow")
+Shown = TypeVar("Shown", bound="BulkOperationRow")
 ACT_PARAMS: Final = {"act_id": NUMBER_PARAM}
 
 
@@ -107,7 +107,7 @@ async def told_act(api: Api, act_id: int) -> BulkOperationRow:
     return _record(BulkOperationRow, await api.port(bulk_operations.show, act_id))
 
 
-def _record(shape: type[Told], row: dict[str, Any], **more: Any) -> Told:
+def _record(shape: type[Shown], row: dict[str, Any], **more: Any) -> Shown:
     waits = row["state"] == BulkState.RUNNING and not row["has_pod"]
     return record(shape, row, left_count=left(row), waits_for_pod=waits, **more)
 
@@ -183,7 +183,7 @@ ROUTES: Final = (
         path=ACTS,
         handle=list_letters_acts,
         role=Role.VIEWER,
-        summary=("List bulk operations on dead letters: running ones first, then the newest."),
+        summary="List bulk operations on dead letters: running ones first, then the newest.",
         query=BulkOperationsQuery,
         answers={200: BulkOperations},
     ),

@@ -133,10 +133,8 @@ class DeadLettersSettled:
 
     letters: list[DeadLetterSettled]
     done_count: int
-    has_more: bool = field(
-        doc=("more dead letters match than the limit allows: repeat the request")
-    )
-    left_out: dict[str, int] = field(doc=("number of matches that no retry could help, by reason"))
+    has_more: bool = field(doc="more dead letters match than the limit allows: repeat the request")
+    left_out: dict[str, int] = field(doc="number of matches that no retry could help, by reason")
     is_dry_run: bool
 
 
@@ -145,10 +143,8 @@ class DeadLettersStarted:
     """The bulk operation for a selection; `Location` is its URL."""
 
     act: BulkOperationRow
-    has_more: bool = field(
-        doc=("more dead letters match than the limit allows: repeat the request")
-    )
-    left_out: dict[str, int] = field(doc=("number of matches that no retry could help, by reason"))
+    has_more: bool = field(doc="more dead letters match than the limit allows: repeat the request")
+    left_out: dict[str, int] = field(doc="number of matches that no retry could help, by reason")
 
 
 # --- handlers

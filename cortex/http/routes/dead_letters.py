@@ -104,9 +104,7 @@ class DeadLetterGroup(DeadLetterError):
     first_at: datetime
     last_at: datetime
     job_id: UUID = field(doc="job of the newest one")
-    is_all: bool = field(
-        doc=(f"false: counted only the newest {dead_letters.COUNTED_MAX:,} matches")
-    )
+    is_all: bool = field(doc=f"false: counted only the newest {dead_letters.COUNTED_MAX:,} matches")
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +162,7 @@ class ShownDeadLetter(DeadLetter):
     trace_id: str | None
     raw: str | None = field(doc="raw response of a model or a tool")
     stack: str | None
-    attempts: list[Attempt] = field(doc=(f"attempts that ended early, the first {ATTEMPTS_MAX}"))
+    attempts: list[Attempt] = field(doc=f"attempts that ended early, the first {ATTEMPTS_MAX}")
 
 
 async def list_letter_errors(

@@ -25,7 +25,7 @@ class Freeze:
     by: str | None
     reason: str | None
     frozen_at: datetime | None
-    waiting_jobs: int = field(doc=(f"jobs that wait to start an effect, up to {store.COUNT_MAX:,}"))
+    waiting_jobs: int = field(doc=f"jobs that wait to start an effect, up to {store.COUNT_MAX:,}")
 
 
 @attrs.frozen(kw_only=True)

@@ -124,7 +124,7 @@ async def _check(submission: Submission, api: Api) -> None:
     registered = await api.port(jobs.type_timeouts)
     known = sorted(registered)
     more = ", …" if len(known) > KNOWN_SHOWN else ""
-    check_type(submission.type, known, way_out=(f"known: {', '.join(known[:KNOWN_SHOWN])}{more}"))
+    check_type(submission.type, known, way_out=f"known: {', '.join(known[:KNOWN_SHOWN])}{more}")
     if submission.timeout_s is not None:
         default_s = default_timeout_s(submission.type, registered)
         check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")

@@ -169,7 +169,7 @@ class ShownJob:
     """A job and its records."""
 
     job: Job
-    attempts: list[Attempt] = field(doc=(f"attempts that ended early, the first {ATTEMPTS_MAX}"))
+    attempts: list[Attempt] = field(doc=f"attempts that ended early, the first {ATTEMPTS_MAX}")
     changes: list[JobChange] = field(doc="changes by people: who, when and why")
 
 

@@ -78,16 +78,16 @@ class Pod:
     job_types: list[str]
     started_at: datetime
     heartbeat_at: datetime = field(doc="last heartbeat")
-    liveness: Liveness = field(doc=("what proves that it lives: only `heartbeat` behind a pooler"))
+    liveness: Liveness = field(doc="what proves that it lives: only `heartbeat` behind a pooler")
     confinement: Confinement | None = field(
-        doc=("what confines agents' programs; `unsafe`: unconfined by the operator's setting")
+        doc="what confines agents' programs; `unsafe`: unconfined by the operator's setting"
     )
     draining_at: datetime | None = field(doc="when it was asked to end, or began to drain")
-    drain_requested_at: datetime | None = field(doc=("when a person asked it to drain and stay"))
+    drain_requested_at: datetime | None = field(doc="when a person asked it to drain and stay")
     drain_requested_by: str | None = field(doc="the person who asked")
     drain_reason: str | None = field(doc="why")
     phase: DrainPhase | None = field(
-        doc=("current phase of the shutdown; for a dead pod, the last one")
+        doc="current phase of the shutdown; for a dead pod, the last one"
     )
     phase_at: datetime | None = field(doc="start of that phase")
     abort_at: datetime | None = field(doc="when running jobs are, or were, handed back")
@@ -117,7 +117,7 @@ class Pods:
     """Living pods, then stopped ones."""
 
     pods: list[Pod]
-    now: datetime | None = field(doc=("the database's time, for comparison; null without pods"))
+    now: datetime | None = field(doc="the database's time, for comparison; null without pods")
 
 
 async def list_pods(request: CheckedRequest[PodsQuery, None], api: Api) -> Response:
