@@ -67,8 +67,8 @@ def test_every_kind_of_fault_is_drawn_soon() -> None:
     [
         (["--seeds", "one"], "neither a seed nor a range"),
         (["--seeds", "5:5"], "empty"),
-        (["--seeds", "0:2", "--transcript", "t"], "--transcript is of one seed"),
-        (["--seeds", "1", "--repeat", "--transcript", "t"], "--transcript is of one seed"),
+        (["--seeds", "0:2", "--transcript", "t"], "--transcript needs a single seed"),
+        (["--seeds", "1", "--repeat", "--transcript", "t"], "--transcript needs a single seed"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_starts(arguments: list[str], told: str) -> None:
