@@ -244,7 +244,7 @@ def test_one_person_at_a_time(cortex: Cortex, life: Life, database: str, checkou
         other(resumptions.lock, job_id)
         ended = resume(cortex, job_id, "--choice", "discard_and_retry")
         assert ended.code == 5
-        assert "somebody else" in ended.error["message"]
+        assert "another person" in ended.error["message"]
         assert (checkout / "a.py").read_text() == "half done\n"
     assert resume(cortex, job_id, "--choice", "discard_and_retry").code == 0
 

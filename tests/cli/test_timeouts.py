@@ -52,7 +52,7 @@ def test_people_read_a_block_for_each(cortex: Cortex, timed_out: UUID) -> None:
     assert "resume" not in first
     for line in (
         "step        turn 2 · write_file · waiting for the model",
-        "checkpoint  step 1 1 model",
+        "checkpoint  step 1 · turn 1 · model",
         "then        failed the job · attempt 1",
         "answer      first ⟦U+001B⟧[2J",
         "            … 3 more: --json has them",

@@ -171,7 +171,7 @@ def test_a_pod_whose_screen_was_killed_drains(up: Up, database: str, tmp_path: P
         assert screen.end() == -signal.SIGKILL
         until_gone(pod)
     until_pods(database, READY=0, DRAINING=0, STOPPED=1)
-    assert "that started this pod is gone: it drains" in log_in(tmp_path)
+    assert "terminal UI gone: pod drains" in log_in(tmp_path)
 
 
 @pytest.mark.parametrize("is_controlling", [False, True])
@@ -219,7 +219,7 @@ def test_where_nothing_can_be_asked_the_pod_goes_on(up: Up) -> None:
     with up(size=(50, 10)) as screen:
         screen.until(shows("50 by 10 is too small"), what="why nothing is shown")
         screen.type("q")
-        screen.until(shows("goes on"), what="what is left")
+        screen.until(shows("keeps running"), what="what is left")
         screen.send(signal.SIGTERM)
         assert screen.end() == ENDED
 
