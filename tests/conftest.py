@@ -12,8 +12,8 @@ from cortex.postgres.database import Profile
 from cortex.postgres.embedded.cluster import FileLock
 from cortex.postgres.session import open_session
 from tests.support.life import Life
-from tests.support.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
-from tests.support.private_postgres import PrivatePostgres, bindirs, copy_of_original
+from tests.support.servers.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
+from tests.support.servers.private_postgres import PrivatePostgres, bindirs, copy_of_original
 
 RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
 RUN_LOCK = pytest.StashKey[FileLock]()

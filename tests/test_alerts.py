@@ -33,8 +33,8 @@ def metric_of(name: str) -> Metric | None:
 
 
 def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
-    told = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
-    assert told == {
+    output = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
+    assert output == {
         "CortexErrorRate": "warning",
         "CortexBreakerOpen": "critical",
         "CortexDeadLettersGrow": "warning",

@@ -144,8 +144,8 @@ def test_first_command_works_on_a_fresh_clone(server_home: Path) -> None:
     if made.returncode != 0:  # Debian's Python without python3-venv: the uv of this run will do
         demo = demo.split(" && ")[1]
     path = f"{server_home / 'env' / 'bin'}:{os.environ['PATH']}"
-    told = shell(demo, clone, CORTEX_DATA=str(data), PATH=path, NO_COLOR="1")
-    report = Path(re.search(r"^report +(.+)$", told, re.MULTILINE)[1])  # type: ignore[index]
+    output = shell(demo, clone, CORTEX_DATA=str(data), PATH=path, NO_COLOR="1")
+    report = Path(re.search(r"^report +(.+)$", output, re.MULTILINE)[1])  # type: ignore[index]
     assert "README.md" in report.read_text("utf-8") or "sql/" in report.read_text("utf-8")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.playing import Playing
-from tests.support.postgres import make_home, remove_servers
+from tests.support.servers.postgres import make_home, remove_servers
 
 
 @pytest.fixture(scope="session")

@@ -42,8 +42,8 @@ def test_a_run_that_was_cut_short_is_not_held_against_the_runtime(check: Checker
 
 
 def test_they_are_numbered_as_the_invariants_are() -> None:
-    told = [check(Run().evidence()).invariant for check in ALL]
-    assert told == [f"I{number}" for number in NUMBERS]
+    output = [check(Run().evidence()).invariant for check in ALL]
+    assert output == [f"I{number}" for number in NUMBERS]
 
 
 def test_no_code_is_shared_with_the_runtime() -> None:

@@ -162,8 +162,8 @@ def two_names_of_one_credential_decide(run: Run) -> None:
 def two_people_win_the_race(run: Run) -> None:
     for number, event in enumerate(run.events):
         if event.process == "approver-bob" and event.type == "fail":
-            told = {**event.value, "outcome": "denied"}
-            run.events[number] = evolve(event, type="ok", value=told)
+            message = {**event.value, "outcome": "denied"}
+            run.events[number] = evolve(event, type="ok", value=message)
 
 
 @sick(i18_decided_once.check, "ann was answered approved, but it is DENIED")
@@ -216,9 +216,9 @@ def a_job_passes_a_closed_gate(run: Run) -> None:
     run.approvals["decided"].update(status="EXPIRED", decided_by=None, decided_at=at(3700))
 
 
-@pytest.mark.parametrize("check, spoil, told", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, told: str) -> None:
-    assert_seen(check, spoil, told)
+@pytest.mark.parametrize("check, spoil, message", sick.all)
+def test_it_is_seen(check: Checker, spoil: Spoil, message: str) -> None:
+    assert_seen(check, spoil, message)
 
 
 def test_what_a_person_let_be_done_twice_is_counted() -> None:

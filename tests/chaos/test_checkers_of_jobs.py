@@ -152,8 +152,8 @@ def a_spent_task_is_tried_again(run: Run) -> None:
 
 @sick(i06_retries.check, "attempt 2 counts as try 2, 0 failed before it")
 def a_pods_death_costs_a_try(run: Run) -> None:
-    told = {"attempt": 2, "max": 6, "retry_count": 0}
-    run.fact("internal", "job", 11.2, **told)
+    output = {"attempt": 2, "max": 6, "retry_count": 0}
+    run.fact("internal", "job", 11.2, **output)
     run.facts[-1] |= {"type": "error", "job_id": uuid("killed"), "attempt": 2}
 
 
@@ -378,8 +378,8 @@ def a_pod_loses_what_it_claimed_after_the_faults(run: Run) -> None:
     i24_liveness.check, "failed for a reason that the run did not cause: rejected: no such column"
 )
 def a_job_fails_by_an_error_of_ours(run: Run) -> None:
-    told = {"error_code": "rejected", "error_class": "PERMANENT"}
-    run.jobs["plain"].update(status="FAILED", error_message="no such column", **told)
+    output = {"error_code": "rejected", "error_class": "PERMANENT"}
+    run.jobs["plain"].update(status="FAILED", error_message="no such column", **output)
 
 
 @sick(i24_liveness.check, "p1.2 ended by itself, with code 1: actor crashed")
@@ -388,9 +388,9 @@ def a_pod_crashes(run: Run) -> None:
     run.logs["p1.2"] = "ready\nactor crashed\n\n"
 
 
-@pytest.mark.parametrize("check, spoil, told", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, told: str) -> None:
-    assert_seen(check, spoil, told)
+@pytest.mark.parametrize("check, spoil, output", sick.all)
+def test_it_is_seen(check: Checker, spoil: Spoil, output: str) -> None:
+    assert_seen(check, spoil, output)
 
 
 def test_the_jobs_that_broke_a_rule_are_named() -> None:

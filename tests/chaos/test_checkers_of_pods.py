@@ -219,7 +219,7 @@ def transactions_are_left_open(run: Run) -> None:
 
 @sick(i23_no_secrets.check, "a secret appears in steps, column output")
 def a_secret_is_in_the_record(run: Run) -> None:
-    run.steps[0]["output"] = {"told": f"bad key {CANARY}"}
+    run.steps[0]["output"] = {"text": f"bad key {CANARY}"}
 
 
 @sick(i23_no_secrets.check, "a secret appears in the log of p1.1, line 2")
@@ -227,9 +227,9 @@ def a_secret_is_in_a_log(run: Run) -> None:
     run.logs["p1.1"] = f"ready\nusing {CANARY}\n"
 
 
-@pytest.mark.parametrize("check, spoil, told", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, told: str) -> None:
-    assert_seen(check, spoil, told)
+@pytest.mark.parametrize("check, spoil, text", sick.all)
+def test_it_is_seen(check: Checker, spoil: Spoil, text: str) -> None:
+    assert_seen(check, spoil, text)
 
 
 def test_what_a_fault_explains_is_no_ones_fault() -> None:

@@ -20,8 +20,8 @@ from chaos.collect import OBSERVED, RECORD, read_record
 from chaos.evidence import Evidence
 from tests.support.evidence import SETTINGS
 from tests.support.pods import Pods
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import new_id, submit, until_job, until_status
+from tests.support.records.rows import new_id, submit, until_job, until_status
+from tests.support.servers.postgres import run_asyncio, sql
 
 OF_THE_RECORD = (
     i02_one_end.check,
@@ -64,11 +64,11 @@ def test_what_two_pods_did_one_of_which_died(pods: Pods, tmp_path: Path) -> None
     ]
     assert begun == [(0, 1, first), (1, 2, second)]
     assert [row["outcome"] for row in evidence.attempts] == ["pod_died"]
-    told, seen = (
+    output, seen = (
         [(row["previous"], row["new"]) for row in rows if row["job_id"] == ids[0]]
         for rows in (evidence.transitions, evidence.moves)
     )
-    assert told == seen == [(None, "PENDING"), ("PENDING", "RUNNING"), ("RUNNING", "COMPLETED")]
+    assert output == seen == [(None, "PENDING"), ("PENDING", "RUNNING"), ("RUNNING", "COMPLETED")]
     assert {beat["pod_id"] for beat in evidence.beats} == {first, second}
     assert evidence.strangers == ()
     for check in OF_THE_RECORD:

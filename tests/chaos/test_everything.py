@@ -20,8 +20,8 @@ def test_what_fails_is_told_whole_and_the_others_go_on(capsys: pytest.CaptureFix
     wrong = Part(("sim", "--seeds", "no range"), 1)
     right = Part(("sim", "--help"), 1)
     assert carry_out([wrong, right]) == [wrong.name]
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("FAIL  sim --seeds no range")
-    assert "exit code 2" in told[0]
-    assert any("'no range' is neither a seed nor a range" in line for line in told[1:-1])
-    assert told[-1].startswith("ok    sim --help")
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].startswith("FAIL  sim --seeds no range")
+    assert "exit code 2" in output[0]
+    assert any("'no range' is neither a seed nor a range" in line for line in output[1:-1])
+    assert output[-1].startswith("ok    sim --help")

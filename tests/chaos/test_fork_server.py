@@ -83,8 +83,8 @@ def sleeping(forks: ForkServer, folder: Path) -> Process:
     write(folder, "sleeps", "import time; print(1, flush=True); time.sleep(3600)")
     process = forks.start([], module="sleeps", cwd=folder, env=ENV, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    with process.stdout as told:
-        told.readline()
+    with process.stdout as output:
+        output.readline()
     return process
 
 
@@ -99,7 +99,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def told(forks: ForkServer, folder: Path) -> dict[str, Any]:
+def output(forks: ForkServer, folder: Path) -> dict[str, Any]:
     write(folder, "tells", TELL_ALL)
     env = ENV | {"A": "ä"}
     words = ["one", "tw\udcff"]
@@ -112,7 +112,7 @@ def told(forks: ForkServer, folder: Path) -> dict[str, Any]:
 
 
 def test_a_fork_has_all_of_its_own(forks: ForkServer, tmp_path: Path) -> None:
-    seen, other = told(forks, tmp_path), told(forks, tmp_path)
+    seen, other = output(forks, tmp_path), output(forks, tmp_path)
     assert seen["session"] == seen["pid"] != other["pid"]
     assert seen["cwd"] == seen["path"] == str(tmp_path)
     assert seen["stdin"] == "read"
@@ -191,8 +191,8 @@ def test_nothing_outlives_its_owner(tmp_path: Path, died: str) -> None:
         text=True,
     )
     assert owner.stdout is not None
-    with owner, owner.stdout as told:
-        child, server = map(int, told.readline().split())
+    with owner, owner.stdout as output:
+        child, server = map(int, output.readline().split())
         assert is_running(child)
         pid, number = {
             "owner": (owner.pid, signal.SIGKILL),

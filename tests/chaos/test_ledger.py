@@ -39,8 +39,8 @@ def test_only_where_keys_are_honoured_a_repetition_is_none(
 
 
 def test_who_was_told_that_nothing_happened_can_rely_on_it(ledger: Ledger) -> None:
-    told = {"applied": False, "result": None}
-    assert ask(ledger, Op.RECONCILABLE, attempt=2, method="GET") == (200, told)
+    output = {"applied": False, "result": None}
+    assert ask(ledger, Op.RECONCILABLE, attempt=2, method="GET") == (200, output)
     assert ask(ledger, Op.RECONCILABLE, attempt=1)[0] == 412
     assert ask(ledger, Op.RECONCILABLE, attempt=2) == (200, {"result": 1})
 

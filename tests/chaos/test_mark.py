@@ -3,8 +3,8 @@
 import pytest
 
 from chaos.cluster.mark import UnmarkedError, mark, refuse_unmarked
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import run_asyncio, sql
 
 
 def test_an_unmarked_database_is_refused(empty_database: str) -> None:

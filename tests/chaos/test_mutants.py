@@ -109,13 +109,13 @@ def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
         findings=TrialFindings(invalid={}, stuck="nothing moved"),
     )
     failed = Result(scene="calm", mutant=calm[0], seed=9, took_s=1.0, error="exit code 1")
-    told = table([control, caught, survivor, failed], first_seed=7)
-    assert f"{calm[1].name}: {calm[1].invariant} was not broken; I2 was" in told
-    assert "(calm): nothing moved" in told
-    assert "9, try 3" in told
-    assert "1 of 3 mutants were caught" in told
-    assert f"{calm[1].name}, {calm[0].name} survived" in told
-    assert "unbroken it breaks rules" in told
+    output = table([control, caught, survivor, failed], first_seed=7)
+    assert f"{calm[1].name}: {calm[1].invariant} was not broken; I2 was" in output
+    assert "(calm): nothing moved" in output
+    assert "9, try 3" in output
+    assert "1 of 3 mutants were caught" in output
+    assert f"{calm[1].name}, {calm[0].name} survived" in output
+    assert "unbroken it breaks rules" in output
     assert is_good([caught])
     for bad in (control, survivor, failed):
         assert not is_good([caught, bad])
@@ -134,13 +134,13 @@ def _mutants(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_name_that_nobody_has_is_wrong_usage() -> None:
-    told = _mutants("--only", "no-such")
-    assert told.returncode == 2
-    assert told.stderr.startswith("error: there is no mutant 'no-such'; known: no-fence, ")
+    output = _mutants("--only", "no-such")
+    assert output.returncode == 2
+    assert output.stderr.startswith("error: there is no mutant 'no-such'; known: no-fence, ")
 
 
 @pytest.mark.timeout(WITHIN_S + 20)
 def test_a_runtime_without_intents_is_caught_and_the_one_as_it_is_breaks_no_rule() -> None:
-    told = _mutants("--only", "no-intent", "--at-once", "2")
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "1 of 1 mutants were caught" in told.stdout
+    output = _mutants("--only", "no-intent", "--at-once", "2")
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert "1 of 1 mutants were caught" in output.stdout

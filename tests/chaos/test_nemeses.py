@@ -214,6 +214,6 @@ def _place_of_the_effect(playing: Playing) -> int:
 def _ahead_s(playing: Playing, pod: Pod) -> float:
     """How far the clock by which a pod writes its log is ahead of the server's."""
     (row,) = playing.sql("SELECT clock_timestamp() AS now")
-    told = datetime.fromisoformat(json.loads(pod.log.splitlines()[-1])["timestamp"])
-    ahead: timedelta = told - row["now"]
+    output = datetime.fromisoformat(json.loads(pod.log.splitlines()[-1])["timestamp"])
+    ahead: timedelta = output - row["now"]
     return ahead.total_seconds()

@@ -21,7 +21,7 @@ from chaos.points.programs import PROGRAMS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
 from chaos.workloads.program import Op
 from cortex.durable.crash_points import POINTS, Kind
-from tests.support.postgres import make_home, remove_servers, run_asyncio
+from tests.support.servers.postgres import make_home, remove_servers, run_asyncio
 
 T = TypeVar("T")
 
@@ -146,8 +146,8 @@ def test_what_is_wrong_is_told(paid: tuple[Recorded, Shot, Left]) -> None:
         "the log of pod heir": {"logs": {"heir": '{"event": "actor crashed too often"}'}},
         "there are 2 jobs": {"record": left.record | {"jobs": (job, job)}},
     }
-    for told, changes in wrong.items():
-        assert any(told in why for why in judged(paid, **changes)), told
+    for output, changes in wrong.items():
+        assert any(output in why for why in judged(paid, **changes)), output
 
 
 def test_the_table_tells_each_point_and_what_went_wrong() -> None:

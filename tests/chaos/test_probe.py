@@ -12,8 +12,8 @@ import pytest
 from chaos.history import Event, History
 from chaos.probe import Probe
 from tests.support.eventually import eventually_asyncio
-from tests.support.postgres import migrate, run_asyncio
-from tests.support.private_postgres import PrivatePostgres
+from tests.support.servers.postgres import migrate, run_asyncio
+from tests.support.servers.private_postgres import PrivatePostgres
 
 SEEN_WITHIN_S = 20.0
 POD = {"application_name": "cortex"}

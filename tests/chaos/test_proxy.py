@@ -13,7 +13,7 @@ import pytest
 
 from chaos.cluster.proxy import ProxyLine
 from tests.support.eventually import asyncio_turn, eventually_asyncio
-from tests.support.postgres import database_of, run_asyncio, sql
+from tests.support.servers.postgres import database_of, run_asyncio, sql
 
 BOUND_S = 20.0
 SHORT_S = 0.3

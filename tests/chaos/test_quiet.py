@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from chaos.cluster.quiet import Patience, StuckError, until_quiet
 from chaos.history import History
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 SOON = Patience(idle_s=0.6, whole_s=20.0)
 

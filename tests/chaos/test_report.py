@@ -60,15 +60,15 @@ def broken() -> Outcome:
 
 
 def test_the_scorecard_tells_what_counts() -> None:
-    told = scorecard(outcome_of(healthy_run()))
-    figures = dict(re.findall(r"^ {2,4}(\S[^\n]*?) {2,}(\S.*)$", told, re.MULTILINE))
+    output = scorecard(outcome_of(healthy_run()))
+    figures = dict(re.findall(r"^ {2,4}(\S[^\n]*?) {2,}(\S.*)$", output, re.MULTILINE))
     assert figures["jobs"].startswith("15  (COMPLETED 13, FAILED 1, CANCELLED 1)")
     assert figures["quiet takeovers"].startswith("1  (p50 0.70 s")
     assert figures["while more was broken"].startswith("4  (p50 ")
     assert figures["model calls"] == f"{5 + 2 * len(PAUSES) + 1}, paid twice 0"
     assert figures["drains"].startswith("2  (p50 1.00 s")
     assert figures["doubled"] == "0, and 1 of unsafe tools"
-    assert told.endswith("no rule was broken\n")
+    assert output.endswith("no rule was broken\n")
 
 
 def test_the_page_loads_nothing_and_runs_nothing(broken: Outcome) -> None:
@@ -99,7 +99,7 @@ def test_a_good_run_has_no_such_histories() -> None:
 
 def test_a_story_has_everything_in_its_order() -> None:
     (story,) = stories(healthy_run().evidence(), [uuid("decided"), uuid("nobody")])
-    told = [f"{line.who}: {line.what}" for line in story.lines]
+    output = [f"{line.who}: {line.what}" for line in story.lines]
     assert [line.at_s for line in story.lines] == sorted(line.at_s for line in story.lines)
     for expected in (
         "client-1: submit ok",
@@ -110,7 +110,7 @@ def test_a_story_has_everything_in_its_order() -> None:
         "ledger: applied idempotent:decided:1",
         "step: step 2, 1:idempotent",
     ):
-        assert any(line.startswith(expected) for line in told), expected
+        assert any(line.startswith(expected) for line in output), expected
 
 
 def test_attempts_in_a_lane_cover_each_other_nowhere() -> None:

@@ -96,13 +96,13 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
     app.write_text(APP)
     asked = ["--app", str(app), "--duration", "2", "--pods", "1", "--intensity", "0", "--seed", "1"]
     with chaos("run", *asked, "--job", "greet", "--payload", '{"name": "Ann"}') as run:
-        told = run.communicate(timeout=WITHIN_S)[0]
-    assert run.returncode == 0, told
-    assert "COMPLETED 8" in told
+        message = run.communicate(timeout=WITHIN_S)[0]
+    assert run.returncode == 0, message
+    assert "COMPLETED 8" in message
 
 
 @pytest.mark.parametrize(
-    "asked,told",
+    "asked,message",
     [
         (["--faults", "flood"], "there is no fault 'flood'; known: kill,"),
         (["--app", "mine.py"], "--app and --job belong together"),
@@ -110,9 +110,9 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
         (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], told: str) -> None:
+def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], message: str) -> None:
     with chaos("run", *asked) as run:
         output = run.communicate(timeout=WITHIN_S)[0]
     assert run.returncode == 2
-    assert output.startswith(f"error: {told}")
+    assert output.startswith(f"error: {message}")
     assert output.count("\n") == 1

@@ -14,7 +14,7 @@ from chaos.history import Event, History
 from chaos.nemeses.lines import BUSY
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.target import NO_TARGET
-from tests.support.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio
 
 HIT: dict[str, Any] = {"pod": "p1", "windows": []}
 GONE: dict[str, Any] = {"missed": "it was gone already", "windows": []}
@@ -73,8 +73,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def inject(stage: Any, nemesis: Scripted) -> list[Event]:
     fault = Fault(number=3, at_s=0.05, nemesis="scripted", for_s=0.0, detail={"place": 1})
     run_asyncio(lambda: schedule.inject_all(stage, [fault], {"scripted": nemesis}))
-    told: list[Event] = stage.history.events
-    return told
+    output: list[Event] = stage.history.events
+    return output
 
 
 @pytest.mark.parametrize("nobody", [NO_TARGET, BUSY])
@@ -88,7 +88,7 @@ def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
 
 
 @pytest.mark.parametrize(
-    "met, tries, told",
+    "met, tries, output",
     [
         (NO_TARGET, schedule.TRIES, "no living pod"),
         (GONE, 1, "it was gone already"),
@@ -96,12 +96,12 @@ def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
     ],
 )
 def test_one_that_finds_nobody_tells_so(
-    stage: Any, met: dict[str, Any] | Exception, tries: int, told: str
+    stage: Any, met: dict[str, Any] | Exception, tries: int, output: str
 ) -> None:
     nemesis = Scripted([met])
     _, healed = inject(stage, nemesis)
     assert nemesis.tries == tries
-    assert told in healed.value["missed"]
+    assert output in healed.value["missed"]
     assert healed.value["windows"] == []
 
 

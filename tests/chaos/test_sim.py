@@ -11,7 +11,7 @@ from chaos.__main__ import chaos
 from chaos.sim.crew import Worker, WorkerDiedError, simulate
 from chaos.sim.outcome import Outcome
 from chaos.sim.plan import Kind, make_plan
-from tests.support.postgres import make_home
+from tests.support.servers.postgres import make_home
 
 SECONDS_MAX = 240.0
 """For a seed run twice, on a computer that does much else."""
@@ -63,7 +63,7 @@ def test_every_kind_of_fault_is_drawn_soon() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, text",
     [
         (["--seeds", "one"], "neither a seed nor a range"),
         (["--seeds", "5:5"], "empty"),
@@ -71,7 +71,7 @@ def test_every_kind_of_fault_is_drawn_soon() -> None:
         (["--seeds", "1", "--repeat", "--transcript", "t"], "--transcript needs a single seed"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_starts(arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_told_before_anything_starts(arguments: list[str], text: str) -> None:
     result = CliRunner().invoke(chaos, ["sim", *arguments])
     assert result.exit_code == 2
-    assert re.search(told, result.output)
+    assert re.search(text, result.output)

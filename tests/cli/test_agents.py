@@ -37,7 +37,7 @@ def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
     (cortex.folder / "a.yaml").write_text(RESEARCHER)
     (cortex.folder / "b.yaml").write_text(RESEARCHER.replace("tools:", "tolls:"))
     (cortex.folder / "c.yaml").write_bytes(b"name: x\nsystem: \xff")
-    for wrong, told in (
+    for wrong, output in (
         ("b.yaml", "b.yaml:7: "),
         ("c.yaml", "c.yaml:2: this is not UTF-8"),
         ("a.yaml", "agent 'researcher' is in both a.yaml and a.yaml"),
@@ -45,7 +45,7 @@ def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
     ):
         ended = cortex("agents", "apply", "a.yaml", wrong)
         assert ended.code == 2
-        assert ended.err.startswith(f"error: {told}")
+        assert ended.err.startswith(f"error: {output}")
     assert cortex("agents", "ls", "--json").document["agents"] == []
 
 

@@ -107,11 +107,11 @@ def test_any_text_is_taken_or_refused_in_one_line(
     assert kept.code in EXIT_CODES
     assert not treacherous(kept.out + kept.err)
     if kept.code not in (0, 8):
-        told = json.loads(kept.err.splitlines()[-1])["error"]
-        assert told["code"] != "internal", told
-        assert told["message"]
-        assert "\n" not in told["message"]
-        assert "database cannot hold" not in told["message"], "refused, but it names nothing"
+        output = json.loads(kept.err.splitlines()[-1])["error"]
+        assert output["code"] != "internal", output
+        assert output["message"]
+        assert "\n" not in output["message"]
+        assert "database cannot hold" not in output["message"], "refused, but it names nothing"
     elif kept.out:
         json.loads(kept.out)
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cortex.store import jobs
-from tests.support.approvals import Askers
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.postgres import sql
-from tests.support.rows import job_row, move_clock, new_id
+from tests.support.records.approvals import Askers
+from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.servers.postgres import sql
 
 ANA = ("--as", "ana")
 LI = ("--as", "li")
@@ -149,8 +149,8 @@ def test_no_text_of_a_request_passes_for_a_line_of_ours(
 def test_what_the_model_said_stands_behind_a_bar(cortex: Cortex, askers: Askers) -> None:
     said = "fine\n  people      2 of 2 people agreed\n" + "x\n" * 60
     page = cortex("approvals", "show", str(askers.asked(said=said).id)).out
-    _, _, told = page.partition("do not decide by it\n")
-    lines = told.partition("\n\n")[0].split("\n")
+    _, _, output = page.partition("do not decide by it\n")
+    lines = output.partition("\n\n")[0].split("\n")
     assert all(line.startswith("    │ ") for line in lines)
     assert len(lines) == 41
     assert lines[-1] == "    │ … 23 more lines: --json has them"
@@ -303,7 +303,7 @@ def test_what_changes_while_a_person_thinks_is_not_decided(cortex: Cortex, asker
 
 def test_edited_arguments_are_checked_shown_and_run(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
-    for wrong, told in (
+    for wrong, output in (
         ('{"customer": "cus_88", "amount": "9"}', "amount must be a finite number"),
         ('{"customer": "cus_88"}', "amount is missing"),
         ("{", "not JSON"),
@@ -312,7 +312,7 @@ def test_edited_arguments_are_checked_shown_and_run(cortex: Cortex, askers: Aske
             "approvals", "approve", str(request.id), "--edit", "-", "--yes", "--json", stdin=wrong
         )
         assert ended.code == 2
-        assert told in ended.error["message"]
+        assert output in ended.error["message"]
     file = cortex.folder / "edited.json"
     file.write_text('{"amount": 9.0, "customer": "cus_88"}')
     ended = cortex("approvals", "approve", str(request.id), "--edit", str(file), "--yes", *ANA)
@@ -329,10 +329,11 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(cortex: Cortex, asker
     request = askers.asked_below(500)
     more = ("--yes", "--json", *ANA)
     edited = '{"amount": 500, "customer": "cus_88"}'
-    told = cortex("approvals", "approve", str(request.id), "--edit", "-", *more, stdin=edited)
-    assert (told.code, told.error["code"]) == (1, "rejected")
+    output = cortex("approvals", "approve", str(request.id), "--edit", "-", *more, stdin=edited)
+    assert (output.code, output.error["code"]) == (1, "rejected")
     assert (
-        "the edit makes refund CRITICAL, for which 2 people must be asked" in told.error["message"]
+        "the edit makes refund CRITICAL, for which 2 people must be asked"
+        in output.error["message"]
     )
     assert (askers.row(request).status, askers.row(request).edited_by) == ("PENDING", None)
 
@@ -365,7 +366,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
 
 
 @pytest.mark.parametrize(
-    "does, told",
+    "does, output",
     [
         ('rm "$1"', "cannot read the edited file: No such file or directory"),
         ("printf '\\377' > \"$1\"", "edited arguments are not UTF-8"),
@@ -373,7 +374,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
     ],
 )
 def test_an_editor_that_gives_nothing_back_is_no_fault(
-    cortex: Cortex, askers: Askers, does: str, told: str
+    cortex: Cortex, askers: Askers, does: str, output: str
 ) -> None:
     request = askers.asked()
     script = cortex.folder / "editor"
@@ -383,7 +384,7 @@ def test_an_editor_that_gives_nothing_back_is_no_fault(
         "approvals", "approve", str(request.id), "--edit-in-editor", env={"EDITOR": str(script)}
     )
     assert terminal.end() == 2
-    assert told in terminal.text
+    assert output in terminal.text
     assert askers.row(request).status == "PENDING"
 
 

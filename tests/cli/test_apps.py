@@ -61,7 +61,7 @@ def test_a_file_may_be_called_like_a_module(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, line, told",
+    "text, line, output",
     [
         ("x = 1\nx +", 2, "invalid syntax"),
         ("\n\nraise ValueError('two\\nlines')", 3, "ValueError: two lines"),
@@ -76,13 +76,13 @@ def test_a_file_may_be_called_like_a_module(write: Write) -> None:
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_line(
-    write: Write, text: str, line: int, told: str
+    write: Write, text: str, line: int, output: str
 ) -> None:
     path = write("broken_of_test.py", text)
     with pytest.raises(UsageError) as caught:
         load_app(path)
     assert caught.value.message.startswith(f"{path}:{line}: ")
-    assert told in caught.value.message
+    assert output in caught.value.message
     assert "\n" not in caught.value.message
     assert "broken_of_test" not in sys.modules
 

@@ -10,7 +10,7 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.store import breakers
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
 
 
 def fail(life: Life, name: str, *, asked_s: float | None = None, message: str = "busy") -> None:
@@ -101,9 +101,9 @@ def test_a_person_opens_for_some_time(cortex: Cortex, life: Life) -> None:
     assert 1700 < row["probe_in_s"] <= 1800
     shown = cortex("breakers", "ls").out
     assert re.search(r'held open by ana until \d\d:\d\dZ "deploy"', shown), shown
-    for wrong, told in (("soon", "is not a time such as"), ("60d", "1 second to 30 days")):
+    for wrong, output in (("soon", "is not a time such as"), ("60d", "1 second to 30 days")):
         ended = cortex(*ask, "--for", wrong)
-        assert (ended.code, told in ended.err) == (2, True), ended.err
+        assert (ended.code, output in ended.err) == (2, True), ended.err
     move_clock(life.dsn, 1801)
     shown = cortex("breakers", "ls").out
     assert "was held open by ana until" in shown

@@ -161,7 +161,7 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, code, told",
+    "arguments, code, output",
     [
         (("set", "--usd", "1", *WHY), 2, "no budget given"),
         (("set", DAY, "--tenant", "a", "--usd", "1", *WHY), 2, "no budget given"),
@@ -182,10 +182,10 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
     ],
 )
 def test_wrong_calls_change_nothing(
-    cortex: Cortex, life: Life, arguments: tuple[str, ...], code: int, told: str
+    cortex: Cortex, life: Life, arguments: tuple[str, ...], code: int, output: str
 ) -> None:
     ended = cortex("budgets", *arguments)
-    assert told in ended.err
+    assert output in ended.err
     assert ended.code == code
     assert listed(cortex) == {}
 

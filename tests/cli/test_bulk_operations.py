@@ -10,11 +10,11 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import bulk_operations, dead_letters
 from tests.support.command_line import Cortex
-from tests.support.dead_letters import fail, letter, lifecycle
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_count, new_id
+from tests.support.records.dead_letters import fail, letter, lifecycle
+from tests.support.records.rows import assert_one_truth, job_count, new_id
+from tests.support.servers.postgres import sql
 
 WHY = ("--reason", "mended", "--as", "ana", "--yes")
 FAST = ("--rate", "10000")
@@ -115,8 +115,8 @@ def test_one_is_shown_with_what_failed(cortex: Cortex, database: str) -> None:
     work_off(database)
     shown = cortex("dead", "acts", "show", "1")
     assert shown.code == 0
-    for told in ("act 1  ✓ done", "retried 2 of 4, 2 not, 0 left", "by ana", "mended"):
-        assert told in shown.out, told
+    for output in ("act 1  ✓ done", "retried 2 of 4, 2 not, 0 left", "by ana", "mended"):
+        assert output in shown.out, output
     assert "was discarded by li" in shown.out
     document = cortex("dead", "acts", "show", "1", "--json").document
     assert document["act"]["failed_count"] == 2
@@ -153,8 +153,8 @@ def test_it_is_paused_resumed_and_ended(cortex: Cortex, database: str) -> None:
 def test_watching_ends_at_a_time_out(cortex: Cortex, database: str) -> None:
     fail(database)
     cortex("dead", "retry", "--code", "job_failed", *WHY)
-    told = cortex("dead", "acts", "watch", "1", "--timeout", "0", "--json")
-    assert (told.code, told.error["code"]) == (7, "timed_out")
+    output = cortex("dead", "acts", "watch", "1", "--timeout", "0", "--json")
+    assert (output.code, output.error["code"]) == (7, "timed_out")
     ended = cortex("dead", "acts", "watch", "1", "--timeout", "0.1")
     assert ended.code == 7
     assert "0 of 1, 1 left · waits for a pod: none is alive" in ended.err

@@ -126,7 +126,7 @@ def test_without_calls_it_says_so(cortex: Cortex, life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, output",
     [
         (("--by", "moon"), "moon"),
         (("--since", "0d"), "'0d' is not a length of time"),
@@ -135,11 +135,11 @@ def test_without_calls_it_says_so(cortex: Cortex, life: Life) -> None:
     ],
 )
 def test_wrong_calls_are_refused(
-    cortex_nowhere: Cortex, arguments: tuple[str, ...], told: str
+    cortex_nowhere: Cortex, arguments: tuple[str, ...], output: str
 ) -> None:
     ended = cortex_nowhere("costs", *arguments)
     assert ended.code == 2
-    assert told in ended.err
+    assert output in ended.err
 
 
 def test_names_do_nothing_to_a_terminal(cortex: Cortex, life: Life) -> None:

@@ -9,11 +9,10 @@ from uuid import UUID
 import pytest
 
 from tests.support.command_line import Cortex
-from tests.support.dead_letters import fail, letter, set_breaker
 from tests.support.life import Life
 from tests.support.pods import Pods
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.dead_letters import fail, letter, set_breaker
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     job_row,
@@ -22,6 +21,7 @@ from tests.support.rows import (
     submit,
     until_status,
 )
+from tests.support.servers.postgres import sql
 
 WHY = ("--reason", "mended", "--as", "ana", "--yes")
 
@@ -80,11 +80,11 @@ def test_letters_are_listed_one_by_one_with_filters_and_pages(
 def test_the_last_page_says_so(cortex: Cortex, database: str) -> None:
     old, middle, new = (fail(database)[0] for _ in range(3))
     pages = ((new, "1", f"older ones: --before …{str(middle)[-6:]}"), (new, "2", "no older ones"))
-    for before, limit, told in pages:
+    for before, limit, output in pages:
         asked = ("--each", "--limit", limit, "--before", str(before))
         terminal = cortex.on_terminal("dead", "ls", *asked)
         assert terminal.end() == 0
-        assert told in terminal.text
+        assert output in terminal.text
     beyond = cortex("dead", "ls", "--each", "--before", str(old))
     assert (beyond.code, beyond.out, beyond.err.strip()) == (0, "", "no older ones")
 
@@ -94,14 +94,14 @@ def test_what_no_letter_ever_had_is_told_with_what_may_be_meant(
 ) -> None:
     fail(database, submitted={"tenant": "acme"})
     for verb in (("ls",), ("ls", "--each"), ("retry", "--dry-run"), ("discard", *WHY)):
-        for asked, told in (
+        for asked, output in (
             (("--code", "job_faild"), "code 'job_faild': did you mean 'job_failed'?"),
             (("--type", "zzz"), "type 'zzz'; there are work"),
             (("--tenant", "acne"), "tenant 'acne': did you mean 'acme'?"),
         ):
             ended = cortex("dead", *verb, *asked)
             assert (ended.code, ended.out) == (0, "")
-            assert f"no dead letter has {told}" in ended.err
+            assert f"no dead letter has {output}" in ended.err
         assert cortex("dead", *verb, "--agent", "nobody").code == 3
     for empty in ("--type", "--code", "--tenant", "--agent"):
         ended = cortex("dead", "ls", empty, "")
@@ -128,7 +128,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
     fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
     life.sql(fact, job_id, '{"stack": "Traceback:\\n  File \\"x.py\\""}')
     shown = cortex("dead", "show", str(job_id)[-6:]).out
-    for told in (
+    for output in (
         "✗ open",
         "no page ⟦",
         "in attempt 2 on one",
@@ -139,7 +139,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
         "attempt 1: failed · no answer",
         '  File "x.py"',
     ):
-        assert told in shown, told
+        assert output in shown, output
     assert "\x1b" not in shown
     document = cortex("dead", "show", str(job_id), "--json").document
     assert document["letter"]["step"] == "1 plan"
@@ -222,7 +222,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
 ) -> None:
     (job_id,) = fail(database)
     name = str(job_id)
-    for wrong, told in (
+    for wrong, output in (
         ((name, "--reason", "x"), "add --yes"),
         ((name, "--yes"), "give the reason"),
         (("--reason", "x", "--yes"), "no dead letters given"),
@@ -237,7 +237,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
         ),
     ):
         ended = cortex("dead", "retry", *wrong)
-        assert (ended.code, told in ended.err) == (2, True), ended.err
+        assert (ended.code, output in ended.err) == (2, True), ended.err
     assert cortex("dead", "retry", str(new_id()), *WHY).code == 3
     for answer, code in (("n\n", 1), ("y\n", 0)):
         assert letter(database, job_id)["state"] == "OPEN"

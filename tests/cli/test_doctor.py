@@ -18,9 +18,9 @@ from cortex.store import doctor, pods
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex, Ended
 from tests.support.life import Life
-from tests.support.pgbouncer import pgbouncer
-from tests.support.postgres import database_of, run_asyncio, sql
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.postgres import database_of, run_asyncio, sql
 
 UNHEALTHY = 8
 

@@ -9,10 +9,10 @@ import pytest
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.job import Claim
 from cortex.store import facts, jobs
-from tests.support.approvals import Askers, a_request
 from tests.support.command_line import Cortex
-from tests.support.effects import Doers
 from tests.support.life import CHANCE, Life
+from tests.support.records.approvals import Askers, a_request
+from tests.support.records.effects import Doers
 
 WHY = ("--reason", "looked at the bank", "--yes")
 HOSTILE = {"to": "\x1b[31mred\u202e", "amount": 5}
@@ -151,7 +151,7 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, report",
     [
         (("maybe",), "'maybe' is not one of 'applied', 'not-applied', 'give-up'"),
         (("applied", "--result", "{oops"), "result is not JSON"),
@@ -162,12 +162,12 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
     ],
 )
 def test_wrong_words_change_nothing(
-    cortex: Cortex, doers: Doers, arguments: tuple[str, ...], told: str
+    cortex: Cortex, doers: Doers, arguments: tuple[str, ...], report: str
 ) -> None:
     _, effect = unknown(doers)
     ended = cortex("effects", "resolve", effect, *arguments, *WHY)
     assert ended.code == 2
-    assert told in ended.err
+    assert report in ended.err
     assert listed(cortex, "--status", "unknown") == [effect]
 
 
@@ -259,9 +259,9 @@ def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
     askers.decide(request, by="bo", reason="checked")
     claim = askers.claim(UUID(job))
     doers.complete(claim, None, key=request.key, output="{}")
-    told = cortex("jobs", "show", job)
-    assert f"{short} refund CRITICAL · approved by bo: checked" in told.out
-    (step,) = (line for line in told.out.splitlines() if "1 refund approval" in line)
+    report = cortex("jobs", "show", job)
+    assert f"{short} refund CRITICAL · approved by bo: checked" in report.out
+    (step,) = (line for line in report.out.splitlines() if "1 refund approval" in line)
     assert "░" in step
     assert step.endswith("ok by bo")
 

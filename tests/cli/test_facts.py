@@ -12,7 +12,7 @@ from cortex.store import facts, retries, tasks
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.rows import move_clock, new_id
+from tests.support.records.rows import move_clock, new_id
 
 
 def record(life: Life, **fields: Any) -> int:
@@ -78,8 +78,8 @@ def test_people_read_who_why_and_what_it_cost(cortex: Cortex, life: Life) -> Non
         f"lifecycle budget_raised budget:b {NOTHING} {NOTHING} by ana · 1 → 5,000: go on" in raised
     )
     assert f"cost model_call llm:m {NOTHING} {NOTHING} kept · 1.2k→34 $0.2500" in cost
-    told = f"error overloaded llm:m …{str(job)[-6:]} turn-1 TRANSIENT_APP · ⟦U+001B⟧[2Jno"
-    assert told in error
+    output = f"error overloaded llm:m …{str(job)[-6:]} turn-1 TRANSIENT_APP · ⟦U+001B⟧[2Jno"
+    assert output in error
 
 
 def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
@@ -124,8 +124,8 @@ def test_a_job_shows_what_people_did_among_its_history(cortex: Cortex, life: Lif
     )
     page = cortex("jobs", "show", str(job_id)).out
     history = [" ".join(line.split()[1:]) for line in page.split("history")[1].splitlines()]
-    told = [line for line in history if line.startswith("·")]
-    assert told == [
+    output = [line for line in history if line.startswith("·")]
+    assert output == [
         f"· budget raised budget:{budget} by bo · 1 → 5: more",
         f"· retried now budget:{budget} by root: ⟦U+001B⟧[2Jit is back",
         "· job resumed by ana · choice continue · retried_as ab12: r",

@@ -26,7 +26,7 @@ from cortex.store import jobs, queues, tasks
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.private_postgres import PrivatePostgres
+from tests.support.servers.private_postgres import PrivatePostgres
 
 
 class Follower:
@@ -228,12 +228,12 @@ def test_what_keeps_a_job_from_running_is_told(cortex: Cortex, life: Life, is_li
     life.call(queues.pause, "mail", by="ana", reason="deploy")
     more = [] if is_live else ["--plain"]
     watching = cortex.on_terminal("jobs", "watch", job_id, *more, env={"NO_COLOR": "1"})
-    told = "queue mail paused by ana: deploy"
-    watching.read_until(lambda text: told in text, what="why")
-    assert ("\r" + "○ pend" in watching.text.split(told)[0]) == is_live
+    output = "queue mail paused by ana: deploy"
+    watching.read_until(lambda text: output in text, what="why")
+    assert ("\r" + "○ pend" in watching.text.split(output)[0]) == is_live
     life.call(jobs.cancel, UUID(job_id), by="ana", reason="")
     assert watching.end() == 6
-    assert (watching.text.count(told) > 1) == is_live or watching.text.count(told) == 1
+    assert (watching.text.count(output) > 1) == is_live or watching.text.count(output) == 1
 
 
 def test_a_job_in_retry_tells_what_failed(cortex: Cortex, life: Life) -> None:
@@ -252,7 +252,7 @@ def test_a_job_in_retry_tells_what_failed(cortex: Cortex, life: Life) -> None:
     )
     assert life.call(tasks.suspend, pod_id=pod, operations=[suspend])
     watching = cortex.on_terminal("jobs", "watch", job_id, env={"NO_COLOR": "1"})
-    told = re.compile(r"retries in (59|\d\d)s · 429 from gpt: Number of requests")
-    watching.read_until(lambda text: bool(told.search(text)), what="why and when")
+    output = re.compile(r"retries in (59|\d\d)s · 429 from gpt: Number of requests")
+    watching.read_until(lambda text: bool(output.search(text)), what="why and when")
     watching.interrupt()
     assert watching.end() == 130

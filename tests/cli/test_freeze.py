@@ -7,10 +7,10 @@ import pytest
 
 from cortex.store import breakers, facts, retries
 from tests.support.command_line import Cortex
-from tests.support.effects import Doers
 from tests.support.life import Life
-from tests.support.postgres import sql
-from tests.support.rows import job_row, move_clock
+from tests.support.records.effects import Doers
+from tests.support.records.rows import job_row, move_clock
+from tests.support.servers.postgres import sql
 
 WHY = ("--reason", "an \x1b[31maudit")
 TOLD = "an ⟦U+001B⟧[31maudit"
@@ -49,10 +49,10 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
     frozen(doers)
     status = cortex("freeze", "status")
     assert status.code == 0
-    head, told = status.out.splitlines()
+    head, output = status.out.splitlines()
     assert head == "✗ effects are frozen · 1 job waits"
-    assert told.startswith("  frozen by ana 20")
-    assert told.endswith(f": {TOLD}")
+    assert output.startswith("  frozen by ana 20")
+    assert output.endswith(f": {TOLD}")
     document = cortex("freeze", "status", "--json").document
     assert (document["is_frozen"], document["by"], document["waiting_jobs"]) == (True, "ana", 1)
     assert cortex("freeze", "status", "-o", "name").out == "frozen\n"

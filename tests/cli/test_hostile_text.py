@@ -20,11 +20,11 @@ from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
 from tests.support.in_process import InProcess, Kept
 from tests.support.life import Life
 from tests.support.pods import Pods, first_line
-from tests.support.postgres import SharedPostgres, sql
-from tests.support.rows import submit, until_jobs, until_status
-from tests.support.scripted_model import program, scripted_model
+from tests.support.records.rows import submit, until_jobs, until_status
+from tests.support.servers.postgres import SharedPostgres, sql
+from tests.support.servers.scripted_model import program, scripted_model
 
-APP = "tests.support.hostile_app"
+APP = "tests.support.apps.hostile_app"
 SPEAKS = "speaks"
 WHY = ("--reason", LINES, "--as", HOSTILE)
 FAILED_COUNT = 24

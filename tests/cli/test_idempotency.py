@@ -18,10 +18,10 @@ from cortex.postgres.session import Session, open_session
 from cortex.store import jobs
 from tests.support.command_line import Cortex, Ended
 from tests.support.eventually import eventually
-from tests.support.factories import a_submission
 from tests.support.life import Life
-from tests.support.postgres import sql
-from tests.support.rows import job_count, move_clock
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import job_count, move_clock
+from tests.support.servers.postgres import sql
 
 KEY = ("--idempotency-key", "order-7")
 REPLAYED = "nothing was done: this is the first result of key order-7\n"
@@ -164,7 +164,7 @@ def test_agents_are_applied_once(cortex: Cortex) -> None:
 
 
 @pytest.mark.parametrize(
-    "key, told",
+    "key, text",
     [
         ("", "must not be empty"),
         ("two words", "visible ASCII characters only"),
@@ -172,12 +172,12 @@ def test_agents_are_applied_once(cortex: Cortex) -> None:
         ("x" * 256, "of 256 characters is longer than 255"),
     ],
 )
-def test_odd_keys_are_wrong_usage(cortex: Cortex, life: Life, key: str, told: str) -> None:
+def test_odd_keys_are_wrong_usage(cortex: Cortex, life: Life, key: str, text: str) -> None:
     life.type()
     ended = cortex("jobs", "submit", "digest", "--idempotency-key", key)
     assert ended.code == 2
     assert "invalid value for '--idempotency-key'" in ended.err
-    assert told in ended.err
+    assert text in ended.err
     assert ended.err.isascii()
     assert life.sql("SELECT FROM cortex.job") == []
 

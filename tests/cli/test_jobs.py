@@ -6,7 +6,7 @@ import pytest
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.life import Life
-from tests.support.rows import submit
+from tests.support.records.rows import submit
 
 
 def listed(cortex: Cortex, *filters: str) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 from cortex.cli.pace import LATE_MAX_S, Pace
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.postgres import sql
-from tests.support.rows import submit, submit_many
+from tests.support.records.rows import submit, submit_many
+from tests.support.servers.postgres import sql
 
 
 def left(life: Life) -> int:
@@ -56,7 +56,7 @@ def test_over_a_hundred_the_number_is_typed(
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, output",
     [
         ((), "no jobs given"),
         (("--filter", " "), "no jobs given"),
@@ -73,11 +73,13 @@ def test_over_a_hundred_the_number_is_typed(
         (("--filter", "age<1h", "--limit", "10001"), "10001"),
     ],
 )
-def test_what_makes_no_sense_is_refused(cortex: Cortex, words: tuple[str, ...], told: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    cortex: Cortex, words: tuple[str, ...], output: str
+) -> None:
     for verb in ("cancel", "retry"):
         done = cortex("jobs", verb, *words)
         assert done.code == 2
-        assert told in done.err
+        assert output in done.err
 
 
 def test_at_a_rate_all_are_done_too(cortex: Cortex, life: Life) -> None:
@@ -94,8 +96,10 @@ def test_what_goes_at_a_rate_is_stopped_and_goes_on(cortex: Cortex, life: Life) 
     terminal.read_until(lambda text: "of 30 · Ctrl-C stops" in text, what="how far it is")
     terminal.interrupt()
     assert terminal.end() == 130
-    (told,) = re.findall(r"(\d+) cancelled(?:, (\d+) unknown: the reply was lost)?", terminal.text)
-    changed, unsure = int(told[0]), int(told[1] or 0)
+    (output,) = re.findall(
+        r"(\d+) cancelled(?:, (\d+) unknown: the reply was lost)?", terminal.text
+    )
+    changed, unsure = int(output[0]), int(output[1] or 0)
     assert 31 - left(life) in range(changed, changed + unsure + 1)
     assert f"{30 - changed - unsure} not begun" in terminal.text
     rest = f"--limit {30 - changed}"
@@ -121,8 +125,8 @@ def test_what_fails_in_the_midst_is_told_with_what_was_done(cortex: Cortex, life
     words = ("jobs", "cancel", "--filter", "age<1h", "--yes", "--rate", "2", "--json")
     done = cortex(*words)
     assert done.code == 1, done.err
-    told = done.document
-    assert (told["count"], told["left_count"], told["unsure_count"]) == (2, 1, 0)
+    output = done.document
+    assert (output["count"], output["left_count"], output["unsure_count"]) == (2, 1, 0)
     assert done.error
     assert left(life) == 1
     sql(life.dsn, "DROP TRIGGER refuse ON cortex.job")
@@ -147,8 +151,8 @@ def test_without_a_rate_it_is_told_too(cortex: Cortex, life: Life, code: str) ->
     )
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes")
     assert (done.code, left(life)) == (1, 51), done.err
-    told = "400 cancelled, 51 not begun\nthe same command continues with the rest\n"
-    assert done.out == told
+    output = "400 cancelled, 51 not begun\nthe same command continues with the rest\n"
+    assert done.out == output
     submit_many(life.dsn, 350, "work", {})
     done = cortex("jobs", "cancel", "--filter", "age<1h", "--yes", "--idempotency-key", "k")
     assert (done.code, done.out, left(life)) == (1, "", 401), "under a key all of it is undone"

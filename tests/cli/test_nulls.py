@@ -15,9 +15,9 @@ from cortex.cli.main import cli
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from tests.support.in_process import InProcess, Kept
-from tests.support.nulls import Reading, fill, nullable, read_by, reading
-from tests.support.postgres import SharedPostgres, sql
-from tests.support.tui import on_asyncio
+from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
+from tests.support.servers.postgres import SharedPostgres, sql
+from tests.support.terminal.tui import on_asyncio
 
 WITHIN_S: Final = 30.0
 NEWEST: Final = {

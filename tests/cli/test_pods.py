@@ -9,7 +9,7 @@ import pytest
 from cortex.cli.pods import COLUMNS
 from cortex.domain.drain import Moved, MovedGroup
 from cortex.store.pods import PodRow
-from tests.support.store_rows import a_pod_row
+from tests.support.records.store_rows import a_pod_row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
@@ -103,8 +103,8 @@ def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
     ended = MovedGroup(what="ended", pod=None, count=1_000)
     moved = Moved(groups=(runs, ended), is_whole=False)
     shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)
-    told = "at least 1,002 moved (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
-    assert shown.text == f"◆ drained 1m 10s · by ana · {told}"
+    output = "at least 1,002 moved (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
+    assert shown.text == f"◆ drained 1m 10s · by ana · {output}"
     lost = MovedGroup(what="lost", pod=None, count=3)
     moved = Moved(groups=(runs, ended, lost), is_whole=False)
     shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)

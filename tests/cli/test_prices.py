@@ -33,7 +33,7 @@ def test_a_file_is_laid_over_the_list(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, text",
     [
         (b"[scripted", "prices.toml: "),
         (b"\xff", "prices.toml: "),
@@ -42,11 +42,11 @@ def test_a_file_is_laid_over_the_list(file: Path) -> None:
         (b"[new]\ninput = 1", "prices.toml: prices: model 'new' has no output"),
     ],
 )
-def test_a_wrong_file_is_named(file: Path, content: bytes, told: str) -> None:
+def test_a_wrong_file_is_named(file: Path, content: bytes, text: str) -> None:
     file.write_bytes(content)
     with pytest.raises(UsageError) as caught:
         prices_of(Settings(prices=file))
-    assert told in caught.value.message
+    assert text in caught.value.message
     assert "\n" not in caught.value.message
 
 

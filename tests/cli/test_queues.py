@@ -4,7 +4,7 @@ import json
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.rows import submit
+from tests.support.records.rows import submit
 
 
 def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
@@ -15,10 +15,10 @@ def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     assert (paused["queue"], paused["state"], paused["ready"]) == ("mail", "paused", 1)
     assert (paused["paused_by"], paused["reason"]) == ("ana", "deploy")
 
-    told = cortex("why", str(job_id), "--json").document
-    assert told["cause"] == "paused"
-    assert "paused by ana: deploy" in told["sentence"]
-    assert told["ways_out"] == ["cortex queues resume mail"]
+    output = cortex("why", str(job_id), "--json").document
+    assert output["cause"] == "paused"
+    assert "paused by ana: deploy" in output["sentence"]
+    assert output["ways_out"] == ["cortex queues resume mail"]
 
     terminal = cortex.on_terminal("queues", "ls", columns=120, env={"NO_COLOR": "1"})
     assert terminal.end() == 0

@@ -8,8 +8,8 @@ import pytest
 from cortex.domain.phrases import NOTHING
 from cortex.store import facts
 from tests.support.command_line import Cortex
-from tests.support.effects import Doers
 from tests.support.life import Life
+from tests.support.records.effects import Doers
 
 WHY = ("--reason", "a test")
 MAIL = ("send_mail", "--limit", "20", "--per", "hour")
@@ -57,8 +57,8 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     assert list(listed(cortex)) == ["send_mail:calls:hour"]
     again = cortex("quotas", "rm", "pay:amount:day", *WHY, "--yes", "--json")
     assert (again.code, again.error["hint"]) == (3, "list them: cortex quotas ls")
-    told = doers.call(facts.page, types=["lifecycle"], since_s=60, source="quota:pay:amount:day")
-    assert [fact.subtype for fact in told] == ["quota_removed", "quota_set"]
+    output = doers.call(facts.page, types=["lifecycle"], since_s=60, source="quota:pay:amount:day")
+    assert [fact.subtype for fact in output] == ["quota_removed", "quota_set"]
 
 
 def test_an_empty_list_says_how_to_set_one(cortex: Cortex) -> None:
@@ -101,7 +101,7 @@ def test_a_tool_that_nobody_knows_is_told(cortex: Cortex, doers: Doers, life: Li
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, output",
     [
         (("mail", "--per", "hour"), "--limit"),
         (("mail", "--limit", "5"), "--per"),
@@ -116,10 +116,10 @@ def test_a_tool_that_nobody_knows_is_told(cortex: Cortex, doers: Doers, life: Li
     ],
 )
 def test_wrong_quotas_are_refused(
-    cortex: Cortex, life: Life, arguments: tuple[str, ...], told: str
+    cortex: Cortex, life: Life, arguments: tuple[str, ...], output: str
 ) -> None:
     ended = cortex("quotas", "set", *arguments, *WHY)
-    assert (ended.code, told in ended.err) == (2, True), ended.err
+    assert (ended.code, output in ended.err) == (2, True), ended.err
     assert listed(cortex) == {}
 
 

@@ -16,7 +16,7 @@ from cortex.postgres.session import open_session
 from cortex.store import facts, jobs, resumptions, steps, timeouts
 from tests.support.command_line import Cortex, Ended
 from tests.support.life import Life
-from tests.support.receipts import (
+from tests.support.records.receipts import (
     BEFORE,
     a_change,
     a_receipt,
@@ -43,7 +43,7 @@ def resume(cortex: Cortex, job_id: UUID, *arguments: str) -> Ended:
     return cortex("jobs", "resume", str(job_id), *arguments, "--json", "--as", "ana")
 
 
-def told(life: Life, job_id: UUID, subtype: str) -> list[dict[str, Any]]:
+def output(life: Life, job_id: UUID, subtype: str) -> list[dict[str, Any]]:
     found = life.call(facts.of_job, job_id)
     return [fact.data for fact in found if fact.subtype == subtype]
 
@@ -80,7 +80,7 @@ def test_a_clean_job_goes_on_by_itself(cortex: Cortex, life: Life, left: dict[st
     new = life.call(jobs.show, new_id)
     assert (new.status, new.origin_id) == ("PENDING", job_id)
     assert [step.key for step in life.call(steps.of_job, new_id)] == ["1 model"]
-    (fact,) = told(life, job_id, "job_resumed")
+    (fact,) = output(life, job_id, "job_resumed")
     assert fact == {
         "by": "ana",
         "reason": "once more",
@@ -104,7 +104,7 @@ def test_a_job_that_left_work_waits_for_a_choice(cortex: Cortex, life: Life) -> 
     assert ended.code == 2
     assert "recommended: discard_and_retry" in ended.error["message"]
     assert "--choice discard_and_retry" in ended.error["hint"]
-    assert told(life, job_id, "job_resumed") == []
+    assert output(life, job_id, "job_resumed") == []
     older = failed(life, work_trees=(a_work_tree(a_change(changed_at=BEFORE)),))
     assert "recommended: retry_step" in resume(cortex, older).error["message"]
     assert resume(cortex, older, "--choice", "retry_step").code == 0
@@ -133,7 +133,7 @@ def test_what_is_discarded_is_in_a_stash(cortex: Cortex, life: Life, checkout: P
     subprocess.run(["git", "stash", "apply", "-q", stash["commit"]], cwd=checkout, check=True)
     assert (checkout / "a.py").read_text() == "half done\n"
     assert (checkout / "new.py").read_text() == "new\n"
-    (fact,) = told(life, job_id, "job_resumed")
+    (fact,) = output(life, job_id, "job_resumed")
     assert fact["set_aside"]["stashes"] == [stash]
 
 
@@ -194,7 +194,7 @@ def test_a_folder_that_is_elsewhere_is_an_error_and_nothing_happens(
     assert ended.code == 3
     assert "is not on this machine" in ended.error["message"]
     assert "on pod-1" in ended.error["hint"]
-    assert told(life, job_id, "job_resumed") == []
+    assert output(life, job_id, "job_resumed") == []
 
 
 def test_where_git_refuses_the_job_does_not_go_on(
@@ -207,7 +207,7 @@ def test_where_git_refuses_the_job_does_not_go_on(
     assert ended.code == 1
     assert "index.lock exists" in ended.error["message"]
     assert (checkout / "a.py").read_text() == "half done\n"
-    assert told(life, job_id, "job_resumed") == []
+    assert output(life, job_id, "job_resumed") == []
 
 
 def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
@@ -216,7 +216,7 @@ def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
     assert (ended.code, ended.document["resumed_as"]) == (0, None)
     (state,) = life.sql("SELECT state FROM cortex.dead_letter WHERE job_id = $1", job_id)
     assert state["state"] == "ESCALATED"
-    assert told(life, job_id, "job_escalated") == [{"by": "ana", "reason": "who knows"}]
+    assert output(life, job_id, "job_escalated") == [{"by": "ana", "reason": "who knows"}]
     assert resume(cortex, job_id, "--choice", "retry_step").code == 0
     again = resume(cortex, job_id, "--choice", "escalate")
     assert again.code == 5

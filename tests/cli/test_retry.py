@@ -29,8 +29,8 @@ def let_go(life: Life) -> list[tuple[str, str, str]]:
     rows = life.sql(
         "SELECT job_id, data FROM cortex.fact WHERE subtype = 'retried_now' ORDER BY id"
     )
-    told = [(str(row["job_id"]), json.loads(row["data"])) for row in rows]
-    return [(job_id, data["by"], data["reason"]) for job_id, data in told]
+    output = [(str(row["job_id"]), json.loads(row["data"])) for row in rows]
+    return [(job_id, data["by"], data["reason"]) for job_id, data in output]
 
 
 def test_a_job_tries_again_now_and_it_is_recorded_by_whom(cortex: Cortex, life: Life) -> None:
@@ -68,9 +68,9 @@ def test_a_failed_job_goes_on_in_a_new_one_as_its_dead_letter_does(
     given = ("jobs", "retry", failed, "--yes", "--idempotency-key", "k", "--columns", "retried_as")
     first, second = cortex(*given, "--json"), cortex(*given, "--json")
     assert first.document["jobs"] == second.document["jobs"]
-    (told,) = first.document["jobs"]
+    (output,) = first.document["jobs"]
     (heir,) = life.sql("SELECT id, status FROM cortex.job WHERE origin_id = $1", UUID(failed))
-    assert (told["retried_as"], heir["status"]) == (str(heir["id"]), "PENDING")
+    assert (output["retried_as"], heir["status"]) == (str(heir["id"]), "PENDING")
     again = cortex("jobs", "retry", failed, "--yes")
     assert again.code == 5
     assert "was retried by" in again.err

@@ -90,7 +90,7 @@ def test_arguments_of_an_unknown_handler_are_json_where_they_can(
 
 
 @pytest.mark.parametrize(
-    "payload, told",
+    "payload, output",
     [
         ("[1]", "must be a JSON object, not list"),
         ("{", "payload is not JSON"),
@@ -111,7 +111,7 @@ def test_arguments_of_an_unknown_handler_are_json_where_they_can(
     ids=lambda value: str(value)[:20],
 )
 def test_what_cannot_be_stored_is_refused(
-    cortex: Cortex, life: Life, payload: str | bytes, told: str
+    cortex: Cortex, life: Life, payload: str | bytes, output: str
 ) -> None:
     life.type()
     raw = payload.encode() if isinstance(payload, str) else payload
@@ -121,7 +121,7 @@ def test_what_cannot_be_stored_is_refused(
         assert ended.code == 2
         assert ended.out == ""
         assert ended.error["code"] == "invalid_value"
-        assert told in ended.error["message"]
+        assert output in ended.error["message"]
     assert life.sql("SELECT FROM cortex.job") == []
 
 

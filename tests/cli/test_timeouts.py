@@ -9,7 +9,13 @@ from cortex.domain.timeouts import FinalAction, Phase, Scope, TimeoutReceipt
 from cortex.store import timeouts
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.receipts import a_change, a_receipt, a_work_tree, an_artefact, an_interruption
+from tests.support.records.receipts import (
+    a_change,
+    a_receipt,
+    a_work_tree,
+    an_artefact,
+    an_interruption,
+)
 
 
 @pytest.fixture
@@ -97,7 +103,7 @@ def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked, told",
+    "asked, message",
     [
         (("--columns", "scope"), "receipts have no columns"),
         (("--jsonl", "--json"), "two formats"),
@@ -106,8 +112,8 @@ def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
     ],
 )
 def test_what_would_be_ignored_is_refused(
-    cortex: Cortex, life: Life, asked: tuple[str, ...], told: str
+    cortex: Cortex, life: Life, asked: tuple[str, ...], message: str
 ) -> None:
     ended = cortex("jobs", "timeouts", str(life.job()), *asked)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
+    assert message in ended.err

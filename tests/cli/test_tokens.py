@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
 
 TOKEN = re.compile(r"cortex_[0-9a-f]{64}")
 
@@ -35,11 +35,11 @@ def test_as_json_it_is_one_document(cortex: Cortex) -> None:
         *("tokens", "create", "--name", "ci", "--role", "viewer", "--role", "operator"),
         *("--expires", "30d", "--json"),
     )
-    told = ended.document
-    assert TOKEN.fullmatch(told["token"])
-    assert told["roles"] == ["viewer", "operator"]
-    assert told["created_at"] < told["expires_at"]
-    assert told["token"] not in ended.err
+    output = ended.document
+    assert TOKEN.fullmatch(output["token"])
+    assert output["roles"] == ["viewer", "operator"]
+    assert output["created_at"] < output["expires_at"]
+    assert output["token"] not in ended.err
 
 
 def test_tokens_are_listed_without_their_secret(cortex: Cortex, life: Life, database: str) -> None:

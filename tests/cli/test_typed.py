@@ -32,8 +32,8 @@ def test_another_one_as_it_was_started(program: str, environ: dict[str, str], st
 
 def test_another_database_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "my data"
-    told = installed("tui", settings=Settings(data=folder))
-    assert told == f"cortex tui --data '{folder}'"
+    output = installed("tui", settings=Settings(data=folder))
+    assert output == f"cortex tui --data '{folder}'"
     dsn = "postgresql://ana:geheim@db/cortex"
-    told = installed("jobs", "ls", settings=Settings(dsn=dsn))
-    assert told == "cortex jobs ls --dsn 'postgresql://ana:***@db/cortex'"
+    output = installed("jobs", "ls", settings=Settings(dsn=dsn))
+    assert output == "cortex jobs ls --dsn 'postgresql://ana:***@db/cortex'"

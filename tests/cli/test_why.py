@@ -65,16 +65,16 @@ def test_who_watches_reads_local_times(cortex: Cortex, life: Life) -> None:
 
 def test_machines_read_the_cause_and_the_facts(cortex: Cortex, life: Life) -> None:
     job_id = str(a_job_in_retry(life))
-    told = cortex("why", job_id, "--json").document
-    assert told["job"] == job_id
-    assert told["cause"] == "app_retry"
-    assert told["sentence"].startswith("it waits for its retry 1 of 3")
-    assert told["ways_out"] == [f"cortex jobs retry {job_id}"]
-    assert told["facts"]["status"] == "RETRY"
-    assert told["facts"]["fleet"]["knowing_count"] == 1
-    assert told["facts"]["task"] is None
-    left = datetime.fromisoformat(told["expected_at"]) - datetime.fromisoformat(
-        told["facts"]["now"]
+    output = cortex("why", job_id, "--json").document
+    assert output["job"] == job_id
+    assert output["cause"] == "app_retry"
+    assert output["sentence"].startswith("it waits for its retry 1 of 3")
+    assert output["ways_out"] == [f"cortex jobs retry {job_id}"]
+    assert output["facts"]["status"] == "RETRY"
+    assert output["facts"]["fleet"]["knowing_count"] == 1
+    assert output["facts"]["task"] is None
+    left = datetime.fromisoformat(output["expected_at"]) - datetime.fromisoformat(
+        output["facts"]["now"]
     )
     assert 3500 < left.total_seconds() <= 3600
     assert cortex("why", job_id, "-o", "name").out == "app_retry\n"
@@ -115,10 +115,10 @@ def test_without_credit_everything_says_so_and_what_to_do(cortex: Cortex, life: 
         error_class="BUDGET",
     )
     life.call(tasks.suspend, pod_id=pod, operations=[ending])
-    told = "llm:claude has no credit: 402 billing_error: ⟦U+001B⟧[31myour balance is too low; "
+    output = "llm:claude has no credit: 402 billing_error: ⟦U+001B⟧[31myour balance is too low; "
     why = cortex("why", job_id)
-    assert told in why.out
+    assert output in why.out
     assert f"  cortex jobs retry {job_id}" in why.out
     way_out = f"once that is fixed: cortex jobs retry …{job_id[-6:]}"
-    assert told + way_out in cortex("jobs", "show", job_id).out
-    assert told + way_out in cortex("jobs", "ls").out
+    assert output + way_out in cortex("jobs", "show", job_id).out
+    assert output + way_out in cortex("jobs", "ls").out

@@ -16,7 +16,7 @@ from cortex.demo.script import Call, Fault, Refusal, Reply
 from cortex.demo.script_echo import echo
 from cortex.domain.errors import UsageError
 from tests.support.eventually import eventually
-from tests.support.scripted_model import API_KEY, MODEL, ScriptedModel, scripted_model
+from tests.support.servers.scripted_model import API_KEY, MODEL, ScriptedModel, scripted_model
 
 
 def a_call(ordinal: int = 1, *, at_s: float = 0.0, prompt: str = "hi", model: str = MODEL) -> Call:
@@ -135,7 +135,7 @@ def test_a_status_with_all_that_it_may_have() -> None:
         status=429,
         error_type="api_error",
         error_code="organization_on_hold",
-        message="told",
+        message="output",
         retry_after_date_s=5,
         body="<html>",
         first_delay_s=0.5,
@@ -147,8 +147,8 @@ def test_a_status_with_all_that_it_may_have() -> None:
 def test_a_fault_breaks_the_scripts_own_answer(fault: Fault) -> None:
     reply = outcome(f"fault: {fault}, fault_after: 1, ping_s: 0.1, fault_s: 2")
     assert isinstance(reply, Reply)
-    told = (reply.fault, reply.fault_after, reply.ping_s, reply.fault_s)
-    assert told == (fault, 1, 0.1, 2)
+    output = (reply.fault, reply.fault_after, reply.ping_s, reply.fault_s)
+    assert output == (fault, 1, 0.1, 2)
     assert reply.content[0]["text"] == "one two three"
 
 
@@ -178,7 +178,7 @@ def test_a_fault_strikes_also_where_the_script_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("rules: [{status: x}]", '1: rule 1: status must be a whole number, got "x"'),
         ("rules:\n- {status: 500}\n- name: b\n  status: 99", "4: rule 2 'b': status must be from"),
@@ -204,11 +204,11 @@ def test_a_fault_strikes_also_where_the_script_refuses() -> None:
         ("", "0 documents"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(text: str, told: str) -> None:
+def test_a_bad_file_is_told_in_one_line(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_rules(text, "faults.yaml")
     assert caught.value.message.startswith("faults.yaml:")
-    assert told in caught.value.message
+    assert output in caught.value.message
     assert "\n" not in caught.value.message
 
 
@@ -283,6 +283,6 @@ def test_the_server_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cortex.demo.server", "--script-file", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    told = f"{path}:3: rule 1 'outage': status must be a whole number, got \"often\""
-    assert told in done.stderr
+    output = f"{path}:3: rule 1 'outage': status must be a whole number, got \"often\""
+    assert output in done.stderr
     assert "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ from cortex.demo.script_echo import echo
 from cortex.demo.script_tools import tools
 from cortex.demo.server import ScriptedServer, serve
 from tests.support.eventually import eventually_async
-from tests.support.scripted_model import API_KEY, MODEL, program, scripted_model
+from tests.support.servers.scripted_model import API_KEY, MODEL, program, scripted_model
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_is_noted(
 
 
 @pytest.mark.parametrize(
-    "content, status, told",
+    "content, status, output",
     [
         (b"not json", 400, "not a Messages request"),
         (b"[]", 400, "not a Messages request"),
@@ -108,11 +108,11 @@ async def test_a_client_that_leaves_is_noted(
     ],
 )
 async def test_a_bad_request_says_what_is_wrong(
-    client: httpx2.AsyncClient, content: bytes, status: int, told: str
+    client: httpx2.AsyncClient, content: bytes, status: int, output: str
 ) -> None:
     answer = await client.post("/v1/messages", content=content)
     assert answer.status_code == status
-    assert told in answer.json()["error"]["message"]
+    assert output in answer.json()["error"]["message"]
 
 
 async def test_no_key_no_answer(server: ScriptedServer) -> None:

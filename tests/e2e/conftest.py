@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.doom import Payments
-from tests.support.ledger import running_ledger
 from tests.support.pods import Pods
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 from tests.support.scripted_agent import ScriptedAgent
-from tests.support.scripted_model import ScriptedModel, scripted_model
+from tests.support.servers.ledger import running_ledger
+from tests.support.servers.scripted_model import ScriptedModel, scripted_model
 
 
 @pytest.fixture

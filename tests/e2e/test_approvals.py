@@ -12,8 +12,7 @@ from attrs import frozen
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, Ran, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     history,
@@ -24,9 +23,10 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import NAME, ScriptedAgent
-from tests.support.scripted_model import MODEL
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import MODEL
 
-APP = "tests.support.approval_app"
+APP = "tests.support.apps.approval_app"
 DECISIONS = 100
 P99_MAX_MS = 100.0
 ASK: dict[str, Any] = {

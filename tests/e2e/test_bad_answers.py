@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, new_id, steps, until_status
+from tests.support.records.rows import assert_one_truth, new_id, steps, until_status
 from tests.support.scripted_agent import ScriptedAgent
-from tests.support.scripted_model import scripted_model
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import scripted_model
 
 WHY = ("--reason", "once more", "--as", "ana")
 RETRY = ("dead", "retry", "--yes", *WHY)
@@ -19,7 +19,7 @@ UNFIT = [{"name": "wait_for", "raw_input": "{not json"}]
 
 
 @pytest.mark.parametrize(
-    "rule, told, command",
+    "rule, output, command",
     [
         ({"calls": 2, "stop_reason": "refusal", "text": "I won't"}, (2, "I won't"), RETRY),
         ({"calls": 1, "stop_reason": "refusal", "text": "I won't"}, (0, "I won't"), RESUME),
@@ -32,7 +32,7 @@ def test_a_retry_asks_the_model_again(
     pods: Pods,
     tmp_path: Path,
     rule: dict[str, Any],
-    told: tuple[int, str],
+    output: tuple[int, str],
     command: tuple[str, ...],
 ) -> None:
     def cortex(*arguments: str) -> Any:
@@ -49,7 +49,7 @@ def test_a_retry_asks_the_model_again(
         before, asked = steps(pods.dsn, failed["id"]), len(agent.calls())
         assert failed["error_class"] == "INVALID_OUTPUT"
         letter = cortex("dead", "show", str(failed["id"]))["letter"]
-        kept, raw = told
+        kept, raw = output
         prospect = f"asks the model again after step {kept}" if kept else "asks the model again"
         assert (letter["on_retry"], letter["raw"]) == (prospect, raw)
         done = cortex(*command, str(failed["id"]))

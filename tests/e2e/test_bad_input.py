@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.pods import APP, Pods, run_cli
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_count,
@@ -28,7 +28,7 @@ def deep(levels: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "payload, told",
+    "payload, report",
     [
         (b'{"how": "a\\u0000b"}', "NUL character"),
         (b'{"how": NaN}', "payload is not JSON"),
@@ -48,12 +48,12 @@ def deep(levels: int) -> str:
     ids=lambda value: repr(value)[:24],
 )
 def test_a_payload_that_cannot_be_run_is_refused(
-    database: str, tmp_path: Path, payload: bytes, told: str
+    database: str, tmp_path: Path, payload: bytes, report: str
 ) -> None:
     command = (*SUBMIT, "misbehave", "--payload", "-")
     ran = run_cli(*command, dsn=database, folder=tmp_path, stdin=payload)
     error = ran.refused(exit_code=2)
-    assert told in error["message"]
+    assert report in error["message"]
     assert len(error["message"]) < 300
     assert job_count(database, "true") == 0
 
@@ -105,10 +105,10 @@ def test_bad_handlers_end_their_own_job_only(pods: Pods, tmp_path: Path) -> None
         how: submit(pods.dsn, "misbehave", {"how": how})
         for how in (*FAILS_AFTER_RETRIES, *FAILS_AT_ONCE, *IS_MADE_VISIBLE)
     }
-    for how, told in FAILS_AT_ONCE.items():
+    for how, report in FAILS_AT_ONCE.items():
         row = until_status(pods.dsn, ids[how], "FAILED", "COMPLETED")
         assert row["status"] == "FAILED", how
-        assert row["error_message"].startswith(told), how
+        assert row["error_message"].startswith(report), how
         assert (row["attempt"], row["task_state"]) == (1, None), how
     for how, result in IS_MADE_VISIBLE.items():
         assert until_status(pods.dsn, ids[how], "COMPLETED")["result"] == result
@@ -118,9 +118,9 @@ def test_bad_handlers_end_their_own_job_only(pods: Pods, tmp_path: Path) -> None
         assert (row["status"], row["attempts_spent"], row["pod_id"]) == ("RUNNING", 1, None), how
         assert 1.0 < (row["task_run_at"] - row["updated_at"]).total_seconds() < 3.0
     move_clock(pods.dsn, 5)
-    for how, told in FAILS_AFTER_RETRIES.items():
+    for how, report in FAILS_AFTER_RETRIES.items():
         row = until_status(pods.dsn, ids[how], "FAILED")
-        assert (row["error_message"], row["attempt"]) == (told, 2)
+        assert (row["error_message"], row["attempt"]) == (report, 2)
         assert attempts(pods.dsn, ids[how]) == [(1, "failed")]
 
     last = submit(pods.dsn, "noop")
@@ -150,9 +150,9 @@ def test_payloads_that_came_past_the_door_fail_their_job_only(pods: Pods) -> Non
     ids = {text: submit(pods.dsn, "misbehave", json_text=text) for text in bad}
     until_jobs(pods.dsn, "status = 'FAILED' OR heartbeat_at IS NULL", count=len(bad))
     move_clock(pods.dsn, 5)
-    for text, told in bad.items():
+    for text, report in bad.items():
         row = until_status(pods.dsn, ids[text], "FAILED")
-        assert told in row["error_message"], text[:40]
+        assert report in row["error_message"], text[:40]
     last = submit(pods.dsn, "noop")
     until_status(pods.dsn, last, "COMPLETED")
     assert pod.is_alive

@@ -5,8 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     job_row,
     steps,
@@ -14,7 +13,8 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
-from tests.support.scripted_model import program
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import program
 
 GARBAGE = {
     "malformed": "malformed_answer",
@@ -74,12 +74,12 @@ def test_a_model_that_never_answers_well_is_left_alone_and_costs_no_retry(
     job_id = ask(agent, "lost", {"fault": "html"})
     row = until_status(pods.dsn, job_id, "RETRY")
     assert (row["waiting_on"], row["retry_count"]) == ("llm:lost", 0)
-    ((outcome, told),) = [
+    ((outcome, report),) = [
         tuple(each.values())
         for each in sql(pods.dsn, "SELECT outcome, error FROM cortex.job_attempt")
     ]
     assert outcome == "suspended"
-    assert "not_a_stream" in told
+    assert "not_a_stream" in report
     assert len(agent.calls("lost")) == 3
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     assert_one_truth(pods.dsn)
@@ -123,12 +123,12 @@ def test_tools_that_fail_are_told_to_the_model(pods: Pods, agent: ScriptedAgent)
     )
     assert row["status"] == "COMPLETED", row["error_message"]
     outputs = sql(pods.dsn, "SELECT key, output->>'tool_error' AS error FROM cortex.job_step")
-    told = {each["key"]: each["error"] for each in outputs}
-    assert told["1 break_down"] == "RuntimeError: out of paper\N{REPLACEMENT CHARACTER}"
-    assert "tool 'not_json'" in told["1 not_json"]
-    assert "gate" in told["1 wait_for"]
-    assert told["1 wait_for#2"]
-    assert "write_file" in told["1 write_file"]
+    report = {each["key"]: each["error"] for each in outputs}
+    assert report["1 break_down"] == "RuntimeError: out of paper\N{REPLACEMENT CHARACTER}"
+    assert "tool 'not_json'" in report["1 not_json"]
+    assert "gate" in report["1 wait_for"]
+    assert report["1 wait_for#2"]
+    assert "write_file" in report["1 write_file"]
     assert row["result"]["text"] == "I give up"
     assert_one_truth(pods.dsn)
 
@@ -143,8 +143,8 @@ def test_an_agent_with_a_tool_that_the_pod_lacks_waits_for_one_that_has_it(
     until_status(pods.dsn, agent.submit({"text": "hello"}), "COMPLETED")
     row = job_row(pods.dsn, needy)
     assert (row["status"], row["attempt"]) == ("PENDING", 0)
-    told = run_cli("why", str(needy), dsn=pods.dsn, folder=pods.folder).stdout
-    assert "no ready pod has its tool from_another_app" in told
+    report = run_cli("why", str(needy), dsn=pods.dsn, folder=pods.folder).stdout
+    assert "no ready pod has its tool from_another_app" in report
     assert_one_truth(pods.dsn)
 
 

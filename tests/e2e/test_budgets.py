@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_count,
@@ -23,7 +22,8 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import NAME, ScriptedAgent
-from tests.support.scripted_model import MODEL, scripted_model
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import MODEL, scripted_model
 
 RUN = f"agent:{NAME}:usd:run"
 DAY = "tenant:acme:tokens:day"

@@ -7,11 +7,11 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import bulk_operations
 from cortex.store.bulk_operations import BulkOperation
-from tests.support.dead_letters import fail, lifecycle
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_count, new_id
+from tests.support.records.dead_letters import fail, lifecycle
+from tests.support.records.rows import assert_one_truth, job_count, new_id
+from tests.support.servers.postgres import sql
 
 LETTERS = 100
 

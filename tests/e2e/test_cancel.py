@@ -4,8 +4,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.support.pods import Pods, Ran, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     history,
     job_count,
@@ -16,6 +15,7 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
+from tests.support.servers.postgres import sql
 
 STOPPED_WITHIN_S = 1.5
 CONFLICT = 5
@@ -110,9 +110,9 @@ def test_a_race_with_completion_has_one_winner(pods: Pods, gate: Path) -> None:
     assert ran.exit_code in {0, CONFLICT}, ran.stderr
     until_jobs(pods.dsn, "status IN ('COMPLETED', 'CANCELLED')", count=40)
     assert job_count(pods.dsn, "(result IS NOT NULL) <> (status = 'COMPLETED')") == 0
-    told = {UUID(each["id"]): each["error"] for each in ran.document["jobs"]}
+    output = {UUID(each["id"]): each["error"] for each in ran.document["jobs"]}
     ended = {row["id"]: row["status"] for row in sql(pods.dsn, "SELECT id, status FROM cortex.job")}
-    assert all(ended[each] == "COMPLETED" for each, error in told.items() if error == "conflict")
+    assert all(ended[each] == "COMPLETED" for each, error in output.items() if error == "conflict")
     assert_one_truth(pods.dsn)
 
 

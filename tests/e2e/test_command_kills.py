@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, until_job, until_status
+from tests.support.records.rows import assert_one_truth, job_row, until_job, until_status
 from tests.support.scripted_agent import NAME, ScriptedAgent
-from tests.support.scripted_model import MODEL
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import MODEL
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,8 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.support.pods import Pod, Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_row,
@@ -16,7 +15,8 @@ from tests.support.rows import (
     until_job,
     until_status,
 )
-from tests.support.scripted_model import scripted_model
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import scripted_model
 
 PATIENT_S = "3600"
 HASTY_S = "0.01"

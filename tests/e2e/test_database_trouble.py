@@ -18,10 +18,7 @@ from attrs import frozen
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, run_cli, until_pods
-from tests.support.postgres import remove_servers, sql
-from tests.support.private_postgres import bindirs, copy_of_original
-from tests.support.proxy import proxy
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     submit,
@@ -29,7 +26,10 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
-from tests.support.short_server import POOL_SESSIONS, ShortServer, crowded, short_server
+from tests.support.servers.postgres import remove_servers, sql
+from tests.support.servers.private_postgres import bindirs, copy_of_original
+from tests.support.servers.proxy import proxy
+from tests.support.servers.short_server import POOL_SESSIONS, ShortServer, crowded, short_server
 
 JOBS = 300
 STEPS = 4
@@ -52,16 +52,16 @@ def until_trouble(pods: Pods, trouble: str, *, within_s: float = 30.0) -> float:
     """Wait until every pod says so; return after how many seconds."""
     began = time.monotonic()
     for pod in pods.all:
-        told = eventually(
+        output = eventually(
             lambda pod=pod: (  # type: ignore[misc]
                 found if (found := readiness(pod))["database_trouble"] == trouble else None
             ),
             what=f"{pod.name} reports {trouble}",
             within_s=within_s,
         )
-        assert told is not None
-        assert (told["http"], told["database"], told["claiming"]) == (503, False, False)
-        assert told["database_trouble_s"] >= 0
+        assert output is not None
+        assert (output["http"], output["database"], output["claiming"]) == (503, False, False)
+        assert output["database_trouble_s"] >= 0
     return time.monotonic() - began
 
 
@@ -131,7 +131,7 @@ def lacking(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
     short, pods, dsn = lacking.short, lacking.pods, lacking.dsn
-    told = [len(lines(pod, "database trouble")) for pod in pods.all]
+    output = [len(lines(pod, "database trouble")) for pod in pods.all]
     lacking.submit(JOBS, {"count": STEPS, "gate": str(gate)})
     until_jobs(dsn, "checkpoint->'seq' = '1'", count=JOBS)
     with short.data.full():
@@ -141,7 +141,7 @@ def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
         eventually(lasts, what="it lasts")
     until_ready(pods, "a full disk")
     until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=60)
-    for pod, before in zip(pods.all, told, strict=True):
+    for pod, before in zip(pods.all, output, strict=True):
         alarms = lines(pod, "database trouble")[before:]
         assert [(line["level"], line["trouble"]) for line in alarms] == [("error", "disk_full")]
     assert_nothing_was_counted(dsn)

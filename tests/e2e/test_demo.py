@@ -17,9 +17,9 @@ import pytest
 from cortex.postgres.embedded.install import packaged
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
-from tests.support.postgres import remove_servers, sql
-from tests.support.private_postgres import copy_of_original
 from tests.support.pty_screen import PtyScreen
+from tests.support.servers.postgres import remove_servers, sql
+from tests.support.servers.private_postgres import copy_of_original
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 30

@@ -11,8 +11,8 @@ from tests.e2e.test_http import get
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, submit, until_job, until_status
+from tests.support.records.rows import assert_one_truth, attempts, submit, until_job, until_status
+from tests.support.servers.postgres import sql
 
 pytestmark = pytest.mark.timeout(180)
 

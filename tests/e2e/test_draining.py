@@ -18,8 +18,7 @@ from tests.support.command_line import Cortex
 from tests.support.events import follow
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, end_of_pod, run_cli, until_pods
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_count,
@@ -31,6 +30,7 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.servers.postgres import sql
 
 DRAINED = 0
 LONG = end_of_pod(30)
@@ -124,9 +124,9 @@ def test_people_see_how_far_it_has_come_and_can_still_cancel(
         (found,) = ran.document["pods"]
         return found if found["phase"] == "jobs" else {}
 
-    told = eventually(row, what="pods ls shows the phase")
-    assert (told["state"], told["running"]) == ("DRAINING", 1)
-    assert told["draining_at"] <= told["phase_at"] < told["abort_at"] < told["closed_at"]
+    output = eventually(row, what="pods ls shows the phase")
+    assert (output["state"], output["running"]) == ("DRAINING", 1)
+    assert output["draining_at"] <= output["phase_at"] < output["abort_at"] < output["closed_at"]
     status, ready = get(leaving, "/readyz")
     assert (status, ready["phase"], ready["jobs_left"]) == (503, "jobs", 1)
     assert 0 < ready["abort_in_s"] <= 30

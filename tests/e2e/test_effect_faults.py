@@ -11,12 +11,8 @@ import pytest
 
 from tests.support.doom import Payments
 from tests.support.eventually import eventually
-from tests.support.ledger import running_ledger
 from tests.support.pods import Pods, end_of_pod
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.proxy import Proxy, proxy
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_row,
@@ -24,6 +20,10 @@ from tests.support.rows import (
     until_job,
     until_status,
 )
+from tests.support.servers.ledger import running_ledger
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.proxy import Proxy, proxy
 
 SILENT: dict[str, float] = {"heartbeat_s": 0.2, "zombie_s": 2.5, "sweep_s": 0.2}
 

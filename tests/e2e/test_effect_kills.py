@@ -10,8 +10,8 @@ import pytest
 
 from chaos.cluster.ledger import Application
 from tests.support.doom import Fallen, Payments
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, until_status
+from tests.support.records.rows import assert_one_truth, job_row, until_status
+from tests.support.servers.postgres import sql
 
 OF_A_CALL = (
     "before_intent:1",

@@ -14,12 +14,12 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import jobs
 from tests.support.eventually import eventually
-from tests.support.factories import a_submission
 from tests.support.pods import Pods, until_pods
-from tests.support.postgres import migrate
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import assert_one_truth, job_count, new_id, until_jobs
-from tests.support.standby import Standby, both, standby_of, synchronous
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import assert_one_truth, job_count, new_id, until_jobs
+from tests.support.servers.postgres import migrate
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.standby import Standby, both, standby_of, synchronous
 
 BEFORE = 200
 AFTER = 100

@@ -11,8 +11,7 @@ from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, quotas
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     submit,
@@ -20,8 +19,9 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
+from tests.support.servers.postgres import sql
 
-APP = ("--app", "tests.support.freeze_app")
+APP = ("--app", "tests.support.apps.freeze_app")
 JOBS = 20
 EACH = 40
 FROZEN = "status = 'RETRY' AND waiting_on = 'effects:all' AND worker_job_id IS NULL"

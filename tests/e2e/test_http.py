@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, end_of_pod
-from tests.support.rows import submit, until_job
+from tests.support.records.rows import submit, until_job
 
 DRAINED = 0
 
@@ -38,9 +38,9 @@ def test_a_pod_serves_the_api_where_its_ready_line_says(pods: Pods, tmp_path: Pa
     pod = pods.start("--http", "127.0.0.1:0")
     assert get(pod, "/readyz")[0] == 200
     made = Cortex(tmp_path, pods.dsn)("tokens", "create", "--name", "ana", "--role", "viewer")
-    status, told = get(pod, "/v1/pods", made.out.strip())
+    status, output = get(pod, "/v1/pods", made.out.strip())
     assert status == 200
-    assert [each["name"] for each in told["pods"]] == [pod.name]
+    assert [each["name"] for each in output["pods"]] == [pod.name]
     assert get(pod, "/v1/pods")[0] == 401
     assert made.out.strip() not in pod.log
     assert pod.stop() == DRAINED

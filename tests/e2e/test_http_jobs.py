@@ -19,8 +19,8 @@ from tests.e2e.test_http import address_of
 from tests.support.command_line import Cortex
 from tests.support.events import follow
 from tests.support.pods import Pod, Pods, end_of_pod
-from tests.support.rows import job_row, submit, until_job
-from tests.support.stamping_model import stamping_model
+from tests.support.records.rows import job_row, submit, until_job
+from tests.support.servers.stamping_model import stamping_model
 
 WORDS = 150
 HEARD_WITHIN_S = 0.3
@@ -40,14 +40,14 @@ class Front:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
-        told = json.loads(answer.read())
+        output = json.loads(answer.read())
         connection.close()
-        return answer.status, told
+        return answer.status, output
 
     def submit(self, type_: str, **payload: Any) -> UUID:
-        status, told = self.ask("POST", "/v1/jobs", {"type": type_, "payload": payload})
-        assert status == 201, told
-        return UUID(told["id"])
+        status, output = self.ask("POST", "/v1/jobs", {"type": type_, "payload": payload})
+        assert status == 201, output
+        return UUID(output["id"])
 
 
 def opened(pods: Pods, folder: Path) -> Front:
@@ -74,8 +74,8 @@ def test_who_waits_at_one_pod_is_told_what_another_one_did(
             {"id": str(job_id), "has_ended": False},
         )
         gate.touch()
-        status, told = asked.result()
-    assert (status, told["status"], told["result"]) == (200, "COMPLETED", 1)
+        status, output = asked.result()
+    assert (status, output["status"], output["result"]) == (200, "COMPLETED", 1)
     assert job_row(pods.dsn, job_id)["pod"] == front.other.name
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, steps, until_status
+from tests.support.records.rows import assert_one_truth, attempts, steps, until_status
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.servers.postgres import sql
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_row,

@@ -13,9 +13,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
-from tests.support.postgres import sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     new_id,
@@ -23,6 +21,8 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
+from tests.support.servers.postgres import sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 JOBS = 240
 STEPS = 4

@@ -7,8 +7,14 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, submit, submit_many, until_jobs, until_status
+from tests.support.records.rows import (
+    assert_one_truth,
+    submit,
+    submit_many,
+    until_jobs,
+    until_status,
+)
+from tests.support.servers.postgres import sql
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,10 +11,16 @@ import pytest
 
 from tests.support.doom import Payments
 from tests.support.eventually import eventually
-from tests.support.pgbouncer import PgBouncer, pgbouncer
 from tests.support.pods import Pod, Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, until_job, until_jobs, until_status
+from tests.support.records.rows import (
+    assert_one_truth,
+    job_row,
+    until_job,
+    until_jobs,
+    until_status,
+)
+from tests.support.servers.pgbouncer import PgBouncer, pgbouncer
+from tests.support.servers.postgres import sql
 
 ZOMBIE_S = 4.0
 SWEPT_WITHIN_S = 20.0
@@ -67,8 +73,10 @@ def test_everything_works_and_silence_tells_of_a_death(
 
     direct = payments.start()  # looks for dead pods: without a lock is not dead
     second = started(payments, pooler)
-    told = {row["name"]: row["liveness"] for row in json.loads(cli("pods", "ls", "--json"))["pods"]}
-    assert told == {first.name: "heartbeat", second.name: "heartbeat", direct.name: "lock"}
+    output = {
+        row["name"]: row["liveness"] for row in json.loads(cli("pods", "ls", "--json"))["pods"]
+    }
+    assert output == {first.name: "heartbeat", second.name: "heartbeat", direct.name: "lock"}
     assert direct.stop() == 0
     assert job_row(pods.dsn, waits)["attempt"] == 1
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.pods import Pods
-from tests.support.postgres import migrate, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import assert_one_truth, submit_many, until_jobs
+from tests.support.records.rows import assert_one_truth, submit_many, until_jobs
+from tests.support.servers.postgres import migrate, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 JOBS = 20
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     job_row,
@@ -15,7 +14,8 @@ from tests.support.rows import (
     submit_many,
     until_jobs,
 )
-from tests.support.scripted_model import scripted_model
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import scripted_model
 
 JOBS = 200
 OUTAGE_S = 14
@@ -41,9 +41,9 @@ def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -
     outcomes = sql(pods.dsn, "SELECT DISTINCT outcome FROM cortex.job_attempt")
     assert [row["outcome"] for row in outcomes] == ["suspended"]
     changes = "SELECT subtype FROM cortex.fact WHERE type = 'lifecycle' ORDER BY id"
-    told = [row["subtype"] for row in sql(pods.dsn, changes)]
-    assert told[0] == "breaker_opened"
-    assert told[-1] == "breaker_closed"
+    output = [row["subtype"] for row in sql(pods.dsn, changes)]
+    assert output[0] == "breaker_opened"
+    assert output[-1] == "breaker_closed"
     shown = run_cli("breakers", "ls", "--json", dsn=pods.dsn, folder=pods.folder).stdout
     (breaker,) = json.loads(shown)["breakers"]
     assert {error["code"] for error in breaker["errors"]} == {"rate_limit"}

@@ -3,8 +3,7 @@
 import json
 
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     history,
@@ -14,6 +13,7 @@ from tests.support.rows import (
     until_jobs,
     until_status,
 )
+from tests.support.servers.postgres import sql
 
 
 def test_infrastructure_is_tried_again_by_the_worker_layer(pods: Pods) -> None:
@@ -80,13 +80,13 @@ def test_both_layers_are_told_apart_and_a_person_can_hurry_them(pods: Pods) -> N
     app = submit(pods.dsn, "flaky", {"how": "asked"})
     until_status(pods.dsn, app, "RETRY")
     until_status(pods.dsn, infra, "COMPLETED")
-    told = {}
+    output = {}
     for job_id in (infra, app):
         shown = run_cli("jobs", "show", str(job_id), dsn=pods.dsn, folder=pods.folder)
-        told[job_id] = shown.stdout
-    assert "failed · TRANSIENT_INFRA · ConnectionResetError: the line was cut" in told[infra]
-    assert "next worker attempt after 2.7s" in told[infra]
-    assert "failed · TRANSIENT_APP · come back later · retry 1 after 4m" in told[app]
+        output[job_id] = shown.stdout
+    assert "failed · TRANSIENT_INFRA · ConnectionResetError: the line was cut" in output[infra]
+    assert "next worker attempt after 2.7s" in output[infra]
+    assert "failed · TRANSIENT_APP · come back later · retry 1 after 4m" in output[app]
     hurry = run_cli("jobs", "retry", str(app), "--reason", "now", dsn=pods.dsn, folder=pods.folder)
     assert hurry.exit_code == 0, hurry.stderr
     until_status(pods.dsn, app, "COMPLETED")

@@ -16,12 +16,12 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, submit, until_job, until_status
+from tests.support.records.rows import assert_one_truth, job_row, submit, until_job, until_status
 from tests.support.scripted_agent import NAME, ScriptedAgent
-from tests.support.scripted_model import MODEL
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import MODEL
 
-APP = "tests.support.leaky_app"
+APP = "tests.support.apps.leaky_app"
 CANARY = 'c4nary/"quöted" +5e7d0a91'
 FILE_CANARY = "fil3-canary-0b6f8d2e4c"
 MARKERS = ("[secret CANARY, 25 characters]", "[secret FILE_CANARY, 22 characters]")

@@ -14,10 +14,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, end_of_pod, until_pods
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.proxy import proxy
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_row,
@@ -30,6 +27,9 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.proxy import proxy
 
 DRAINED, CUT_OFF = 0, 1
 CLOSE_S = 4.0
@@ -292,8 +292,8 @@ def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate:
         assert ends(leaving, drain_s=0.2, close_s=4) == CUT_OFF
         assert "exiting hard" not in leaving.log, "it went out by itself"
         assert "database recovered" not in leaving.log
-        (told,) = [line for line in leaving.log.splitlines() if '"jobs not handed back"' in line]
-        assert (json.loads(told)["jobs"], json.loads(told)["first"]) == (1, [str(job_id)])
+        (output,) = [line for line in leaving.log.splitlines() if '"jobs not handed back"' in line]
+        assert (json.loads(output)["jobs"], json.loads(output)["first"]) == (1, [str(job_id)])
         network.heal()
         other = pods.start()
         gate.touch()

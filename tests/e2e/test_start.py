@@ -8,12 +8,12 @@ import pytest
 from cortex.runtime.liveness.loop_guard import LoopGuard
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli, until_pods
-from tests.support.postgres import database_of, sql
+from tests.support.records.rows import submit, submit_many, until_jobs
 from tests.support.recovering import recovering
-from tests.support.rows import submit, submit_many, until_jobs
+from tests.support.servers.postgres import database_of, sql
 
 PODS = 10
-UP = ("up", "--app", "tests.support.pod_app", "--json")
+UP = ("up", "--app", "tests.support.apps.pod_app", "--json")
 
 
 @pytest.mark.timeout(120)
@@ -95,7 +95,7 @@ SECRET = "hunter2"
 
 
 @pytest.mark.parametrize(
-    "dsn, told",
+    "dsn, output",
     [
         ("postgresql://ana:hunter2@127.0.0.1:1/cortex", "cannot reach the database at"),
         ("postgresql://ana:hunter2@localhost:99999/cortex", "bad host or port"),
@@ -113,12 +113,12 @@ SECRET = "hunter2"
 )
 @pytest.mark.parametrize("command", [UP, ("jobs", "ls", "--json")], ids=["up", "ls"])
 def test_a_wrong_address_is_told_without_its_password(
-    command: tuple[str, ...], dsn: str, told: str, tmp_path: Path
+    command: tuple[str, ...], dsn: str, output: str, tmp_path: Path
 ) -> None:
     by_environment = run_cli(*command, dsn=dsn, folder=tmp_path)
     error = by_environment.refused(exit_code=by_environment.exit_code)
     assert by_environment.exit_code in {1, 2}
-    assert told in error["message"]
+    assert output in error["message"]
     assert SECRET not in by_environment.stderr
 
 
@@ -147,7 +147,7 @@ def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
 
 
 @pytest.mark.parametrize(
-    "name, value, told",
+    "name, value, output",
     [
         ("CORTEX_SLOTS", "0", "slots is 0, outside 1 to"),
         ("CORTEX_SLOTS", "many", "many"),
@@ -158,14 +158,14 @@ def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(
-    database: str, tmp_path: Path, name: str, value: str, told: str
+    database: str, tmp_path: Path, name: str, value: str, output: str
 ) -> None:
     ran = run_cli(*UP, dsn=database, folder=tmp_path, extra={name: value})
-    assert told in ran.refused(exit_code=2)["message"]
+    assert output in ran.refused(exit_code=2)["message"]
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("import absent", "ModuleNotFoundError: No module named 'absent'"),
         ("def (:", "invalid syntax"),
@@ -178,13 +178,13 @@ def test_a_wrong_setting_is_refused_by_name(
     ],
 )
 def test_a_broken_app_is_refused_with_its_line(
-    database: str, tmp_path: Path, text: str, told: str
+    database: str, tmp_path: Path, text: str, output: str
 ) -> None:
     file = tmp_path / "shop.py"
     file.write_text(f"\n{text}\n")
     ran = run_cli("up", "--json", "--app", str(file), dsn=database, folder=tmp_path)
     message = ran.refused(exit_code=2)["message"]
-    assert told in message
+    assert output in message
     assert "shop.py:" in message
 
 

@@ -17,7 +17,7 @@ import pytest
 from attrs import define
 
 from tests.support.pods import APP, ROOT, Pods, end_of_pod, environment, until_pods
-from tests.support.rows import job_row, submit, until_job, until_status
+from tests.support.records.rows import job_row, submit, until_job, until_status
 
 CTRL_C = b"\x03"
 ESCAPE = re.compile(rb"\x1b(?!\[[0-9;]*m)[^a-zA-Z]*[a-zA-Z]?")

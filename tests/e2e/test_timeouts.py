@@ -12,8 +12,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.pods import Pod, Pods, Ran, run_cli
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     job_row,
@@ -24,7 +23,8 @@ from tests.support.rows import (
     until_status,
 )
 from tests.support.scripted_agent import NAME, ScriptedAgent
-from tests.support.scripted_model import MODEL, program
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import MODEL, program
 
 LATE_S = 2.0
 """What a loaded machine may take from a limit's end to the end in the record."""
@@ -69,7 +69,7 @@ def failures(pods: Pods, job_id: UUID) -> list[tuple[str, str, str, float]]:
     return [(code, data["class"], data["scope"], data["limit_s"]) for code, data in rows]
 
 
-def told(receipt: dict[str, Any], *names: str) -> tuple[Any, ...]:
+def output(receipt: dict[str, Any], *names: str) -> tuple[Any, ...]:
     return tuple(receipt[name] for name in names)
 
 
@@ -92,12 +92,12 @@ def test_a_job_out_of_time_fails_and_leaves_a_letter_and_a_receipt(pods: Pods, g
     assert letter["state"] == "OPEN"
     assert failures(pods, job_id) == [("job_timed_out", "TRANSIENT_APP", "job", 3)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "attempt", "final_action") == ("job", 3, 1, "failed")
-    assert told(receipt, "phase", "step_key", "partial_text") == ("handler", None, None)
-    assert told(receipt, "checkpoint_seq", "checkpoint_key", "retry_count") == (1, "begun", 0)
+    assert output(receipt, "scope", "limit_s", "attempt", "final_action") == ("job", 3, 1, "failed")
+    assert output(receipt, "phase", "step_key", "partial_text") == ("handler", None, None)
+    assert output(receipt, "checkpoint_seq", "checkpoint_key", "retry_count") == (1, "begun", 0)
     assert 3.0 <= receipt["elapsed_s"] < 3.0 + LATE_S
     assert [step["key"] for step in receipt["transcript"]] == ["begun"]
-    assert told(receipt, "is_clean", "recommended_choice") == (True, "retry_step")
+    assert output(receipt, "is_clean", "recommended_choice") == (True, "retry_step")
     assert_one_truth(pods.dsn)
 
 
@@ -124,7 +124,7 @@ def test_its_deadline_survives_its_pod_and_counts_the_time_that_it_ran(
     assert 6.0 <= ran_s(row) < 6.0 + LATE_S
     assert (row["finished_at"] - resumed_at).total_seconds() < 6.0 - 1.5
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "attempt", "checkpoint_key") == ("job", 2, "begun")
+    assert output(receipt, "scope", "attempt", "checkpoint_key") == ("job", 2, "begun")
     assert 6.0 <= receipt["elapsed_s"] < 6.0 + LATE_S
 
 
@@ -162,8 +162,8 @@ def test_a_steps_limit_ends_the_attempt_and_not_the_job(pods: Pods, gate: Path) 
     assert (row["retry_count"], row["waiting_on"]) == (1, None)
     assert failures(pods, job_id) == [("timed_out", "TRANSIENT_APP", "step", 1)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "final_action") == ("step", 1, "retry")
-    assert told(receipt, "phase", "step_key", "checkpoint_key") == ("step", "waits", "begun")
+    assert output(receipt, "scope", "limit_s", "final_action") == ("step", 1, "retry")
+    assert output(receipt, "phase", "step_key", "checkpoint_key") == ("step", "waits", "begun")
     assert 1.0 <= receipt["step_elapsed_s"] < 1.0 + LATE_S
 
 
@@ -189,8 +189,8 @@ def test_a_model_that_takes_too_long_is_an_application_error(
     assert (row["retry_count"], row["waiting_on"]) == (1, None)
     assert failures(pods, job_id) == [(code, "TRANSIENT_APP", scope, 0.5)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "final_action") == (scope, 0.5, "retry")
-    assert told(receipt, "phase", "step_key", "checkpoint_seq") == ("model", "1 model", 0)
+    assert output(receipt, "scope", "limit_s", "final_action") == (scope, 0.5, "retry")
+    assert output(receipt, "phase", "step_key", "checkpoint_seq") == ("model", "1 model", 0)
     assert 0.5 <= receipt["elapsed_s"] < 0.5 + LATE_S
     assert receipt["partial_text"]
     assert turn["text"].startswith(receipt["partial_text"])
@@ -218,8 +218,8 @@ def test_a_model_that_cannot_be_reached_is_an_infrastructure_error(
     assert (row["status"], row["retry_count"]) == ("RUNNING", 0)
     assert failures(pods, job_id) == [("connect_timeout", "TRANSIENT_INFRA", "connect", 0.5)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "final_action") == ("connect", 0.5, "released")
-    assert told(receipt, "phase", "step_key", "partial_text") == ("model", "1 model", None)
+    assert output(receipt, "scope", "limit_s", "final_action") == ("connect", 0.5, "released")
+    assert output(receipt, "phase", "step_key", "partial_text") == ("model", "1 model", None)
     assert 0.5 <= receipt["elapsed_s"] < 0.5 + LATE_S
 
 
@@ -233,9 +233,9 @@ def test_a_call_that_is_made_again_in_its_step_leaves_a_receipt(
     assert (row["attempt"], row["result"]["text"]) == (1, STALL["text"])
     assert failures(pods, job_id) == [("idle_timeout", "TRANSIENT_APP", "idle", 0.5)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "final_action", "nth") == ("idle", "retried_call", 1)
+    assert output(receipt, "scope", "final_action", "nth") == ("idle", "retried_call", 1)
     assert STALL["text"].startswith(receipt["partial_text"])
-    assert told(receipt, "is_clean", "transcript") == (True, None)
+    assert output(receipt, "is_clean", "transcript") == (True, None)
 
 
 def test_a_time_out_that_opens_the_breaker_ends_the_attempt(
@@ -246,7 +246,7 @@ def test_a_time_out_that_opens_the_breaker_ends_the_attempt(
     job_id = agent.submit(STALL)
     row = until_status(pods.dsn, job_id, "RETRY", within_s=20)
     assert (row["waiting_on"], row["retry_count"]) == (f"llm:{MODEL}", 0)
-    found = [told(each, "nth", "final_action", "step_key") for each in receipts(pods, job_id)]
+    found = [output(each, "nth", "final_action", "step_key") for each in receipts(pods, job_id)]
     assert found == [
         (1, "retried_call", "1 model"),
         (2, "retried_call", "1 model"),
@@ -264,8 +264,8 @@ def test_of_a_tools_limit_the_model_is_told(pods: Pods, agent: ScriptedAgent, ga
     assert row["result"]["text"] == "then not"
     assert failures(pods, job_id) == [("timed_out", "TRANSIENT_APP", "call", 0.5)]
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "final_action") == ("call", 0.5, "told_model")
-    assert told(receipt, "phase", "step_key", "checkpoint_key") == (
+    assert output(receipt, "scope", "limit_s", "final_action") == ("call", 0.5, "told_model")
+    assert output(receipt, "phase", "step_key", "checkpoint_key") == (
         "tool",
         "1 wait_in_thread",
         "1 model",
@@ -283,7 +283,7 @@ def test_an_inner_limit_is_capped_by_what_is_left_of_the_job(pods: Pods, gate: P
     assert (row["error_code"], row["attempt"]) == ("job_timed_out", 1)
     assert 2.0 <= ran_s(row) < 2.0 + LATE_S
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "limit_s", "phase", "step_key") == ("job", 2, "step", "waits")
+    assert output(receipt, "scope", "limit_s", "phase", "step_key") == ("job", 2, "step", "waits")
 
 
 @pytest.mark.parametrize("phase", ["model", "tool"])
@@ -304,8 +304,8 @@ def test_a_call_is_capped_by_what_is_left_of_its_step(
     assert failures(pods, job_id) == [("timed_out", "TRANSIENT_APP", "step", 1)]
     (receipt,) = receipts(pods, job_id)
     key = {"model": "1 model", "tool": "1 wait_for"}[phase]
-    assert told(receipt, "scope", "limit_s", "final_action") == ("step", 1, "retry")
-    assert told(receipt, "phase", "step_key") == (phase, key)
+    assert output(receipt, "scope", "limit_s", "final_action") == ("step", 1, "retry")
+    assert output(receipt, "phase", "step_key") == (phase, key)
     assert 1.0 <= receipt["elapsed_s"] < 1.0 + LATE_S
 
 
@@ -333,7 +333,7 @@ def test_a_tool_that_ignores_its_cancellation_does_not_hold_job_or_pod(
     assert row["error_message"] == "Job timed out after 2 seconds"
     assert 2.0 <= ran_s(row) < 2.0 + held_s + LATE_S
     (receipt,) = receipts(pods, job_id)
-    assert told(receipt, "scope", "phase", "step_key") == ("job", "tool", f"1 {how}")
+    assert output(receipt, "scope", "phase", "step_key") == ("job", "tool", f"1 {how}")
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     pod.signal(signal.SIGTERM)
     assert pod.exit_code(within_s=DRAINED_S) == 0
@@ -423,7 +423,7 @@ def test_uncommitted_work_is_shown_and_demands_a_choice(
 ) -> None:
     (receipt,) = receipts(pods, half_done)
     (tree,) = receipt["work_trees"]
-    assert told(tree, "root", "branch", "change_count", "problem") == (
+    assert output(tree, "root", "branch", "change_count", "problem") == (
         str(checkout),
         tree["branch"],
         2,
@@ -434,7 +434,7 @@ def test_uncommitted_work_is_shown_and_demands_a_choice(
         ("new.py", "??"),
     }
     assert "+half" in tree["diff"]
-    assert told(receipt, "is_clean", "recommended_choice") == (False, "retry_step")
+    assert output(receipt, "is_clean", "recommended_choice") == (False, "retry_step")
     error = resume(pods, half_done).refused(exit_code=2)
     assert "recommended: retry_step" in error["message"]
     assert (checkout / "a.py").read_text() == "one\nhalf\n", "nothing was touched"

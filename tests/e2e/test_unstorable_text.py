@@ -2,9 +2,9 @@
 
 import re
 
+from tests.support.apps.unstorable_app import WAYS
 from tests.support.pods import Pods
-from tests.support.rows import assert_one_truth, job_row, submit, until_status
-from tests.support.unstorable_app import WAYS
+from tests.support.records.rows import assert_one_truth, job_row, submit, until_status
 
 BECOMES_VISIBLE = {"result", "step", "tool's result", "effect's input", "effect's result"}
 WAITS = {"suspended", "effect's error"}
@@ -17,7 +17,7 @@ TOLD = {
 
 
 def test_no_text_of_a_job_stops_a_pod(pods: Pods) -> None:
-    pod = pods.start("--app", "tests.support.unstorable_app")
+    pod = pods.start("--app", "tests.support.apps.unstorable_app")
     ids = {where: submit(pods.dsn, "unstorable", {"where": where}) for where in WAYS}
     for where, job_id in ids.items():
         expected = (

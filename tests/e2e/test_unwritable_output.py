@@ -12,7 +12,7 @@ import pytest
 
 from cortex.cli.run.log_stream import PIECE, LogStream
 from tests.support.pods import APP, ROOT, environment, until_pods
-from tests.support.rows import submit, until_jobs
+from tests.support.records.rows import submit, until_jobs
 
 FULL = Path("/dev/full")
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -82,8 +82,8 @@ def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
     held = os.read(reading, 1 << 20)
     assert set(held) == {ord("x")}
     stream.write("news\n")
-    told = os.read(reading, 1 << 20).decode()
-    assert told == "48 earlier pieces of log could not be written\nnews\n"
+    text = os.read(reading, 1 << 20).decode()
+    assert text == "48 earlier pieces of log could not be written\nnews\n"
     os.close(reading)
     stream.write("nobody is there\n")
     os.close(writing)

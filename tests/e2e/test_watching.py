@@ -17,8 +17,8 @@ from cortex.postgres.database import Profile
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.job_feeds import FeedEvent, JobFeeds
 from tests.support.pods import Pod, Pods
-from tests.support.rows import job_row, seeded_random, submit
-from tests.support.stamping_model import stamping_model
+from tests.support.records.rows import job_row, seeded_random, submit
+from tests.support.servers.stamping_model import stamping_model
 
 SPEAKERS = 10
 WORDS = 150

@@ -6,9 +6,9 @@ import pytest
 
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from tests.support.approvals import Askers
-from tests.support.effects import Doers
-from tests.support.http_server import HttpServer, http_server
+from tests.support.records.approvals import Askers
+from tests.support.records.effects import Doers
+from tests.support.servers.http_server import HttpServer, http_server
 
 
 @pytest.fixture

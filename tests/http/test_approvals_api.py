@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
-from tests.support.approvals import Askers, a_request
-from tests.support.http_server import Answered, HttpServer
-from tests.support.postgres import sql
 from tests.support.reader import Reader, row_of
-from tests.support.rows import job_row, move_clock, new_id
+from tests.support.records.approvals import Askers, a_request
+from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.servers.http_server import Answered, HttpServer
+from tests.support.servers.postgres import sql
 
 LIST = "/v1/approvals"
 
@@ -49,9 +49,9 @@ def test_what_waits_is_listed_by_danger_and_page_by_page(
     found: list[str] = []
     query = "?limit=3"
     while query:
-        told = server.get(LIST + query, token=token).json
-        found += [each["id"] for each in told["approvals"] if each["status"] == "PENDING"]
-        query = told["next_cursor"] and f"?limit=3&cursor={told['next_cursor']}"
+        output = server.get(LIST + query, token=token).json
+        found += [each["id"] for each in output["approvals"] if each["status"] == "PENDING"]
+        query = output["next_cursor"] and f"?limit=3&cursor={output['next_cursor']}"
     assert found == expected
 
 
@@ -69,8 +69,8 @@ def test_decided_ones_are_listed_by_state_the_newest_first(
         ("status=EXPIRED", []),
         ("&".join(f"status={each}" for each in ApprovalStatus), [void, no, yes]),
     ):
-        told = server.get(f"{LIST}?{query}", token=token).json
-        assert [each["id"] for each in told["approvals"]] == [str(each.id) for each in expected]
+        output = server.get(f"{LIST}?{query}", token=token).json
+        assert [each["id"] for each in output["approvals"]] == [str(each.id) for each in expected]
     first = server.get(f"{LIST}?status=DENIED&status=APPROVED&limit=1", token=token).json
     (row,) = first["approvals"]
     assert (row["decided_by"], row["reason"], row["digest"]) == ("li", "no", no.digest.hex())
@@ -89,19 +89,19 @@ def test_a_query_that_does_not_fit_is_refused(server: HttpServer, query: str, st
 
 def test_a_cursor_of_nothing_is_no_first_page(server: HttpServer, askers: Askers) -> None:
     askers.asked()
-    told = server.get(f"{LIST}?cursor={new_id()}", token=server.token("viewer"))
-    assert (told.status, told.json["code"]) == (404, "not_found")
+    output = server.get(f"{LIST}?cursor={new_id()}", token=server.token("viewer"))
+    assert (output.status, output.json["code"]) == (404, "not_found")
 
 
 def test_one_request_is_shown_in_full(server: HttpServer, askers: Askers) -> None:
     arguments = {"customer": "cus_88", "amount": 1240.0, "id": 2**80, "deep": [{"a": None}]}
     request = askers.asked(arguments=arguments, risk="CRITICAL", submitted_by="li", schema=None)
     askers.decide(request, by="kim", reason="fine")
-    told = server.get(at(request), token=server.token("viewer"))
-    assert told.status == 200
-    found = told.json
-    assert json.loads(told.body)["arguments"] == arguments
-    assert request.arguments.encode() in told.body, "every digit of every number"
+    output = server.get(at(request), token=server.token("viewer"))
+    assert output.status == 200
+    found = output.json
+    assert json.loads(output.body)["arguments"] == arguments
+    assert request.arguments.encode() in output.body, "every digit of every number"
     assert found["digest"] == request.digest.hex()
     assert (found["risk"], found["people"], found["agreed"]) == ("CRITICAL", 2, 1)
     assert (found["requested_by"], found["job_status"]) == ("li", "WAITING_FOR_APPROVAL")
@@ -119,14 +119,14 @@ def test_a_yes_is_recorded_with_who_and_from_where(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()
-    told = server.post(
+    output = server.post(
         at(request, "approve"),
         token=ana,
         json_body=wish(request, version=1, reason="checked"),
         headers={"User-Agent": "bot/1", "X-Forwarded-For": "203.0.113.7"},
     )
     expected = {"id": str(request.id), "outcome": "approved", "agreed": 1}
-    assert (told.status, told.json) == (200, expected)
+    assert (output.status, output.json) == (200, expected)
     row = row_of(askers.call, request)
     names = ("status", "decided_by", "channel", "reason", "address", "client")
     assert [getattr(row, name) for name in names] == [
@@ -138,10 +138,10 @@ def test_a_yes_is_recorded_with_who_and_from_where(
 def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked()
     for body in (wish(request), wish(request, reason=""), wish(request, reason="  ")):
-        told = server.post(at(request, "deny"), token=ana, json_body=body)
-        assert (told.status, "reason" in told.json["detail"]) == (422, True)
-    told = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="no"))
-    assert (told.status, told.json["outcome"]) == (200, "denied")
+        output = server.post(at(request, "deny"), token=ana, json_body=body)
+        assert (output.status, "reason" in output.json["detail"]) == (422, True)
+    output = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="no"))
+    assert (output.status, output.json["outcome"]) == (200, "denied")
     assert row_of(askers.call, request).reason == "no"
 
 
@@ -152,22 +152,22 @@ def test_who_comes_second_is_documented_who_when_and_how(
     askers.decide(request, is_approved=False, by="li", reason="too much", channel="page")
     for verb in ("approve", "deny"):
         body = wish(request, reason="x")
-        told = server.post(at(request, verb), token=ana, json_body=body)
-        assert (told.status, told.json["code"]) == (409, "conflict")
-        assert told.headers["content-type"] == "application/problem+json"
+        output = server.post(at(request, verb), token=ana, json_body=body)
+        assert (output.status, output.json["code"]) == (409, "conflict")
+        assert output.headers["content-type"] == "application/problem+json"
         decided_at = row_of(askers.call, request).decided_at
         assert decided_at is not None
         at_word = decided_at.strftime("%Y-%m-%dT%H:%M:%SZ")
         expected = f"was already denied by li at {at_word} on page: too much"
-        assert expected in told.json["detail"]
+        assert expected in output.json["detail"]
 
 
 def test_expired_is_documented_as_expired(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked(expires_s=60.0)
     move_clock(askers.dsn, 61)
-    told = approve(server, ana, request)
-    assert (told.status, told.json["code"]) == (409, "expired")
-    assert "nothing was executed" in told.json["detail"]
+    output = approve(server, ana, request)
+    assert (output.status, output.json["code"]) == (409, "expired")
+    assert "nothing was executed" in output.json["detail"]
 
 
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
@@ -176,15 +176,17 @@ def test_the_dangerous_ones_want_the_end_of_the_id(
 ) -> None:
     request = askers.asked(risk=risk)
     for confirm in ({}, {"confirm": ""}, {"confirm": "zzzz"}, {"confirm": request.id.hex}):
-        told = approve(server, ana, request, **confirm)
-        assert (told.status, "confirm" in told.json["detail"]) == (422, True)
+        output = approve(server, ana, request, **confirm)
+        assert (output.status, "confirm" in output.json["detail"]) == (422, True)
     assert row_of(askers.call, request).agreed == 0
-    told = approve(server, ana, request, confirm=request.id.hex[-4:])
-    assert told.status == 200
-    assert told.json["outcome"] == ("approved" if risk == "HIGH" else "agreed")
+    output = approve(server, ana, request, confirm=request.id.hex[-4:])
+    assert output.status == 200
+    assert output.json["outcome"] == ("approved" if risk == "HIGH" else "agreed")
     again = askers.asked(risk=risk)
-    told = server.post(at(again, "deny"), token=ana, json_body=wish(again, reason="no"))
-    assert (told.status, told.json["outcome"]) == (200, "denied"), "to say no is never dangerous"
+    output = server.post(at(again, "deny"), token=ana, json_body=wish(again, reason="no"))
+    assert (output.status, output.json["outcome"]) == (200, "denied"), (
+        "to say no is never dangerous"
+    )
 
 
 def test_critical_takes_two_people_and_not_the_one_who_asked(
@@ -195,10 +197,10 @@ def test_critical_takes_two_people_and_not_the_one_who_asked(
     assert approve(server, server.token("approver", name="li"), request, **confirm).status == 409
     assert approve(server, ana, request, **confirm).json["outcome"] == "agreed"
     for same in (ana, server.token("admin", name="ANA")):
-        told = approve(server, same, request, **confirm)
-        assert (told.status, "you have agreed" in told.json["detail"]) == (409, True)
-    told = approve(server, server.token("approver", name="kim"), request, **confirm)
-    assert told.json == {"id": str(request.id), "outcome": "approved", "agreed": 2}
+        output = approve(server, same, request, **confirm)
+        assert (output.status, "you have agreed" in output.json["detail"]) == (409, True)
+    output = approve(server, server.token("approver", name="kim"), request, **confirm)
+    assert output.json == {"id": str(request.id), "outcome": "approved", "agreed": 2}
 
 
 def test_edited_arguments_are_checked_and_kept_with_the_old_ones(
@@ -210,23 +212,26 @@ def test_edited_arguments_are_checked_and_kept_with_the_old_ones(
         ({"customer": "cus_88"}, "amount is missing"),
         ({"customer": "cus_88", "amount": 9, "to": "x"}, "to is unknown"),
     ):
-        told = approve(server, ana, request, arguments=arguments)
-        assert (told.status, what in told.json["detail"]) == (422, True)
+        output = approve(server, ana, request, arguments=arguments)
+        assert (output.status, what in output.json["detail"]) == (422, True)
     edited = {"customer": "cus_88", "amount": 9}
     assert approve(server, ana, request, arguments=edited).status == 200
     row = row_of(askers.call, request)
     assert (row.arguments, row.asked["amount"], row.edited_by) == (edited, 12.4, "ana")
     fixed = askers.asked(schema=None)
-    told = approve(server, ana, fixed, arguments=edited)
-    assert (told.status, "cannot be edited" in told.json["detail"]) == (422, True)
+    output = approve(server, ana, fixed, arguments=edited)
+    assert (output.status, "cannot be edited" in output.json["detail"]) == (422, True)
 
 
 def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked_below(500)
-    told = approve(server, ana, request, arguments={"customer": "cus_88", "amount": 500})
-    assert (told.status, "for which 2 people must be asked" in told.json["detail"]) == (422, True)
+    output = approve(server, ana, request, arguments={"customer": "cus_88", "amount": 500})
+    assert (output.status, "for which 2 people must be asked" in output.json["detail"]) == (
+        422,
+        True,
+    )
     row = row_of(askers.call, request)
     assert (row.status, row.edited_by) == ("PENDING", None)
 
@@ -238,10 +243,10 @@ def test_a_decision_counts_for_what_was_seen_only(
     askers.decide(request, by="kim", edited='{"amount":9,"customer":"cus_88"}')
     confirm = {"confirm": request.id.hex[-4:]}
     for seen in ({}, {"version": 2}, {"digest": "0" * 64}):
-        told = approve(server, ana, request, **{**confirm, **seen})
-        assert (told.status, "have changed" in told.json["detail"]) == (409, True)
-    told = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="x"))
-    assert told.status == 409
+        output = approve(server, ana, request, **{**confirm, **seen})
+        assert (output.status, "have changed" in output.json["detail"]) == (409, True)
+    output = server.post(at(request, "deny"), token=ana, json_body=wish(request, reason="x"))
+    assert output.status == 409
     now = {"digest": row_of(askers.call, request).digest.hex()}
     assert approve(server, ana, request, **confirm, **now, version=1).status == 409
     assert approve(server, ana, request, **confirm, **now, version=2).status == 200
@@ -301,9 +306,9 @@ def test_of_fifty_at_once_one_decides(server: HttpServer, askers: Askers) -> Non
         thread.join()
     assert sorted(each.status for each in found) == [200] + [409] * 49
     row = row_of(askers.call, request)
-    told = f"was already {row.status.lower()} by {row.decided_by} at "
+    output = f"was already {row.status.lower()} by {row.decided_by} at "
     details = [each.json["detail"] for each in found if each.status == 409]
-    assert all(told in detail for detail in details)
+    assert all(output in detail for detail in details)
 
 
 # --- several at once
@@ -319,9 +324,9 @@ def test_a_batch_of_one_shape_is_decided_whole(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     asked = [askers.asked(arguments={"customer": f"c{n}", "amount": n}) for n in range(1, 4)]
-    told = batch(server, ana, *asked, reason="all fine")
-    assert told.status == 200
-    assert told.json["decided"] == [
+    output = batch(server, ana, *asked, reason="all fine")
+    assert output.status == 200
+    assert output.json["decided"] == [
         {"id": str(each.id), "outcome": "approved", "agreed": 1} for each in asked
     ]
     assert {row_of(askers.call, each).reason for each in asked} == {"all fine"}
@@ -336,11 +341,11 @@ def test_a_batch_with_one_that_does_not_count_decides_nothing(
 ) -> None:
     asked = [askers.asked() for _ in range(3)]
     askers.decide(asked[1], is_approved=False, by="li", reason="no")
-    told = batch(server, ana, *asked)
-    assert (told.status, "already denied by li" in told.json["detail"]) == (409, True)
+    output = batch(server, ana, *asked)
+    assert (output.status, "already denied by li" in output.json["detail"]) == (409, True)
     stale = a_request(id=asked[2].id, arguments={"customer": "other", "amount": 1})
-    told = batch(server, ana, asked[0], stale)
-    assert (told.status, "have changed" in told.json["detail"]) == (409, True)
+    output = batch(server, ana, asked[0], stale)
+    assert (output.status, "have changed" in output.json["detail"]) == (409, True)
     assert {row_of(askers.call, each).status for each in (asked[0], asked[2])} == {"PENDING"}
 
 
@@ -373,9 +378,9 @@ def test_a_link_is_documented_once_and_opens_the_page(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()
-    told = server.post(at(request, "link"), token=ana)
-    assert told.status == 201
-    found = told.json
+    output = server.post(at(request, "link"), token=ana)
+    assert output.status == 201
+    found = output.json
     assert found["url"] == f"http://127.0.0.1:{server.port}{found['path']}"
     assert found["needs_sign_in"] is False
     assert Reader(server).get(found["path"]).status == 303
@@ -395,8 +400,8 @@ def test_a_link_to_what_is_decided_is_not_made(
 ) -> None:
     request = askers.asked()
     askers.decide(request, by="li")
-    told = server.post(at(request, "link"), token=ana)
-    assert (told.status, "already approved by li" in told.json["detail"]) == (409, True)
+    output = server.post(at(request, "link"), token=ana)
+    assert (output.status, "already approved by li" in output.json["detail"]) == (409, True)
     assert server.post(f"{LIST}/{new_id()}/link", token=ana).status == 404
 
 
@@ -425,5 +430,5 @@ def test_a_page_session_is_no_way_into_the_api(server: HttpServer, askers: Asker
     cookie = "; ".join(f"{name}={value}" for name, value in reader.cookies.items())
     headers = {**reader.origin, "Cookie": cookie}
     assert server.get(LIST, headers=headers).status == 401
-    told = server.post(at(request, "approve"), json_body=wish(request), headers=headers)
-    assert told.status == 401
+    output = server.post(at(request, "approve"), json_body=wish(request), headers=headers)
+    assert output.status == 401

@@ -18,9 +18,9 @@ from cortex.postgres.database import Database, Profile
 from cortex.store import tokens
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually, eventually_async
-from tests.support.http_server import Answered, HttpServer, http_server
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, seeded_random
+from tests.support.records.rows import move_clock, seeded_random
+from tests.support.servers.http_server import Answered, HttpServer, http_server
+from tests.support.servers.postgres import sql
 
 WRONG = TOKEN_PREFIX + "0" * 64
 BY_TOKEN = [r for r in ALL if r.role is not PUBLIC and r.sign_in is SignIn.BEARER]
@@ -32,30 +32,30 @@ def somewhere(path: str) -> str:
     return re.sub(r"{\w+}", "01a1f84b-0000-7000-8000-000000000000", path)
 
 
-def refused(told: Answered, status: int, code: str) -> bool:
+def refused(output: Answered, status: int, code: str) -> bool:
     """Return whether this is such a problem document."""
-    assert told.headers["content-type"] == "application/problem+json"
-    assert (told.status, told.json["code"]) == (status, code), told
-    assert set(told.json) >= {"type", "title", "status", "detail", "code"}
+    assert output.headers["content-type"] == "application/problem+json"
+    assert (output.status, output.json["code"]) == (status, code), output
+    assert set(output.json) >= {"type", "title", "status", "detail", "code"}
     return True
 
 
 def test_every_route_without_a_token_asks_for_one(server: HttpServer) -> None:
     for route in BY_TOKEN:
-        told = server.ask(route.method.value, somewhere(route.path))
-        assert refused(told, 401, "unauthenticated"), route
-        assert told.headers["www-authenticate"] == 'Bearer realm="cortex"'
+        output = server.ask(route.method.value, somewhere(route.path))
+        assert refused(output, 401, "unauthenticated"), route
+        assert output.headers["www-authenticate"] == 'Bearer realm="cortex"'
 
 
 def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> None:
     held = {role: server.token(role.value) for role in Role}
     for route in BY_TOKEN:
         for role, token in held.items():
-            told = server.ask(route.method.value, somewhere(route.path), token=token)
+            output = server.ask(route.method.value, somewhere(route.path), token=token)
             if role is route.role or role is Role.ADMIN or route.role is Role.VIEWER:
-                assert told.status not in {401, 403}, (route.path, role)
+                assert output.status not in {401, 403}, (route.path, role)
             else:
-                assert refused(told, 403, "forbidden"), (route.path, role)
+                assert refused(output, 403, "forbidden"), (route.path, role)
 
 
 @pytest.mark.parametrize("needed", Role)
@@ -77,11 +77,11 @@ def test_every_page_sends_strangers_to_sign_in_and_refuses_their_forms(
     server: HttpServer,
 ) -> None:
     for route in BY_COOKIE:
-        told = server.ask(route.method.value, somewhere(route.path))
+        output = server.ask(route.method.value, somewhere(route.path))
         if route.method is Method.GET:
-            assert (told.status, told.headers["location"][:9]) == (303, "/sign-in?"), route
+            assert (output.status, output.headers["location"][:9]) == (303, "/sign-in?"), route
         else:
-            assert told.status in {401, 403}, route
+            assert output.status in {401, 403}, route
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_every_page_sends_strangers_to_sign_in_and_refuses_their_forms(
     ],
 )
 def test_what_is_no_token_opens_nothing(server: HttpServer, header: str) -> None:
-    told = server.get("/v1/pods", headers={"Authorization": header})
-    assert refused(told, 401, "unauthenticated")
+    output = server.get("/v1/pods", headers={"Authorization": header})
+    assert refused(output, 401, "unauthenticated")
 
 
 def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
@@ -150,9 +150,9 @@ def test_guessing_is_locked_out_and_neighbours_with_a_good_token_are_not(
     for n in range(MISSES_MAX):
         guess = token_text(n.to_bytes(32, "big"))
         assert server.get("/v1/pods", token=guess).status == 401
-    told = server.get("/v1/pods", token=WRONG)
-    assert refused(told, 429, "rate_limited")
-    assert 0 < int(told.headers["retry-after"]) <= 60
+    output = server.get("/v1/pods", token=WRONG)
+    assert refused(output, 429, "rate_limited")
+    assert 0 < int(output.headers["retry-after"]) <= 60
     # A right guess looks the same as a wrong one now.
     assert server.get("/v1/pods", token=late).status == 429
     assert server.get("/v1/pods", token=token).status == 200

@@ -7,8 +7,8 @@ import pytest
 from cortex.domain.failure import Failure, FailureClass
 from cortex.store import breakers, facts
 from cortex.store.facts import Fact
-from tests.support.http_server import Answered, HttpServer
-from tests.support.postgres import sql
+from tests.support.servers.http_server import Answered, HttpServer
+from tests.support.servers.postgres import sql
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def post(server: HttpServer, token: str, path: str, **body: Any) -> Answered:
 
 def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: str) -> None:
     name = "llm:anthropic/claude 4"
-    told = post(server, operator, "/v1/breakers/open", name=name, reason="it costs too much")
-    assert told.status == 200, told
-    (row,) = told.json["breakers"]
+    output = post(server, operator, "/v1/breakers/open", name=name, reason="it costs too much")
+    assert output.status == 200, output
+    (row,) = output.json["breakers"]
     assert (row["name"], row["state"], row["forced_by"]) == (name, "OPEN", "ana")
     assert (row["forced_reason"], row["waiting"]) == ("it costs too much", 0)
     assert server.get("/v1/breakers", token=operator).json["breakers"] == [row]
@@ -49,8 +49,8 @@ def test_what_happened_to_a_breaker_lately_is_documented(server: HttpServer, ope
 
 
 def test_a_breaker_is_held_open_for_some_time(server: HttpServer, operator: str) -> None:
-    told = post(server, operator, "/v1/breakers/open", name="llm:m", reason="deploy", for_s=60)
-    (row,) = told.json["breakers"]
+    output = post(server, operator, "/v1/breakers/open", name="llm:m", reason="deploy", for_s=60)
+    (row,) = output.json["breakers"]
     assert (row["forced_by"], row["open_until"] is not None) == ("ana", True)
 
 
@@ -76,20 +76,20 @@ def test_what_is_no_breaker_is_documented(
 
 
 def test_a_breaker_that_nobody_knows_cannot_be_closed(server: HttpServer, operator: str) -> None:
-    told = post(server, operator, "/v1/breakers/close", name="llm:m", reason="x")
-    assert (told.status, told.json["code"]) == (404, "not_found")
+    output = post(server, operator, "/v1/breakers/close", name="llm:m", reason="x")
+    assert (output.status, output.json["code"]) == (404, "not_found")
 
 
 def test_effects_are_frozen_and_let_go(server: HttpServer, operator: str) -> None:
-    told = post(server, operator, "/v1/freeze/off", reason="x")
-    assert (told.status, told.json["code"]) == (409, "conflict")
-    told = post(server, operator, "/v1/freeze/on", reason="an audit")
-    assert (told.status, told.json["is_frozen"], told.json["by"]) == (200, True, "ana")
-    assert told.json["reason"] == "an audit"
-    assert server.get("/v1/freeze", token=operator).json == told.json
+    output = post(server, operator, "/v1/freeze/off", reason="x")
+    assert (output.status, output.json["code"]) == (409, "conflict")
+    output = post(server, operator, "/v1/freeze/on", reason="an audit")
+    assert (output.status, output.json["is_frozen"], output.json["by"]) == (200, True, "ana")
+    assert output.json["reason"] == "an audit"
+    assert server.get("/v1/freeze", token=operator).json == output.json
     assert server.get("/v1/breakers", token=operator).json["breakers"] == []
-    told = post(server, operator, "/v1/freeze/off", reason="over")
-    assert (told.status, told.json["is_frozen"], told.json["waiting_jobs"]) == (200, False, 0)
+    output = post(server, operator, "/v1/freeze/off", reason="over")
+    assert (output.status, output.json["is_frozen"], output.json["waiting_jobs"]) == (200, False, 0)
     assert post(server, operator, "/v1/freeze/on").status == 422
     blank = post(server, operator, "/v1/freeze/on", reason=" ")
     assert (blank.status, "is blank" in blank.json["detail"]) == (422, True), blank.json

@@ -8,10 +8,10 @@ from cortex.cli.dead.show import FIELDS
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import agents, bulk_operations
-from tests.support.dead_letters import fail
-from tests.support.http_server import Answered, HttpServer
-from tests.support.postgres import sql
-from tests.support.rows import job_row, move_clock, new_id
+from tests.support.records.dead_letters import fail
+from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.servers.http_server import Answered, HttpServer
+from tests.support.servers.postgres import sql
 
 PATH = "/v1/dead-letters"
 
@@ -75,8 +75,8 @@ def test_letters_are_listed_by_their_errors_and_one_by_one(
 def test_filters(server: HttpServer, operator: str, query: str, count: int) -> None:
     fail(server.dsn, submitted={"tenant": "acme"})
     for path, name in (("", "letters"), ("/errors", "errors")):
-        told = server.get(f"{PATH}{path}?{query}", token=operator)
-        assert (told.status, len(told.json[name])) == (200, count), told
+        output = server.get(f"{PATH}{path}?{query}", token=operator)
+        assert (output.status, len(output.json[name])) == (200, count), output
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_failed_job_is_retried_as_its_dead_letter_is(server: HttpServer, opera
 def test_a_version_that_no_agent_has_is_documented(server: HttpServer, operator: str) -> None:
     server.store(lambda db: agents.apply(db, new_id=new_id(), name="bot", spec={}, by="li"))
     (job_id,) = fail(server.dsn, submitted={"agent": "bot"})
-    told = act(server, operator, f"/{job_id}/retry", {"agent_version": 9})
-    assert (told.status, told.json["code"]) == (404, "not_found")
+    output = act(server, operator, f"/{job_id}/retry", {"agent_version": 9})
+    assert (output.status, output.json["code"]) == (404, "not_found")
     assert states(server.dsn) == ["OPEN"]
 
 
@@ -173,11 +173,11 @@ def test_many_are_chosen_tried_out_and_then_acted_on(server: HttpServer, operato
     begun = act(server, operator, "/discard", choice | {"rate": 2.5})
     assert (begun.status, begun.json["has_more"]) == (202, True)
     assert set(states(server.dsn)) == {"OPEN"}, "no letter is settled in the request"
-    told = begun.json["act"]
-    assert (told["verb"], told["state"], told["letter_count"]) == ("DISCARD", "RUNNING", 3)
-    assert (told["rate_per_s"], told["asked_by"], told["reason"]) == (2.5, "ana", "x")
-    assert told["which"] == "--code job_failed --limit 3"
-    assert told["waits_for_pod"]
+    output = begun.json["act"]
+    assert (output["verb"], output["state"], output["letter_count"]) == ("DISCARD", "RUNNING", 3)
+    assert (output["rate_per_s"], output["asked_by"], output["reason"]) == (2.5, "ana", "x")
+    assert output["which"] == "--code job_failed --limit 3"
+    assert output["waits_for_pod"]
     work_off(server.dsn)
     shown = server.get(begun.headers["location"], token=operator)
     assert shown.json["state"] == "DONE"
@@ -246,10 +246,10 @@ def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operato
     act(server, operator, f"/{settled}/discard", {})
     unknown = new_id()
     ids = [str(good), str(settled), str(unknown), str(good)]
-    told = act(server, operator, "/retry", {"job_ids": ids}).json
-    codes = {each["job_id"]: (each["error"] or {}).get("code") for each in told["letters"]}
+    output = act(server, operator, "/retry", {"job_ids": ids}).json
+    codes = {each["job_id"]: (each["error"] or {}).get("code") for each in output["letters"]}
     assert codes == {ids[0]: None, ids[1]: "conflict", ids[2]: "not_found"}
-    assert told["done_count"] == 1
+    assert output["done_count"] == 1
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 
 from cortex.cli.effects.show import FIELDS
 from cortex.domain.job import Claim
-from tests.support.effects import Doers
-from tests.support.http_server import Answered, HttpServer
-from tests.support.postgres import sql
-from tests.support.rows import new_id
+from tests.support.records.effects import Doers
+from tests.support.records.rows import new_id
+from tests.support.servers.http_server import Answered, HttpServer
+from tests.support.servers.postgres import sql
 
 PATH = "/v1/effects"
 
@@ -85,10 +85,10 @@ def test_what_a_person_says_lets_the_job_go_on(
 ) -> None:
     operator = server.token("operator", name="ana")
     claim, effect_id = unknown(doers)
-    told = resolve(server, operator, effect_id, resolution=said, result=result)
-    assert told.status == 200, told
-    assert (told.json["status"], told.json["job_goes_on"]) == (status, True)
-    assert told.json["job_id"] == str(claim.lease.job_id)
+    output = resolve(server, operator, effect_id, resolution=said, result=result)
+    assert output.status == 200, output
+    assert (output.json["status"], output.json["job_goes_on"]) == (status, True)
+    assert output.json["job_id"] == str(claim.lease.job_id)
     row = doers.row(effect_id)
     assert (row["resolved_by"], row["resolved_reason"]) == ("ana", "asked the bank")
     again = resolve(server, operator, effect_id, resolution=said)

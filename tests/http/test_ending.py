@@ -21,8 +21,8 @@ from cortex.http.server import GRACE_S, Server
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer, http_server, read_all
-from tests.support.rows import seeded_random
+from tests.support.records.rows import seeded_random
+from tests.support.servers.http_server import HttpServer, http_server, read_all
 
 SLACK_S = 2.0
 EVERYWHERE = "0.0.0.0"  # noqa: S104 -- what must be refused

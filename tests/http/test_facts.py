@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.dead_letters import fail
-from tests.support.http_server import HttpServer
-from tests.support.postgres import sql
+from tests.support.records.dead_letters import fail
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.postgres import sql
 
 PATH = "/v1/facts"
 INSERT = """

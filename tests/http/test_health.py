@@ -4,18 +4,18 @@ import pytest
 
 from cortex.domain.drain import DrainPhase, DrainRequest, DrainStatus
 from cortex.http.routes import ALL
-from tests.support.http_server import HttpServer
+from tests.support.servers.http_server import HttpServer
 
 
 def test_a_pod_that_answers_is_alive(server: HttpServer) -> None:
-    told = server.get("/healthz")
-    assert (told.status, told.json) == (200, {"status": "ok"})
+    output = server.get("/healthz")
+    assert (output.status, output.json) == (200, {"status": "ok"})
 
 
 def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
-    told = server.get("/readyz")
-    assert told.status == 200
-    assert told.json == {
+    output = server.get("/readyz")
+    assert output.status == 200
+    assert output.json == {
         "status": "ready",
         "database": True,
         "claiming": True,
@@ -36,19 +36,19 @@ def test_a_pod_that_leaves_says_how_far_it_has_come(server: HttpServer) -> None:
     server.leaving = DrainStatus(
         phase=DrainPhase.JOBS, jobs_left=3, abort_in_s=28.04, closed_in_s=38.04
     )
-    told = server.get("/readyz")
-    assert (told.status, told.json["status"]) == (503, "not ready")
-    assert (told.json["phase"], told.json["jobs_left"]) == ("jobs", 3)
-    assert (told.json["abort_in_s"], told.json["closed_in_s"]) == (28.0, 38.0)
+    output = server.get("/readyz")
+    assert (output.status, output.json["status"]) == (503, "not ready")
+    assert (output.json["phase"], output.json["jobs_left"]) == ("jobs", 3)
+    assert (output.json["abort_in_s"], output.json["closed_in_s"]) == (28.0, 38.0)
 
 
 @pytest.mark.parametrize("jobs_left, word", [(2, "draining"), (0, "drained")])
 def test_a_pod_that_a_person_drains_says_so(server: HttpServer, jobs_left: int, word: str) -> None:
     server.drain_request = DrainRequest(jobs_left)
-    told = server.get("/readyz")
-    assert (told.status, told.json["not_draining"]) == (503, False)
-    assert (told.json["drain_request"], told.json["jobs_left"]) == (word, jobs_left)
-    assert told.json["phase"] is None
+    output = server.get("/readyz")
+    assert (output.status, output.json["not_draining"]) == (503, False)
+    assert (output.json["drain_request"], output.json["jobs_left"]) == (word, jobs_left)
+    assert output.json["phase"] is None
 
 
 @pytest.mark.parametrize("missing", ["database", "claiming", "not_draining"])
@@ -57,9 +57,9 @@ def test_a_pod_says_why_it_is_not_ready(server: HttpServer, missing: str) -> Non
     server.is_claiming = missing != "claiming"
     if missing == "not_draining":
         server.drain()
-    told = server.get("/readyz")
-    assert told.status == 503
-    assert [key for key, holds in told.json.items() if holds is False] == [missing]
+    output = server.get("/readyz")
+    assert output.status == 503
+    assert [key for key, holds in output.json.items() if holds is False] == [missing]
     assert server.get("/healthz").status == 200
 
 
@@ -71,8 +71,8 @@ def test_health_needs_no_database_and_has_no_limit(server: HttpServer) -> None:
 def test_the_document_tells_every_route_that_is_no_page(server: HttpServer) -> None:
     document = server.get("/v1/openapi.json").json
     assert document["openapi"] == "3.1.0"
-    told = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert told == {(route.method.value, route.path) for route in ALL if route.is_documented}
+    output = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
+    assert output == {(route.method.value, route.path) for route in ALL if route.is_documented}
     pods = document["paths"]["/v1/pods"]["get"]
     assert pods["security"] == [{"bearer": []}]
     assert {"200", "401", "403", "429"} <= set(pods["responses"])

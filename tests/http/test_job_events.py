@@ -14,9 +14,9 @@ import trio
 from cortex.domain.answer_text import AnswerPiece
 from tests.support.events import Event, Events, follow
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer
-from tests.support.postgres import sql
-from tests.support.rows import new_id, submit
+from tests.support.records.rows import new_id, submit
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.postgres import sql
 
 MANY = 200
 STEPS = """
@@ -47,18 +47,18 @@ def follow_job(server: HttpServer, viewer: str) -> Follow:
 
 def names(events: list[Event]) -> list[str]:
     """The content of each event, in short."""
-    told = []
+    output = []
     for event in events:
         match event.name:
             case "state" | "end":
-                told.append(event.data.get("new") or f"end {event.data['status']}")
+                output.append(event.data.get("new") or f"end {event.data['status']}")
             case "step":
-                told.append(event.data["key"])
+                output.append(event.data["key"])
             case "token":
-                told.append(event.data["text"])
+                output.append(event.data["text"])
             case name:
-                told.append(name)
-    return told
+                output.append(name)
+    return output
 
 
 def run(dsn: str, job_id: UUID) -> None:
@@ -134,14 +134,14 @@ def test_an_id_that_no_event_had_is_refused(
     server: HttpServer, viewer: str, database: str, after: str
 ) -> None:
     path = f"/v1/jobs/{submit(database, 'digest')}/events"
-    told = server.get(path, token=viewer, headers={"Last-Event-ID": after})
-    assert (told.status, told.json["code"]) == (400, "usage")
+    output = server.get(path, token=viewer, headers={"Last-Event-ID": after})
+    assert (output.status, output.json["code"]) == (400, "usage")
 
 
 def test_there_are_no_events_of_no_job(server: HttpServer, viewer: str) -> None:
     for headers in ({}, {"Last-Event-ID": "1.0.0.0"}):
-        told = server.get(f"/v1/jobs/{new_id()}/events", token=viewer, headers=headers)
-        assert (told.status, told.json["code"]) == (404, "not_found")
+        output = server.get(f"/v1/jobs/{new_id()}/events", token=viewer, headers=headers)
+        assert (output.status, output.json["code"]) == (404, "not_found")
     assert len(server.hall.feeds) == 0
 
 
@@ -296,8 +296,8 @@ def test_a_stream_tells_nothing_more_when_its_token_was_revoked(
         sql(database, "UPDATE cortex.api_token SET revoked_at = cortex.now(), revoked_by = 'li'")
         run(database, job_id)
         complete(database, job_id)
-        told: list[Event] = []
+        output: list[Event] = []
         with contextlib.suppress(http.client.HTTPException):  # it is cut off
-            told.extend(events)
-        assert told == []
+            output.extend(events)
+        assert output == []
     following(server, 0)

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer
-from tests.support.postgres import sql
-from tests.support.rows import new_id, submit
+from tests.support.records.rows import new_id, submit
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.postgres import sql
 
 CROWD = 1_000
 WATCHED_S = 4.0
@@ -47,15 +47,15 @@ def test_a_job_that_completed_answers_its_result(
 ) -> None:
     job_id = submit(database, "digest")
     end(database, job_id, DONE)
-    told = server.get(path(job_id), token=viewer)
-    assert told.status == 200
-    assert told.json == {
+    output = server.get(path(job_id), token=viewer)
+    assert output.status == 200
+    assert output.json == {
         "id": str(job_id),
         "status": "COMPLETED",
-        "finished_at": told.json["finished_at"],
+        "finished_at": output.json["finished_at"],
         "result": {"text": "two\nlines"},
     }
-    assert told.json["finished_at"].endswith("Z")
+    assert output.json["finished_at"].endswith("Z")
 
 
 def test_a_job_that_failed_is_a_problem_with_its_own_code(
@@ -63,11 +63,11 @@ def test_a_job_that_failed_is_a_problem_with_its_own_code(
 ) -> None:
     job_id = submit(database, "digest")
     end(database, job_id, FAILED)
-    told = server.get(path(job_id), token=viewer)
-    assert (told.status, told.headers["content-type"]) == (422, "application/problem+json")
-    assert told.json["type"] == "urn:cortex:job:failed"
-    assert (told.json["code"], told.json["detail"]) == ("not_found", "no such page")
-    assert (told.json["job_status"], told.json["error_class"]) == ("FAILED", "PERMANENT")
+    output = server.get(path(job_id), token=viewer)
+    assert (output.status, output.headers["content-type"]) == (422, "application/problem+json")
+    assert output.json["type"] == "urn:cortex:job:failed"
+    assert (output.json["code"], output.json["detail"]) == ("not_found", "no such page")
+    assert (output.json["job_status"], output.json["error_class"]) == ("FAILED", "PERMANENT")
 
 
 def test_a_job_that_was_cancelled_is_another_one(
@@ -75,12 +75,12 @@ def test_a_job_that_was_cancelled_is_another_one(
 ) -> None:
     job_id = submit(database, "digest")
     end(database, job_id, CANCELLED)
-    told = server.get(path(job_id), token=viewer)
-    assert told.status == 422
-    assert told.json["type"] == "urn:cortex:job:cancelled"
-    assert (told.json["code"], told.json["job_status"]) == ("job_cancelled", "CANCELLED")
-    assert told.json["detail"] == "the job was cancelled by li: enough"
-    assert (told.json["cancelled_by"], told.json["cancel_reason"]) == ("li", "enough")
+    output = server.get(path(job_id), token=viewer)
+    assert output.status == 422
+    assert output.json["type"] == "urn:cortex:job:cancelled"
+    assert (output.json["code"], output.json["job_status"]) == ("job_cancelled", "CANCELLED")
+    assert output.json["detail"] == "the job was cancelled by li: enough"
+    assert (output.json["cancelled_by"], output.json["cancel_reason"]) == ("li", "enough")
 
 
 def test_a_job_that_goes_on_is_to_be_asked_for_again(
@@ -89,9 +89,9 @@ def test_a_job_that_goes_on_is_to_be_asked_for_again(
     job_id = submit(database, "digest")
     for wait_ms in (0, 300):
         began = time.monotonic()
-        told = server.get(path(job_id, wait_ms), token=viewer)
-        assert (told.status, told.headers["retry-after"]) == (202, "1")
-        assert told.json == {"id": str(job_id), "has_ended": False}
+        output = server.get(path(job_id, wait_ms), token=viewer)
+        assert (output.status, output.headers["retry-after"]) == (202, "1")
+        assert output.json == {"id": str(job_id), "has_ended": False}
         assert wait_ms / 1000 <= time.monotonic() - began < 10
     assert server.ask("HEAD", path(job_id, 30_000), token=viewer).status == 202
 
@@ -135,8 +135,8 @@ def test_when_the_pod_drains_all_are_answered_at_once(
         waiting(server, 3)
         began = time.monotonic()
         server.drain()
-        told = [each.result() for each in asked]
-        assert [each.status for each in told] == [202, 202, 202]
+        output = [each.result() for each in asked]
+        assert [each.status for each in output] == [202, 202, 202]
         assert time.monotonic() - began < 5
     late = server.get(path(job_id, 30_000), token=viewer)
     assert late.status == 202
@@ -152,8 +152,8 @@ def test_when_too_many_wait_the_others_are_told_so(
     with server.connect() as connection:
         connection.sendall(request(job_id, viewer))
         waiting(server, 1)
-        told = server.get(path(job_id), token=viewer)
-        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        output = server.get(path(job_id), token=viewer)
+        assert (output.status, output.headers["retry-after"]) == (503, "1")
 
 
 @pytest.mark.timeout(120)

@@ -13,9 +13,9 @@ from cortex.domain.job import JobStatus
 from cortex.domain.policy import JobPolicy
 from cortex.http.routes import jobs as routes
 from cortex.store import agents, job_pages, jobs
-from tests.support.http_server import Answered, HttpServer
-from tests.support.postgres import sql
-from tests.support.rows import job_count, job_row, move_clock, new_id, submit
+from tests.support.records.rows import job_count, job_row, move_clock, new_id, submit
+from tests.support.servers.http_server import Answered, HttpServer
+from tests.support.servers.postgres import sql
 
 HOSTILE = [
     "type:'; DROP TABLE cortex.job; --'",
@@ -52,9 +52,9 @@ def operator(server: HttpServer) -> str:
 
 def listed(server: HttpServer, token: str, text: str = "", **more: Any) -> dict[str, Any]:
     extra = "".join(f"&{name}={value}" for name, value in more.items())
-    told = server.get(f"/v1/jobs?filter={quote(text)}{extra}", token=token)
-    assert told.status == 200, told
-    found: dict[str, Any] = told.json
+    message = server.get(f"/v1/jobs?filter={quote(text)}{extra}", token=token)
+    assert message.status == 200, message
+    found: dict[str, Any] = message.json
     return found
 
 
@@ -81,16 +81,16 @@ def test_a_job_is_submitted_in_the_name_of_its_token(
         "max_retries": 0,
         "key": "k",
     }
-    told = server.post("/v1/jobs", token=operator, json_body=body)
-    assert told.status == 201, told
-    job_id = told.json["id"]
-    assert told.headers["location"] == f"/v1/jobs/{job_id}"
+    message = server.post("/v1/jobs", token=operator, json_body=body)
+    assert message.status == 201, message
+    job_id = message.json["id"]
+    assert message.headers["location"] == f"/v1/jobs/{job_id}"
     row = job_row(database, UUID(job_id))
     assert (row["type"], row["tenant"], row["queue_name"]) == ("digest", "acme", "q")
     assert (row["priority"], row["timeout_s"], row["max_retries"]) == (-3, 5400, 0)
     assert row["submitted_by"] == "ana"
     assert (row["run_at"] - row["created_at"]).total_seconds() == 60.5
-    shown = server.get(told.headers["location"], token=operator).json["job"]
+    shown = server.get(message.headers["location"], token=operator).json["job"]
     assert (shown["payload"], shown["agent"]) == (body["payload"], "bot")
 
 
@@ -117,9 +117,9 @@ def test_a_job_is_submitted_in_the_name_of_its_token(
 def test_what_is_no_job_is_documented_why(
     server: HttpServer, operator: str, body: Any, status: int, why: str
 ) -> None:
-    told = server.post("/v1/jobs", token=operator, json_body=body)
-    assert (told.status, job_count(server.dsn, "true")) == (status, 0), told
-    assert why in told.json["detail"]
+    message = server.post("/v1/jobs", token=operator, json_body=body)
+    assert (message.status, job_count(server.dsn, "true")) == (status, 0), message
+    assert why in message.json["detail"]
 
 
 def test_a_type_that_only_other_pods_know_takes_any_payload(
@@ -156,19 +156,19 @@ def test_a_hundred_at_once_under_one_key_make_one_job(
     server: HttpServer, operator: str, database: str
 ) -> None:
     def send(_: int) -> tuple[int, str]:
-        told = server.post(
+        message = server.post(
             "/v1/jobs",
             token=operator,
             json_body={"type": "digest"},
             headers={"Idempotency-Key": "same"},
         )
-        return told.status, told.json.get("id") or told.json["code"]
+        return message.status, message.json.get("id") or message.json["code"]
 
     with ThreadPoolExecutor(25) as threads:
-        told = set(threads.map(send, range(100)))
-    made = {what for status, what in told if status == 201}
+        message = set(threads.map(send, range(100)))
+    made = {what for status, what in message if status == 201}
     assert len(made) == 1
-    assert told - {(201, *made)} <= {(409, "conflict")}, "pending"
+    assert message - {(201, *made)} <= {(409, "conflict")}, "pending"
     assert job_count(database, "true") == 1
 
 
@@ -232,17 +232,17 @@ def test_hostile_filters_find_nothing_and_break_nothing(
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_filter_is_refused(server: HttpServer, operator: str, text: str) -> None:
-    told = server.get(f"/v1/jobs?filter={quote(text)}", token=operator)
-    assert (told.status, told.json["code"]) == (400, "usage"), text
+    message = server.get(f"/v1/jobs?filter={quote(text)}", token=operator)
+    assert (message.status, message.json["code"]) == (400, "usage"), text
 
 
 @pytest.mark.parametrize("cursor", ["x", "AAAA", "é", "_" * 32, "-" * 64, "'", "A" * 22])
 def test_what_is_no_cursor_is_refused_or_the_end(
     server: HttpServer, operator: str, cursor: str
 ) -> None:
-    told = server.get(f"/v1/jobs?cursor={quote(cursor)}", token=operator)
-    assert told.status in {200, 400}
-    assert told.status == 400 or told.json["jobs"] == []
+    message = server.get(f"/v1/jobs?cursor={quote(cursor)}", token=operator)
+    assert message.status in {200, 400}
+    assert message.status == 400 or message.json["jobs"] == []
 
 
 def test_a_page_that_is_short_says_so(
@@ -266,10 +266,10 @@ def test_a_job_is_shown_as_the_command_line_shows_it(
 ) -> None:
     assert {field.name for field in attrs.fields(routes.Job)} == set(JOB_FIELDS)
     job_id = submit(database, "digest", {"note": "n"})
-    told = server.get(f"/v1/jobs/{job_id}", token=operator)
-    assert told.status == 200
-    assert set(told.json) == {"job", "attempts", "changes"}
-    assert set(told.json["job"]) == set(JOB_FIELDS)
+    message = server.get(f"/v1/jobs/{job_id}", token=operator)
+    assert message.status == 200
+    assert set(message.json) == {"job", "attempts", "changes"}
+    assert set(message.json["job"]) == set(JOB_FIELDS)
     for path in ("", "/history", "/steps", "/why", "/result"):
         assert server.get(f"/v1/jobs/{new_id()}{path}", token=operator).status == 404, path
         assert server.get(f"/v1/jobs/no-id{path}", token=operator).status == 404, path
@@ -278,9 +278,9 @@ def test_a_job_is_shown_as_the_command_line_shows_it(
 def test_why_tells_what_the_command_line_tells(
     server: HttpServer, operator: str, database: str
 ) -> None:
-    told = server.get(f"/v1/jobs/{submit(database, 'digest')}/why", token=operator).json
-    assert (told["cause"], told["facts"]["status"]) == ("no_pods", "PENDING")
-    assert told["sentence"]
+    message = server.get(f"/v1/jobs/{submit(database, 'digest')}/why", token=operator).json
+    assert (message["cause"], message["facts"]["status"]) == ("no_pods", "PENDING")
+    assert message["sentence"]
 
 
 def test_history_and_steps_come_page_by_page(
@@ -328,8 +328,8 @@ def test_history_and_steps_come_page_by_page(
 def test_a_job_is_cancelled_with_a_reason(server: HttpServer, operator: str, database: str) -> None:
     job_id = submit(database, "digest")
     path = f"/v1/jobs/{job_id}/cancel"
-    told = server.post(path, token=operator, json_body={"reason": "enough"})
-    assert (told.status, told.json) == (
+    message = server.post(path, token=operator, json_body={"reason": "enough"})
+    assert (message.status, message.json) == (
         200,
         {"id": str(job_id), "status": "CANCELLED", "pod": None},
     )
@@ -351,8 +351,8 @@ def test_of_a_running_job_its_pod_is_asked(
         new_id(),
     )
     sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
-    told = server.post(f"/v1/jobs/{job_id}/cancel", token=operator)
-    assert (told.status, told.json["status"]) == (202, "RUNNING")
+    message = server.post(f"/v1/jobs/{job_id}/cancel", token=operator)
+    assert (message.status, message.json["status"]) == (202, "RUNNING")
 
 
 def test_an_act_under_a_key_is_done_once(server: HttpServer, operator: str, database: str) -> None:
@@ -377,8 +377,8 @@ def test_a_job_that_waits_is_tried_again_now(
     server: HttpServer, operator: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
-    told = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
-    assert (told.status, told.json["code"]) == (409, "conflict")
+    message = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
+    assert (message.status, message.json["code"]) == (409, "conflict")
     sql(database, "UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = $1", new_id())
     sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
     sql(database, "DELETE FROM cortex_worker.task")
@@ -387,8 +387,8 @@ def test_a_job_that_waits_is_tried_again_now(
         "UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, "
         "next_retry_at = now() + interval '1 hour'",
     )
-    told = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
-    assert (told.status, told.json["status"]) == (200, "RETRY"), told
+    message = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
+    assert (message.status, message.json["status"]) == (200, "RETRY"), message
     facts = server.get(f"/v1/jobs/{job_id}", token=operator).json["changes"]
     assert (facts[-1]["data"]["by"], facts[-1]["data"]["reason"]) == ("ana", "x")
 
@@ -398,8 +398,8 @@ def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> No
     for role in ("viewer", "approver"):
         token = server.token(role)
         for path in ("", f"/{job_id}/cancel", f"/{job_id}/retry"):
-            told = server.post(f"/v1/jobs{path}", token=token, json_body={})
-            assert (told.status, told.json["code"]) == (403, "forbidden")
+            message = server.post(f"/v1/jobs{path}", token=token, json_body={})
+            assert (message.status, message.json["code"]) == (403, "forbidden")
         assert server.get(f"/v1/jobs/{job_id}", token=token).status == 200
     assert job_row(database, job_id)["status"] == JobStatus.PENDING
 

@@ -15,8 +15,8 @@ from cortex.http.server import CALLS_MAX, api_server
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from tests.support.eventually import eventually_async
-from tests.support.factories import FaultyPort
-from tests.support.rows import seeded_random
+from tests.support.records.factories import FaultyPort
+from tests.support.records.rows import seeded_random
 
 CLIENTS = 8
 

@@ -3,18 +3,18 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer
-from tests.support.rows import new_id, submit
+from tests.support.records.rows import new_id, submit
+from tests.support.servers.http_server import HttpServer
 
 
 def counted(server: HttpServer, token: str) -> dict[tuple[str, str, str], float]:
     """Requests by route, method and status."""
-    told = server.get("/metrics", token=token)
-    assert told.status == 200
-    assert told.headers["content-type"].startswith("text/plain")
+    output = server.get("/metrics", token=token)
+    assert output.status == 200
+    assert output.headers["content-type"].startswith("text/plain")
     return {
         (sample.labels["route"], sample.labels["method"], sample.labels["status"]): sample.value
-        for family in text_string_to_metric_families(told.body.decode())
+        for family in text_string_to_metric_families(output.body.decode())
         for sample in family.samples
         if sample.name == "cortex_http_requests_total"
     }

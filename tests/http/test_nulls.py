@@ -20,10 +20,10 @@ from cortex.http.routes import ROUTES
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import approvals
-from tests.support.nulls import Reading, fill, nullable, read_by, reading
-from tests.support.postgres import SharedPostgres, sql
-from tests.support.rows import new_id
-from tests.support.tui import on_asyncio
+from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import SharedPostgres, sql
+from tests.support.terminal.tui import on_asyncio
 
 ANA: Final = Principal(name="ana", roles=frozenset(Role), token_id=new_id())
 THINGS: Final = {

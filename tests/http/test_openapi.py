@@ -15,11 +15,11 @@ from cortex.http.framework.limits import Rate
 from cortex.http.framework.openapi import PATH
 from cortex.store import breakers, bulk_operations, jobs
 from cortex.store.bulk_operations import BulkOperation
-from tests.support.approvals import Askers
-from tests.support.dead_letters import fail
-from tests.support.effects import Doers
-from tests.support.http_server import HttpServer, http_server
-from tests.support.rows import new_id
+from tests.support.records.approvals import Askers
+from tests.support.records.dead_letters import fail
+from tests.support.records.effects import Doers
+from tests.support.records.rows import new_id
+from tests.support.servers.http_server import HttpServer, http_server
 
 SEED = 20_260_101
 EXAMPLES = 1

@@ -8,9 +8,6 @@ import pytest
 from cortex.domain.approval import Risk
 from cortex.http.links import MISSES_MAX
 from cortex.http.page.rendering import CSP
-from tests.support.approvals import Askers, a_request, facts
-from tests.support.http_server import HttpServer, http_server
-from tests.support.postgres import sql
 from tests.support.reader import (
     Reader,
     approver,
@@ -22,7 +19,10 @@ from tests.support.reader import (
     row_of,
     words_of,
 )
-from tests.support.rows import job_row, move_clock, new_id
+from tests.support.records.approvals import Askers, a_request, facts
+from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.servers.http_server import HttpServer, http_server
+from tests.support.servers.postgres import sql
 
 WRONG = "x" * 43
 
@@ -36,9 +36,9 @@ def test_the_first_look_takes_the_token_out_of_the_address(
     request = askers.asked()
     token = link_to(askers.call, request)
     reader = Reader(server)
-    told = reader.open_link(request.id, token)
-    assert (told.status, told.headers["location"]) == (303, path_of(request))
-    cookie = told.headers["set-cookie"]
+    output = reader.open_link(request.id, token)
+    assert (output.status, output.headers["location"]) == (303, path_of(request))
+    cookie = output.headers["set-cookie"]
     assert f"Path={path_of(request)};" in cookie
     assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
     assert "Secure" not in cookie
@@ -56,8 +56,8 @@ def test_behind_a_proxy_with_tls_cookies_are_secure(server: HttpServer, askers: 
         ({"X-Forwarded-Proto": "http"}, False),
         ({}, False),
     ):
-        told = server.get(url, headers=headers)
-        assert ("Secure" in told.headers["set-cookie"]) is is_secure
+        output = server.get(url, headers=headers)
+        assert ("Secure" in output.headers["set-cookie"]) is is_secure
     headers = {"X-Forwarded-Proto": "https", "Sec-Fetch-Site": "same-origin"}
     body = f"token={server.token('viewer')}".encode()
     assert "Secure" in server.post("/sign-in", body=body, headers=headers).headers["set-cookie"]
@@ -100,9 +100,9 @@ def test_wrong_replaced_and_foreign_links_are_answered_alike(
         (request.id, "%00';DROP"),
         (new_id(), foreign),
     ):
-        told = Reader(server).open_link(approval_id, token)
-        assert (told.status, "set-cookie" in told.headers) == (403, False)
-        bodies.add(told.body.replace(str(approval_id).encode(), b"ID"))
+        output = Reader(server).open_link(approval_id, token)
+        assert (output.status, "set-cookie" in output.headers) == (403, False)
+        bodies.add(output.body.replace(str(approval_id).encode(), b"ID"))
     (body,) = bodies
     assert b"This link is not valid" in body
 
@@ -110,8 +110,8 @@ def test_wrong_replaced_and_foreign_links_are_answered_alike(
 def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: Askers) -> None:
     request, other = askers.asked(), askers.asked()
     reader = by_link(server, askers.call, other)
-    told = reader.look(request)
-    assert (told.status, "This link is not valid" in words_of(told)) == (403, True)
+    output = reader.look(request)
+    assert (output.status, "This link is not valid" in words_of(output)) == (403, True)
     assert reader.cookies == {}, "it is forgotten, and not tried again and again"
     assert reader.look(request).status == 303
 
@@ -122,9 +122,9 @@ def test_guessing_is_locked_out_and_who_signs_in_is_not(server: HttpServer, aske
     ana = approver(server)
     for _ in range(MISSES_MAX):
         assert Reader(server).open_link(request.id, WRONG).status == 403
-    told = Reader(server).open_link(request.id, token)
-    assert (told.status, int(told.headers["retry-after"]) > 0) == (429, True)
-    assert "Too many attempts" in words_of(told)
+    output = Reader(server).open_link(request.id, token)
+    assert (output.status, int(output.headers["retry-after"]) > 0) == (429, True)
+    assert "Too many attempts" in words_of(output)
     assert ana.look(request).status == 200
     assert ana.open_link(request.id, token).status == 303
     # Behind a proxy on this machine, it is the guesser who is locked out.
@@ -167,13 +167,13 @@ def test_an_expired_request_says_that_nothing_was_executed(
 def test_strangers_sign_in_first_and_come_back(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     reader = Reader(server)
-    told = reader.look(request)
-    assert (told.status, told.headers["location"]) == (303, f"/sign-in?next={path_of(request)}")
-    form = fields_in(reader.get(told.headers["location"]), "/sign-in")
+    output = reader.look(request)
+    assert (output.status, output.headers["location"]) == (303, f"/sign-in?next={path_of(request)}")
+    form = fields_in(reader.get(output.headers["location"]), "/sign-in")
     token = server.token("approver")
-    told = reader.send("/sign-in", {**form, "token": token})
-    assert (told.status, told.headers["location"]) == (303, path_of(request))
-    assert token not in str(told.headers)
+    output = reader.send("/sign-in", {**form, "token": token})
+    assert (output.status, output.headers["location"]) == (303, path_of(request))
+    assert token not in str(output.headers)
     assert reader.look(request).status == 200
 
 
@@ -181,23 +181,23 @@ def test_strangers_sign_in_first_and_come_back(server: HttpServer, askers: Asker
     "wish", ["//evil.example", "https://evil.example", "/approvals/../x", "/\\evil", "javascript:x"]
 )
 def test_signing_in_leads_nowhere_else(server: HttpServer, wish: str) -> None:
-    told = Reader(server).send("/sign-in", {"token": server.token("viewer"), "next": wish})
-    assert (told.status, told.headers["location"]) == (303, "/approvals")
+    output = Reader(server).send("/sign-in", {"token": server.token("viewer"), "next": wish})
+    assert (output.status, output.headers["location"]) == (303, "/approvals")
 
 
 def test_a_wrong_token_signs_nobody_in_and_is_not_shown(server: HttpServer) -> None:
     guess = "cortex_" + "ab" * 32
-    told = Reader(server).sign_in(guess)
-    assert (told.status, "set-cookie" in told.headers) == (401, False)
-    assert "This token is unknown" in words_of(told)
-    assert guess.encode() not in told.body
+    output = Reader(server).sign_in(guess)
+    assert (output.status, "set-cookie" in output.headers) == (401, False)
+    assert "This token is unknown" in words_of(output)
+    assert guess.encode() not in output.body
 
 
 def test_only_a_page_of_ours_signs_in(server: HttpServer) -> None:
     token = server.token("approver")
     for headers in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}):
-        told = Reader(server).send("/sign-in", {"token": token}, headers=headers)
-        assert (told.status, "set-cookie" in told.headers) == (403, False)
+        output = Reader(server).send("/sign-in", {"token": token}, headers=headers)
+        assert (output.status, "set-cookie" in output.headers) == (403, False)
 
 
 def test_signing_out_takes_a_form_of_ones_own(server: HttpServer) -> None:
@@ -215,8 +215,8 @@ def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: As
     page = viewer.look(request)
     assert "kim may view, but not decide" in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
-    told = viewer.answer(request, "approve", digest=request.digest.hex(), version="1", csrf="")
-    assert (told.status, row_of(askers.call, request).status) == (403, "PENDING")
+    output = viewer.answer(request, "approve", digest=request.digest.hex(), version="1", csrf="")
+    assert (output.status, row_of(askers.call, request).status) == (403, "PENDING")
 
 
 def test_what_does_not_exist_is_not_there(server: HttpServer) -> None:
@@ -352,7 +352,7 @@ def test_the_inbox_goes_on(server: HttpServer, askers: Askers) -> None:
 def test_every_answer_keeps_to_itself(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     ana = approver(server)
-    for told in (
+    for output in (
         ana.look(request),
         ana.get("/approvals"),
         ana.get("/sign-in"),
@@ -360,13 +360,13 @@ def test_every_answer_keeps_to_itself(server: HttpServer, askers: Askers) -> Non
         Reader(server).open_link(request.id, WRONG),
         Reader(server).open_link(request.id, link_to(askers.call, request)),
     ):
-        assert told.headers["cache-control"] == "no-store"
-        assert told.headers["referrer-policy"] == "no-referrer"
-        assert told.headers["x-robots-tag"] == "noindex"
-        assert told.headers["x-frame-options"] == "DENY"
-        assert told.headers["x-content-type-options"] == "nosniff"
-        if told.status != 303:
-            assert told.headers["content-security-policy"] == CSP
+        assert output.headers["cache-control"] == "no-store"
+        assert output.headers["referrer-policy"] == "no-referrer"
+        assert output.headers["x-robots-tag"] == "noindex"
+        assert output.headers["x-frame-options"] == "DENY"
+        assert output.headers["x-content-type-options"] == "nosniff"
+        if output.status != 303:
+            assert output.headers["content-security-policy"] == CSP
     assert "frame-ancestors 'none'" in CSP
     assert "unsafe" not in CSP
 
@@ -384,8 +384,8 @@ def test_files_are_kept_for_ever_by_their_hash(server: HttpServer) -> None:
     paths = set(re.findall(r"/static/[\w.]+", page))
     assert len(paths) == 2
     for path in paths:
-        told = server.get(path)
-        assert (told.status, told.headers["cache-control"]) == (
+        output = server.get(path)
+        assert (output.status, output.headers["cache-control"]) == (
             200,
             "public, max-age=31536000, immutable",
         )

@@ -13,8 +13,6 @@ from cortex.domain.approval import ApprovalRequest
 from cortex.http.page.form import csrf_of
 from cortex.http.page.visitor import LINK_COOKIE
 from cortex.view.approval_facts import DENY_REASONS
-from tests.support.approvals import Askers, facts
-from tests.support.http_server import Answered, HttpServer
 from tests.support.reader import (
     Reader,
     approver,
@@ -25,7 +23,9 @@ from tests.support.reader import (
     row_of,
     words_of,
 )
-from tests.support.rows import job_row, move_clock
+from tests.support.records.approvals import Askers, facts
+from tests.support.records.rows import job_row, move_clock
+from tests.support.servers.http_server import Answered, HttpServer
 
 LESS = json.dumps({"customer": "cus_88", "amount": 9})
 
@@ -43,8 +43,8 @@ def test_who_signed_in_approves(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     ana = approver(server)
     headers = {**ana.origin, "User-Agent": "Lynx/2.9"}
-    told = ana.answer(request, "approve", reason="checked", headers=headers)
-    assert (told.status, told.headers["location"]) == (303, path_of(request))
+    output = ana.answer(request, "approve", reason="checked", headers=headers)
+    assert (output.status, output.headers["location"]) == (303, path_of(request))
     row = row_of(askers.call, request)
     expected = ("APPROVED", "ana", "page", "checked", "127.0.0.1", "Lynx/2.9")
     names = ("status", "decided_by", "channel", "reason", "address", "client")
@@ -76,9 +76,9 @@ def test_a_typed_name_must_be_one(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     reader = by_link(server, askers.call, request)
     for name in ("", "  ", "x" * 101, "a\u202eb", "a\x1b[2J"):
-        told = reader.answer(request, "approve", name=name)
-        assert told.status == 422
-        assert 'aria-invalid="true"' in told.body.decode()
+        output = reader.answer(request, "approve", name=name)
+        assert output.status == 422
+        assert 'aria-invalid="true"' in output.body.decode()
     assert outcome(askers, request)[0] == "PENDING"
 
 
@@ -87,13 +87,13 @@ def test_a_typed_name_must_be_one(server: HttpServer, askers: Askers) -> None:
 def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: str) -> None:
     request = askers.asked()
     ana = approver(server)
-    told = ana.answer(request, "deny", canned=canned, reason=reason)
+    output = ana.answer(request, "deny", canned=canned, reason=reason)
     if not canned and not reason:
-        assert told.status == 422
-        assert "a denial needs a reason" in words_of(told)
+        assert output.status == 422
+        assert "a denial needs a reason" in words_of(output)
         assert outcome(askers, request)[0] == "PENDING"
         return
-    assert told.status == 303
+    assert output.status == 303
     assert outcome(askers, request) == ("DENIED", "ana", "page")
     expected = ": ".join(filter(None, (canned, reason)))
     assert row_of(askers.call, request).reason == expected
@@ -105,13 +105,13 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
 def test_what_was_typed_is_there_again_after_a_mistake(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(risk="HIGH")
     ana = approver(server)
-    told = ana.answer(
+    output = ana.answer(
         request, "approve", reason='a "b" <c>', confirm="zzzz", canned=DENY_REASONS[1]
     )
-    assert told.status == 422
-    form = fields_in(told, path_of(request))
+    assert output.status == 422
+    form = fields_in(output, path_of(request))
     assert form["reason"] == 'a "b" <c>'
-    assert f"<option selected>{DENY_REASONS[1]}</option>" in told.body.decode()
+    assert f"<option selected>{DENY_REASONS[1]}</option>" in output.body.decode()
     assert form["confirm"] == "", "that is typed each time"
 
 
@@ -129,8 +129,8 @@ def test_high_risk_needs_signing_in_and_the_end_of_the_id(
     ana = approver(server)
     form = ana.fields(request)
     for typed in ("", "0000" if request.id.hex[-4:] != "0000" else "1111", request.id.hex[-3:]):
-        told = ana.answer(request, "approve", fields=form, confirm=typed)
-        assert (told.status, "confirm" in words_of(told)) == (422, True)
+        output = ana.answer(request, "approve", fields=form, confirm=typed)
+        assert (output.status, "confirm" in words_of(output)) == (422, True)
     assert outcome(askers, request)[0] == "PENDING"
     typed = f" {request.id.hex[-4:].upper()} "
     assert ana.answer(request, "approve", fields=form, confirm=typed).status == 303
@@ -149,8 +149,8 @@ def test_a_forged_form_of_a_link_decides_nothing_dangerous(
     csrf = csrf_of(reader.cookies[LINK_COOKIE], str(request.id))
     form = {"digest": request.digest.hex(), "version": "1", "name": "ana", "csrf": csrf}
     for act in ("approve", "deny"):
-        told = reader.answer(request, act, fields=form, confirm=request.id.hex[-4:], reason="x")
-        assert (told.status, "a link is not enough" in words_of(told)) == (403, True)
+        output = reader.answer(request, act, fields=form, confirm=request.id.hex[-4:], reason="x")
+        assert (output.status, "a link is not enough" in words_of(output)) == (403, True)
     assert outcome(askers, request)[0] == "PENDING"
 
 
@@ -188,9 +188,9 @@ def test_who_comes_second_is_documented_who_was_first(server: HttpServer, askers
     forms = by_page.fields(request), link.fields(request)
     askers.decide(request, is_approved=False, by="li", reason="too much")
     for reader, form in zip((by_page, link), forms, strict=True):
-        told = reader.answer(request, "approve", fields=form, name="bo")
-        words = words_of(told)
-        assert told.status == 409
+        output = reader.answer(request, "approve", fields=form, name="bo")
+        words = words_of(output)
+        assert output.status == 409
         assert "Another decision came first; yours does not count" in words
         assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing ran too much", words)
     assert outcome(askers, request) == ("DENIED", "li", "cli")
@@ -201,8 +201,8 @@ def test_the_same_answer_twice_counts_once(server: HttpServer, askers: Askers) -
     ana = approver(server)
     form = ana.fields(request)
     assert ana.answer(request, "approve", fields=form).status == 303
-    told = ana.answer(request, "approve", fields=form)
-    assert (told.status, "Approved by ana" in words_of(told)) == (409, True)
+    output = ana.answer(request, "approve", fields=form)
+    assert (output.status, "Approved by ana" in words_of(output)) == (409, True)
 
 
 def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
@@ -211,11 +211,11 @@ def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
     form = ana.fields(request)
     move_clock(askers.dsn, 61)
     for act in ("approve", "deny", "review"):
-        told = ana.answer(request, act, fields=form, reason="no")
-        assert told.status == 409
-        assert "Your decision came too late" in words_of(told)
-        assert "nothing ran; a new request is needed" in words_of(told)
-        assert "Denied" not in words_of(told)
+        output = ana.answer(request, act, fields=form, reason="no")
+        assert output.status == 409
+        assert "Your decision came too late" in words_of(output)
+        assert "nothing ran; a new request is needed" in words_of(output)
+        assert "Denied" not in words_of(output)
     assert outcome(askers, request)[0] == "PENDING"
 
 
@@ -228,9 +228,9 @@ def test_changed_arguments_are_shown_before_anybody_agrees_to_them(
     edited = '{"amount":9,"customer":"cus_88"}'
     askers.decide(request, by="kim", edited=edited)
     for act in ("approve", "review", "deny"):
-        told = ana.answer(request, act, fields=form, reason="x", confirm=request.id.hex[-4:])
-        words = words_of(told)
-        assert told.status == 409
+        output = ana.answer(request, act, fields=form, reason="x", confirm=request.id.hex[-4:])
+        words = words_of(output)
+        assert output.status == 409
         assert "The arguments have changed since you saw them" in words
         assert "amount was 12.4 becomes 9" in words
     late = ana.answer(request, "deny", fields=form, reason="x")
@@ -307,8 +307,8 @@ def test_an_edit_is_checked_and_seen_before_it_counts(server: HttpServer, askers
     assert outcome(askers, request)[0] == "PENDING"
     form = fields_in(review, path_of(request))
     assert json.loads(form["edited"]) == json.loads(LESS)
-    told = ana.answer(request, "approve", fields=form, confirm=request.id.hex[-4:], reason="less")
-    assert told.status == 303
+    output = ana.answer(request, "approve", fields=form, confirm=request.id.hex[-4:], reason="less")
+    assert output.status == 303
     row = row_of(askers.call, request)
     assert (row.status, row.arguments["amount"], row.asked["amount"]) == (
         "APPROVED",
@@ -326,8 +326,8 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     much = json.dumps({"customer": "cus_88", "amount": 500})
     review = ana.answer(request, "review", draft=much)
     form = fields_in(review, path_of(request))
-    told = ana.answer(request, "approve", fields=form, reason="more")
-    assert (told.status, "for which 2 people must be asked" in words_of(told)) == (422, True)
+    output = ana.answer(request, "approve", fields=form, reason="more")
+    assert (output.status, "for which 2 people must be asked" in words_of(output)) == (422, True)
     row = row_of(askers.call, request)
     assert (row.status, row.edited_by) == ("PENDING", None)
 
@@ -336,8 +336,8 @@ def test_an_edit_is_never_approved_unseen(server: HttpServer, askers: Askers) ->
     """Who edits and then presses the wrong button sees the change first."""
     request = askers.asked()
     ana = approver(server)
-    told = ana.answer(request, "approve", draft=LESS)
-    assert (told.status, "Approve with these changes?" in words_of(told)) == (200, True)
+    output = ana.answer(request, "approve", draft=LESS)
+    assert (output.status, "Approve with these changes?" in words_of(output)) == (200, True)
     assert outcome(askers, request)[0] == "PENDING"
 
 
@@ -345,8 +345,8 @@ def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Ask
     request = askers.asked()
     ana = approver(server)
     same = '{ "customer":\r\n"cus_88", "amount": 12.4 }'
-    told = ana.answer(request, "review", draft=same)
-    assert (told.status, "Nothing was changed" in words_of(told)) == (422, True)
+    output = ana.answer(request, "review", draft=same)
+    assert (output.status, "Nothing was changed" in words_of(output)) == (422, True)
     assert ana.answer(request, "approve", draft=same).status == 303
     row = row_of(askers.call, request)
     assert (row.status, row.version, row.edited_by) == ("APPROVED", 1, None)
@@ -369,10 +369,10 @@ def test_an_edit_that_does_not_fit_says_where(
     server: HttpServer, askers: Askers, draft: str, told_of: str
 ) -> None:
     request = askers.asked()
-    told = approver(server).answer(request, "review", draft=draft)
-    assert (told.status, told_of in words_of(told)) == (422, True), words_of(told)
-    assert fields_in(told, path_of(request))["draft"] == draft, "what was typed is not lost"
-    assert '<details class="edit" open>' in told.body.decode()
+    output = approver(server).answer(request, "review", draft=draft)
+    assert (output.status, told_of in words_of(output)) == (422, True), words_of(output)
+    assert fields_in(output, path_of(request))["draft"] == draft, "what was typed is not lost"
+    assert '<details class="edit" open>' in output.body.decode()
 
 
 def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
@@ -381,8 +381,8 @@ def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
     assert "draft" not in reader.fields(request)
     edits: list[dict[str, Any]] = [{"draft": LESS}, {"edited": LESS}]
     for typed in edits:
-        told = reader.answer(request, "approve", name="bo", **typed)
-        assert told.status == 422
+        output = reader.answer(request, "approve", name="bo", **typed)
+        assert output.status == 422
     assert outcome(askers, request)[0] == "PENDING"
 
 
@@ -392,8 +392,8 @@ def test_where_nothing_says_how_they_must_look_nobody_edits(
     request = askers.asked(schema=None)
     ana = approver(server)
     assert "draft" not in ana.fields(request)
-    told = ana.answer(request, "review", draft=LESS)
-    assert (told.status, "cannot be edited" in words_of(told)) == (422, True)
+    output = ana.answer(request, "review", draft=LESS)
+    assert (output.status, "cannot be edited" in words_of(output)) == (422, True)
 
 
 # --- forged forms
@@ -437,8 +437,8 @@ def test_a_form_counts_for_its_person_and_its_request_only(
         "not ASCII": "é" * 64,
     }
     for what, csrf in proofs.items():
-        told = ana.answer(request, "approve", fields={**form, "csrf": csrf})
-        assert (told.status, outcome(askers, request)[0]) == (403, "PENDING"), what
+        output = ana.answer(request, "approve", fields={**form, "csrf": csrf})
+        assert (output.status, outcome(askers, request)[0]) == (403, "PENDING"), what
     del form["csrf"]
     assert ana.answer(request, "approve", fields=form).status == 403
 
@@ -482,8 +482,8 @@ def test_a_body_that_is_no_form_is_refused(server: HttpServer, askers: Askers) -
     cookie = "; ".join(f"{name}={value}" for name, value in ana.cookies.items())
     for body in (b"", b"\xff=\xff", b"&".join([b"a=b"] * 40), b"act=approve&act=deny", b"{}"):
         headers = {**ana.origin, "Cookie": cookie}
-        told = server.post(path_of(request), body=body, headers=headers)
-        assert told.status in {400, 403}, body
+        output = server.post(path_of(request), body=body, headers=headers)
+        assert output.status in {400, 403}, body
     assert outcome(askers, request)[0] == "PENDING"
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.canonical import canonical
-from tests.support.approvals import Askers
-from tests.support.browser import HOST, Browser, Page, program
-from tests.support.http_server import HttpServer
 from tests.support.reader import link_to, path_of, row_of
+from tests.support.records.approvals import Askers
+from tests.support.servers.browser import HOST, Browser, Page, program
+from tests.support.servers.http_server import HttpServer
 
 ARMED = "!document.documentElement.classList.contains('arming')"
 POSTS = "/approvals/"

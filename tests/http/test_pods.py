@@ -5,23 +5,23 @@ from operator import itemgetter
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import drains, pods
-from tests.support.factories import a_pod
-from tests.support.http_server import HttpServer
 from tests.support.life import Life
-from tests.support.postgres import sql
+from tests.support.records.factories import a_pod
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.postgres import sql
 
 
 def test_pods_are_listed_with_how_they_feel(server: HttpServer) -> None:
     pod = a_pod(job_types=("a", "b"), slots=3)
     server.store(lambda db: pods.register(db, pod))
-    told = server.get("/v1/pods", token=server.token("viewer"))
-    assert told.status == 200
-    (found,) = told.json["pods"]
+    output = server.get("/v1/pods", token=server.token("viewer"))
+    assert output.status == 200
+    (found,) = output.json["pods"]
     assert found["id"] == str(pod.id)
     assert (found["name"], found["state"], found["slots"]) == (pod.name, "READY", 3)
     assert found["job_types"] == ["a", "b"]
     assert found["heartbeat_at"].endswith("Z")
-    assert told.json["now"] >= found["heartbeat_at"]
+    assert output.json["now"] >= found["heartbeat_at"]
 
 
 def test_what_pods_hold_and_where_the_jobs_of_a_drained_one_went(server: HttpServer) -> None:
@@ -34,8 +34,8 @@ def test_what_pods_hold_and_where_the_jobs_of_a_drained_one_went(server: HttpSer
         life.call(drains.request, pod, by="ana", reason="deploy")
         life.release(pod, claim, "handed_back")
         life.claim(other)
-    told = server.get("/v1/pods", token=server.token("viewer")).json["pods"]
-    drained, busy = sorted(told, key=itemgetter("name"))
+    output = server.get("/v1/pods", token=server.token("viewer")).json["pods"]
+    drained, busy = sorted(output, key=itemgetter("name"))
     assert drained["moved"] == {
         "groups": [{"what": "runs", "pod": "pod-2", "count": 1}],
         "is_whole": True,
@@ -65,9 +65,9 @@ def test_a_query_that_does_not_fit_is_documented_why(server: HttpServer) -> None
         ("ended=1&ended=2", "query parameter 'ended' is given twice"),
         ("end=1", "unknown query parameter 'end'"),
     ):
-        told = server.get(f"/v1/pods?{query}", token=token)
-        assert (told.status, told.json["code"]) == (400, "usage"), query
-        assert why in told.json["detail"]
+        output = server.get(f"/v1/pods?{query}", token=token)
+        assert (output.status, output.json["code"]) == (400, "usage"), query
+        assert why in output.json["detail"]
 
 
 def test_no_row_of_the_record_is_touched_by_reading(server: HttpServer, database: str) -> None:

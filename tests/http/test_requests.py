@@ -27,8 +27,8 @@ from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes import ALL
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer, answered, http_server, read_all
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
+from tests.support.servers.http_server import HttpServer, answered, http_server, read_all
 
 ERRORS = {
     each.__name__: each

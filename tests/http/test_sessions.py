@@ -14,8 +14,8 @@ from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
 from cortex.postgres.database import Database
 from cortex.store import tokens
-from tests.support.http_server import Answered, HttpServer, http_server
-from tests.support.postgres import sql
+from tests.support.servers.http_server import Answered, HttpServer, http_server
+from tests.support.servers.postgres import sql
 
 ORIGIN = {"Origin": "http://cortex.example:8080", "Host": "cortex.example:8080"}
 
@@ -65,9 +65,9 @@ def server(database: str) -> Iterator[HttpServer]:
 
 def signed_in(server: HttpServer, token: str) -> dict[str, str]:
     """The header that a browser sends after signing in."""
-    told = server.post("/t/in", body=f"token={token}".encode())
-    assert told.status == 200, told
-    cookie = told.headers["set-cookie"]
+    output = server.post("/t/in", body=f"token={token}".encode())
+    assert output.status == 200, output
+    cookie = output.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     assert token not in cookie
@@ -92,8 +92,8 @@ def test_a_token_opens_no_page(server: HttpServer) -> None:
 
 
 def test_a_stranger_is_sent_to_sign_in_and_comes_back_to_the_path_only(server: HttpServer) -> None:
-    told = server.get("/t/page?secret=1")
-    assert (told.status, told.headers["location"]) == (303, "/sign-in?next=/t/page")
+    output = server.get("/t/page?secret=1")
+    assert (output.status, output.headers["location"]) == (303, "/sign-in?next=/t/page")
     assert server.post("/t/page", headers=ORIGIN).status == 401
 
 
@@ -113,8 +113,8 @@ def test_a_stranger_is_sent_to_sign_in_and_comes_back_to_the_path_only(server: H
 def test_what_another_page_sends_is_refused(server: HttpServer, headers: dict[str, str]) -> None:
     cookie = signed_in(server, server.token("approver"))
     sent = {"Host": ORIGIN["Host"]} | cookie | headers
-    told = server.post("/t/page", headers=sent)
-    assert (told.status, told.json["code"]) == (403, "forbidden")
+    output = server.post("/t/page", headers=sent)
+    assert (output.status, output.json["code"]) == (403, "forbidden")
 
 
 def test_the_role_counts_on_pages_too(server: HttpServer) -> None:

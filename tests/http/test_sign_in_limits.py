@@ -18,7 +18,7 @@ from cortex.http.framework.api import SIGN_IN_RATE
 from cortex.http.page import signing_in
 from cortex.http.page.signing_in import FORM_BYTES_MAX
 from cortex.store import jobs
-from tests.support.http_server import HttpServer
+from tests.support.servers.http_server import HttpServer
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 LARGE = apart.INLINE_BYTES + 1

@@ -4,8 +4,8 @@ import pytest
 
 from cortex.http.framework.turns import Kind, Turns
 from tests.support.events import follow
-from tests.support.http_server import HttpServer
-from tests.support.rows import submit
+from tests.support.records.rows import submit
+from tests.support.servers.http_server import HttpServer
 
 
 @pytest.fixture

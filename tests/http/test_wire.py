@@ -8,7 +8,7 @@ import pytest
 
 from cortex.http.framework.protocol import HEAD_BYTES_MAX, HEADERS_MAX
 from tests.support.eventually import eventually
-from tests.support.http_server import HttpServer, http_server, read_all
+from tests.support.servers.http_server import HttpServer, http_server, read_all
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\n"

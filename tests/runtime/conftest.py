@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
-from tests.support.factories import Bench, FaultyPort
-from tests.support.rows import seeded_random
+from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.rows import seeded_random
 
 
 @pytest.fixture(autouse=True)

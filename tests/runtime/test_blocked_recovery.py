@@ -15,10 +15,10 @@ from cortex.runtime.liveness.sweeper import ALARM_S, Sweeper
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.store import pods, tasks
 from tests.support.eventually import eventually, eventually_async
-from tests.support.factories import JOB_TYPE, VITALS, Bench, a_pod
 from tests.support.holder import holding_task
-from tests.support.postgres import sql
-from tests.support.rows import job_row, move_clock
+from tests.support.records.factories import JOB_TYPE, VITALS, Bench, a_pod
+from tests.support.records.rows import job_row, move_clock
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 ZOMBIE_S = 300.0

@@ -19,10 +19,10 @@ from cortex.runtime.calls import breaker_handle
 from cortex.runtime.calls.breakers import FORGET_AFTER_S, BreakerRegistry
 from cortex.store import breakers as store
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, FaultyPort
-from tests.support.postgres import sql
-from tests.support.proxy import Proxy, proxy
-from tests.support.rows import move_clock, new_id, seeded_random
+from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.rows import move_clock, new_id, seeded_random
+from tests.support.servers.postgres import sql
+from tests.support.servers.proxy import Proxy, proxy
 
 NAME = "llm:m"
 Lines = list[MutableMapping[str, Any]]
@@ -213,10 +213,10 @@ async def test_an_open_breaker_says_why_and_when_to_come_back(
 ) -> None:
     pod = a_pod(port)
     await open_it(pod)
-    told = await suspended(pod)
-    assert told.delay_s is not None
-    assert 19 < told.delay_s < 21
-    assert told.reason == "breaker llm:m is open: rate_limit: slow down"
+    output = await suspended(pod)
+    assert output.delay_s is not None
+    assert 19 < output.delay_s < 21
+    assert output.reason == "breaker llm:m is open: rate_limit: slow down"
     assert [line["event"] for line in log_lines] == ["breaker opened"]
 
 
@@ -415,9 +415,9 @@ async def test_what_a_person_opened_waits_for_a_person(port: FaultyPort, databas
     pod = a_pod(port)
     await port(store.force_open, NAME, by="ana", reason="no budget")
     await pod.tick()
-    told = await suspended(pod)
-    assert told.reason == "breaker llm:m is held open by ana: no budget"
-    assert told.delay_s is not None
+    output = await suspended(pod)
+    assert output.reason == "breaker llm:m is held open by ana: no budget"
+    assert output.delay_s is not None
     move_clock(database, 1e6)
     await pod.tick()
     await suspended(pod)
@@ -431,10 +431,10 @@ async def test_a_hold_with_an_end_ends_by_itself(port: FaultyPort, database: str
     await port(store.force_open, NAME, by="ana", reason="deploy", for_s=5.0)
     for each in (pod, other):
         await each.tick()
-    told = await suspended(pod)
-    assert told.reason == "breaker llm:m is held open by ana: deploy"
-    assert told.delay_s is not None
-    assert 0 < told.delay_s < 6, "not as long as an ordinary look at a hold takes"
+    output = await suspended(pod)
+    assert output.reason == "breaker llm:m is held open by ana: deploy"
+    assert output.delay_s is not None
+    assert 0 < output.delay_s < 6, "not as long as an ordinary look at a hold takes"
     move_clock(database, 6)
     for each in (pod, other):
         await each.tick()

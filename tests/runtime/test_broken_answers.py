@@ -23,9 +23,9 @@ from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.store import breakers as store
 from cortex.store import operator, pulse
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, FactList, FaultyPort, a_lease
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, new_id, seeded_random
+from tests.support.records.factories import Bench, FactList, FaultyPort, a_lease
+from tests.support.records.rows import move_clock, new_id, seeded_random
+from tests.support.servers.postgres import sql
 
 NAME = "llm:m"
 REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hello"},), max_tokens=9)
@@ -155,10 +155,10 @@ async def test_errors_inside_streams_burn_no_retry_and_meet_a_handful_of_calls(
     assert fleet.retries_burnt == 0
     assert provider.broken_count <= 8
     facts = sql(database, "SELECT subtype FROM cortex.fact WHERE type = 'lifecycle' ORDER BY id")
-    told = [row["subtype"] for row in facts]
-    assert told.count("breaker_escalated") == 1
-    assert told.count("breaker_closed") == 1
-    assert told[-1] == "breaker_closed"
+    output = [row["subtype"] for row in facts]
+    assert output.count("breaker_escalated") == 1
+    assert output.count("breaker_closed") == 1
+    assert output[-1] == "breaker_closed"
 
 
 async def open_it(port: FaultyPort, pod: BreakerRegistry, database: str) -> None:

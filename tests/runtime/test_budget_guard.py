@@ -22,9 +22,9 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.store import budgets, facts, pods, retries, tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import JOB_TYPE, Bench, FaultyPort, a_pod
-from tests.support.postgres import sql
-from tests.support.rows import NoPause, job_row, new_id
+from tests.support.records.factories import JOB_TYPE, Bench, FaultyPort, a_pod
+from tests.support.records.rows import NoPause, job_row, new_id
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 RUN = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.RUN)

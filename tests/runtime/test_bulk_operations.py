@@ -7,12 +7,12 @@ from cortex.domain.clock import Chance
 from cortex.runtime.maintenance.bulk_operations import BulkOperations
 from cortex.runtime.maintenance.housekeeping import OPERATIONS_MAX, Housekeeping
 from cortex.store import bulk_operations
-from tests.support.bulk_operations import an_act
-from tests.support.dead_letters import fail
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
-from tests.support.rows import job_count, move_clock, seeded_random
+from tests.support.records.bulk_operations import an_act
+from tests.support.records.dead_letters import fail
+from tests.support.records.factories import Bench
+from tests.support.records.rows import job_count, move_clock, seeded_random
+from tests.support.servers.postgres import sql
 
 
 def a_runner(bench: Bench) -> BulkOperations:

@@ -21,14 +21,14 @@ from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate
 from cortex.runtime.commit.committer import MAILBOX_BOUND, STATEMENT_BYTES_MAX, Committer
 from cortex.store import effects, jobs, steps, tasks
-from tests.support.effects import an_intent
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, FaultyPort, a_lease
 from tests.support.holder import holding_task
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import assert_one_truth, job_row, new_id, seeded_random
-from tests.support.rows import steps as steps_of
+from tests.support.records.effects import an_intent
+from tests.support.records.factories import Bench, FaultyPort, a_lease
+from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
+from tests.support.records.rows import steps as steps_of
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 DIGEST = b"digest"
 
@@ -506,8 +506,8 @@ async def test_a_full_disk_holds_up_claims_and_costs_no_job(
     assert not bench.port.faults_left
     row = job_row(database, claim.lease.job_id)
     assert (row["status"], row["attempt"], row["retry_count"]) == ("COMPLETED", 1, 0)
-    told = [line["log_level"] for line in log_lines if line["event"] == "commit delayed"]
-    assert told == ["warning", "debug"][:tries]
+    text = [line["log_level"] for line in log_lines if line["event"] == "commit delayed"]
+    assert text == ["warning", "debug"][:tries]
 
 
 async def test_a_committer_that_is_stopped_in_an_outage_leaves_nobody_waiting(

@@ -15,8 +15,8 @@ from cortex.runtime.process import LoopLag
 from cortex.runtime.running import Stop
 from cortex.store import agents, jobs
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.rows import new_id
+from tests.support.records.factories import Bench
+from tests.support.records.rows import new_id
 
 
 def a_control(bench: Bench) -> Control:

@@ -31,9 +31,9 @@ def test_it_strikes_whoever_reads(reader: str) -> None:
             os.close(there)
         assert process.wait(20) == 7
     if reader != "gone":
-        told = os.read(there, 1_000_000)
+        output = os.read(there, 1_000_000)
         os.close(there)
-        assert (b"exiting hard" in told) == (reader == "there")
+        assert (b"exiting hard" in output) == (reader == "there")
 
 
 TWICE = """

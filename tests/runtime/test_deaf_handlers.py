@@ -14,8 +14,8 @@ from cortex.runtime.jobs import deaf_handlers
 from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.running import Stop
 from tests.support.eventually import eventually_async
-from tests.support.factories import JOB_TYPE, Bench
-from tests.support.postgres import sql
+from tests.support.records.factories import JOB_TYPE, Bench
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 

@@ -13,9 +13,9 @@ from cortex.durable.context import Context
 from cortex.runtime.jobs.dispatcher import FIRST, Dispatcher
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, move_clock
+from tests.support.records.factories import Bench
+from tests.support.records.rows import assert_one_truth, move_clock
+from tests.support.servers.postgres import sql
 
 WITHIN_S = 20.0
 

@@ -6,27 +6,27 @@ from cortex.runtime.maintenance.control import DrainRequests
 from cortex.runtime.running import Stop
 from cortex.store import drains, pods
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
+from tests.support.records.factories import Bench
 
 
-def an_actor(bench: Bench, told: list[bool]) -> DrainRequests:
+def an_actor(bench: Bench, output: list[bool]) -> DrainRequests:
     return DrainRequests(
         bench.port,
         pod_id=bench.pod.id,
         running=bench.running,
-        on_change=lambda: told.append(bench.running.is_drain_requested),
+        on_change=lambda: output.append(bench.running.is_drain_requested),
         rng=bench.rng,
     )
 
 
 async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     await bench.port(pods.register, bench.pod)
-    told: list[bool] = []
+    output: list[bool] = []
     freed: list[None] = []
     bench.running.on_undrained = lambda: freed.append(None)
-    actor = an_actor(bench, told)
+    actor = an_actor(bench, output)
     await actor.tick()
-    assert (told, bench.running.drain_request) == ([], None)
+    assert (output, bench.running.drain_request) == ([], None)
     first, second = await bench.claimed(2)
     kept = bench.running.add(first)
     await bench.port(drains.request, bench.pod.id, by="ana", reason="deploy")
@@ -34,16 +34,16 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
         await actor.tick()
     request = bench.running.drain_request
     assert request is not None
-    assert (told, request.jobs_left) == ([True], 1)
+    assert (output, request.jobs_left) == ([True], 1)
     assert kept.stop is None, "it comes to its next checkpoint"
     late = bench.running.add(second)
     assert late.stop is Stop.HANDED_BACK, "a claim that was on its way"
     for job in (late, kept):
         bench.running.remove(job)
-    assert told == [True, True], "it is notified when the last one is gone"
+    assert output == [True, True], "it is notified when the last one is gone"
     await bench.port(drains.withdraw, bench.pod.id, by="ana")
     await actor.tick()
-    assert (told[-1], freed, bench.running.hands_back()) == (False, [None], False)
+    assert (output[-1], freed, bench.running.hands_back()) == (False, [None], False)
 
 
 async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(

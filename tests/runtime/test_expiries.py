@@ -6,11 +6,11 @@ from uuid import UUID
 from cortex.domain.job import Suspend
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.store import approvals, tasks
-from tests.support.approvals import a_request, a_verdict, facts, suspension
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_count, job_row, move_clock
+from tests.support.records.approvals import a_request, a_verdict, facts, suspension
+from tests.support.records.factories import Bench
+from tests.support.records.rows import assert_one_truth, job_count, job_row, move_clock
+from tests.support.servers.postgres import sql
 
 
 async def ask(bench: Bench, count: int = 1, **fields: Any) -> list[UUID]:

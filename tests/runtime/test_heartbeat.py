@@ -20,12 +20,12 @@ from cortex.runtime.running import RunningJob, Stop
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs, pods
 from tests.support.eventually import eventually, eventually_async
-from tests.support.factories import VITALS, Bench, FaultyPort
 from tests.support.holder import holding_task
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.proxy import Proxy, proxy
-from tests.support.rows import job_row, seeded_random
+from tests.support.records.factories import VITALS, Bench, FaultyPort
+from tests.support.records.rows import job_row, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.proxy import Proxy, proxy
 
 Lines = list[MutableMapping[str, Any]]
 
@@ -186,8 +186,8 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
         if how == "silent":
             server.kill_backends(signal.SIGCONT)
         nursery.cancel_scope.cancel()
-    told = [line for line in log_lines if "fence reached" in line["event"]]
-    assert len(told) == 1
+    output = [line for line in log_lines if "fence reached" in line["event"]]
+    assert len(output) == 1
 
 
 async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from cortex.runtime.maintenance.housekeeping import BATCH_MAX, Housekeeping
 from cortex.store import idempotency
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
+from tests.support.records.factories import Bench
+from tests.support.servers.postgres import sql
 
 FILL = """
     INSERT INTO cortex.idempotency_key (key, digest, operation, expires_at)

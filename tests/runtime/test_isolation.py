@@ -29,9 +29,9 @@ from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.running import Stop
 from cortex.store import tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, EchoTools
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, job_row
+from tests.support.records.factories import Bench, EchoTools
+from tests.support.records.rows import assert_one_truth, attempts, job_row
+from tests.support.servers.postgres import sql
 
 MEMORY_MB = 512
 DEATHS_MAX = 3

@@ -16,10 +16,10 @@ from cortex.durable.context import Context
 from cortex.runtime.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
-from tests.support.rows import NoPause, assert_one_truth, attempts, history, job_row
-from tests.support.rows import steps as steps_of
+from tests.support.records.factories import Bench
+from tests.support.records.rows import NoPause, assert_one_truth, attempts, history, job_row
+from tests.support.records.rows import steps as steps_of
+from tests.support.servers.postgres import sql
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def ended(bench: Bench) -> None:
         await bench.running.wait_until_empty()
 
 
-def told(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
+def output(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
     row = job_row(dsn, job_id)
     return row["status"], row["result"], row["error_code"], row["error_message"]
 
@@ -66,7 +66,7 @@ async def returns(ctx: Context, value: Any = None) -> Any:
 
 async def test_a_result_completes_the_job(committing: Bench, database: str) -> None:
     job_id = await run_one(committing, returns, payload='{"value": {"a": [1, null]}}')
-    assert told(database, job_id) == ("COMPLETED", {"a": [1, None]}, None, None)
+    assert output(database, job_id) == ("COMPLETED", {"a": [1, None]}, None, None)
     assert [new for _, new, _ in history(database, job_id)] == ["PENDING", "RUNNING", "COMPLETED"]
     assert_one_truth(database)
 
@@ -101,7 +101,7 @@ async def test_whatever_comes_after_the_deadline_is_a_time_out(
     (claim,) = await committing.claimed()
     committing.run(attrs.evolve(claim, left_s=0.05))
     await ended(committing)
-    status, result, code, message = told(database, claim.lease.job_id)
+    status, result, code, message = output(database, claim.lease.job_id)
     assert (status, result, code) == ("FAILED", None, "job_timed_out")
     assert message == f"Job timed out after {claim.timeout_s} seconds"
     assert_one_truth(database)
@@ -129,7 +129,7 @@ async def test_a_payload_that_does_not_fit_fails_at_once(
     async def takes(ctx: Context, n: int) -> int:
         return n
 
-    status, _, code, message = told(database, await run_one(committing, takes, payload=payload))
+    status, _, code, message = output(database, await run_one(committing, takes, payload=payload))
     assert (status, code) == ("FAILED", "invalid_value")
     assert message is not None
     assert told_in in message
@@ -147,7 +147,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_and_not_the_pod(
         return value
 
     job_id = await run_one(committing, returns_it, worker_attempts=1)
-    assert told(database, job_id)[0] == "FAILED"
+    assert output(database, job_id)[0] == "FAILED"
     assert_one_truth(database)
 
 
@@ -156,7 +156,7 @@ async def test_text_that_postgres_lacks_is_made_visible(committing: Bench, datab
         return "a\0b\ud800c"
 
     job_id = await run_one(committing, returns_it)
-    assert told(database, job_id)[:2] == ("COMPLETED", "a\ufffdb\ufffdc")
+    assert output(database, job_id)[:2] == ("COMPLETED", "a\ufffdb\ufffdc")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_no_error_of_a_handler_ends_the_pod(
         raise error
 
     job_id = await run_one(committing, raises, worker_attempts=1)
-    assert told(database, job_id)[0] == "FAILED"
+    assert output(database, job_id)[0] == "FAILED"
 
 
 async def test_a_job_past_its_time_fails_and_says_how_long_it_had(
@@ -179,7 +179,7 @@ async def test_a_job_past_its_time_fails_and_says_how_long_it_had(
         await trio.sleep_forever()
 
     job_id = await run_one(committing, sleeps, timeout_s=1)
-    assert told(database, job_id)[2:] == ("job_timed_out", "Job timed out after 1 seconds")
+    assert output(database, job_id)[2:] == ("job_timed_out", "Job timed out after 1 seconds")
 
 
 async def test_its_time_counts_from_its_first_attempt(committing: Bench, database: str) -> None:
@@ -201,7 +201,7 @@ async def test_its_time_counts_from_its_first_attempt(committing: Bench, databas
     committing.handle(never)
     committing.run(again)
     await ended(committing)
-    assert told(database, claim.lease.job_id)[2] == "job_timed_out"
+    assert output(database, claim.lease.job_id)[2] == "job_timed_out"
     assert begun == []
 
 
@@ -232,7 +232,7 @@ async def stopped(
 
 async def test_a_cancelled_job_ends_as_cancelled(committing: Bench, database: str) -> None:
     claim = await stopped(committing, Stop.CANCELLED)
-    assert told(database, claim.lease.job_id)[0] == "CANCELLED"
+    assert output(database, claim.lease.job_id)[0] == "CANCELLED"
     assert_one_truth(database)
 
 
@@ -299,7 +299,7 @@ async def test_a_handler_that_is_done_before_it_hears_has_completed(
     committing: Bench, database: str
 ) -> None:
     claim = await stopped(committing, Stop.CANCELLED, deaf)
-    assert told(database, claim.lease.job_id)[:2] == ("COMPLETED", "done")
+    assert output(database, claim.lease.job_id)[:2] == ("COMPLETED", "done")
 
 
 async def test_a_handler_that_does_not_hear_that_its_lease_is_lost_writes_nothing(
@@ -307,7 +307,7 @@ async def test_a_handler_that_does_not_hear_that_its_lease_is_lost_writes_nothin
 ) -> None:
     """The fence stopped it: in the database the job may still be its own."""
     claim = await stopped(committing, Stop.LEASE_LOST, deaf)
-    assert told(database, claim.lease.job_id)[:2] == ("RUNNING", None)
+    assert output(database, claim.lease.job_id)[:2] == ("RUNNING", None)
 
 
 async def test_a_request_to_cancel_is_obeyed_before_the_handler_runs(
@@ -320,7 +320,7 @@ async def test_a_request_to_cancel_is_obeyed_before_the_handler_runs(
     (claim,) = await committing.claimed()
     committing.run(attrs.evolve(claim, cancel_requested=True))
     await ended(committing)
-    assert told(database, claim.lease.job_id)[0] == "CANCELLED"
+    assert output(database, claim.lease.job_id)[0] == "CANCELLED"
 
 
 async def test_a_lease_lost_at_a_step_ends_a_handler_that_swallows_errors(
@@ -377,7 +377,7 @@ async def test_the_next_attempt_goes_on_after_the_last_committed_step(
     committing.run(again)
     await ended(committing)
     assert ran == ["a", "b", "c"]
-    assert told(database, claim.lease.job_id)[:2] == ("COMPLETED", ["a", "b", "c"])
+    assert output(database, claim.lease.job_id)[:2] == ("COMPLETED", ["a", "b", "c"])
     assert [step[1] for step in steps_of(database, claim.lease.job_id)] == [1, 1, 2]
     assert_one_truth(database)
 
@@ -397,7 +397,7 @@ async def test_code_that_changed_between_attempts_diverges_for_good(
     (again,) = await committing.claim()
     committing.run(again)
     await ended(committing)
-    status, _, code, message = told(database, claim.lease.job_id)
+    status, _, code, message = output(database, claim.lease.job_id)
     assert (status, code) == ("FAILED", "diverged")
     assert message is not None
     assert "step 'a'" in message
@@ -412,7 +412,7 @@ async def test_an_end_that_is_refused_fails_the_job_with_the_reason(
     """Nothing that `encode` accepts is refused today: a broken encoder simulates it."""
     monkeypatch.setattr("cortex.runtime.jobs.job_actor.encode", lambda *_, **__: "{")
     job_id = await run_one(committing, returns)
-    status, _, code, message = told(database, job_id)
+    status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "invalid_value")
     assert message is not None
     assert "json" in message
@@ -426,7 +426,7 @@ async def test_an_end_that_is_not_acknowledged_is_no_crash(
         return "done"
 
     job_id = await run_one(committing, loses)
-    assert told(database, job_id)[:2] == ("RUNNING", None)
+    assert output(database, job_id)[:2] == ("RUNNING", None)
 
 
 async def test_a_pod_that_is_cut_off_leaves_the_job_to_others(bench: Bench, database: str) -> None:
@@ -439,7 +439,7 @@ async def test_a_pod_that_is_cut_off_leaves_the_job_to_others(bench: Bench, data
         await eventually_async(lambda: len(bench.committer._mailbox), what="the end is sent")
         phase.cancel_scope.cancel()
     assert len(bench.running) == 0
-    assert told(database, claim.lease.job_id)[0] == "RUNNING"
+    assert output(database, claim.lease.job_id)[0] == "RUNNING"
 
 
 async def test_a_closed_committer_leaves_the_job_to_others(bench: Bench, database: str) -> None:
@@ -448,7 +448,7 @@ async def test_a_closed_committer_leaves_the_job_to_others(bench: Bench, databas
     bench.committer.close()
     bench.run(claim)
     await ended(bench)
-    assert told(database, claim.lease.job_id)[0] == "RUNNING"
+    assert output(database, claim.lease.job_id)[0] == "RUNNING"
     with pytest.raises(LeaseLost):
         await bench.committer.record(attrs.evolve)  # type: ignore[arg-type]
     counts = await bench.port(jobs.counts, [claim.lease.job_id])

@@ -16,8 +16,8 @@ from cortex.runtime.clients.job_feeds import Feed, FeedEvent, JobFeeds
 from cortex.store import jobs, steps
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.rows import new_id
+from tests.support.records.factories import Bench
+from tests.support.records.rows import new_id
 
 WITHIN_S = 10.0
 CROWD = 300

@@ -15,8 +15,8 @@ import trio
 from cortex.durable.context import Context
 from cortex.runtime.running import Stop
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.rows import attempts, job_row
+from tests.support.records.factories import Bench
+from tests.support.records.rows import attempts, job_row
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def ended(bench: Bench) -> None:
         await bench.running.wait_until_empty()
 
 
-def told(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
+def output(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
     row = job_row(dsn, job_id)
     return row["status"], row["result"], row["error_code"], row["error_message"]
 
@@ -98,7 +98,7 @@ async def test_an_asyncio_call_fails_the_job_at_once_and_says_what_to_do(
     committing: Bench, database: str, handler: Callable[..., Awaitable[Any]]
 ) -> None:
     job_id = await run_one(committing, handler)
-    status, _, code, message = told(database, job_id)
+    status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "asyncio_called")
     assert job_row(database, job_id)["error_class"] == "PERMANENT"
     assert message is not None
@@ -168,7 +168,7 @@ async def test_a_step_that_is_not_awaited_fails_the_job_and_is_named(
 
     job_id = await run_one(committing, handler)
     gc.collect()
-    status, _, code, message = told(database, job_id)
+    status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "usage")
     assert message is not None
     assert "without awaiting 'second', 'third', 'fourth'" in message
@@ -195,7 +195,7 @@ async def test_a_function_that_is_not_async_runs_in_a_thread(
         ]
 
     job_id = await run_one(committing, handler)
-    assert told(database, job_id)[:2] == ("COMPLETED", [[7, False], [8, False], "awaited"])
+    assert output(database, job_id)[:2] == ("COMPLETED", [[7, False], [8, False], "awaited"])
 
 
 async def test_a_thread_that_does_not_end_holds_up_neither_a_time_out_nor_a_drain(

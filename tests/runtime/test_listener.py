@@ -14,10 +14,10 @@ from cortex.postgres.database import Profile
 from cortex.runtime.liveness.listener import Listener
 from cortex.store import pods
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, FaultyPort
-from tests.support.postgres import sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.postgres import sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 
 @define

@@ -18,12 +18,12 @@ from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready, run_pod
 from cortex.runtime.pod_parts import standard_parts
 from cortex.store import agents, retries
-from tests.support import pod_app
+from tests.support.apps import pod_app
 from tests.support.eventually import eventually_async
-from tests.support.postgres import sql
-from tests.support.rows import job_row, new_id, submit
+from tests.support.records.rows import job_row, new_id, submit
 from tests.support.scrape import Scrape, read
-from tests.support.scripted_model import API_KEY, ScriptedModel, program, scripted_model
+from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import API_KEY, ScriptedModel, program, scripted_model
 
 WITHIN_S = 20.0
 

@@ -15,11 +15,11 @@ from cortex.runtime.metrics.metrics_page import BREAKERS_MAX, EVERY_S, MetricsPa
 from cortex.runtime.running import RunningJobs
 from cortex.store import pulse as store
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, FaultyPort, a_claim
-from tests.support.postgres import sql
-from tests.support.proxy import Proxy, proxy
-from tests.support.rows import seeded_random
+from tests.support.records.factories import Bench, FaultyPort, a_claim
+from tests.support.records.rows import seeded_random
 from tests.support.scrape import Scrape, read
+from tests.support.servers.postgres import sql
+from tests.support.servers.proxy import Proxy, proxy
 
 SCRAPE_MAX_S = 5.0
 """A second, and room for a loaded machine; a call of a dead database takes ten."""
@@ -65,11 +65,11 @@ async def page(port: FaultyPort, nursery: trio.Nursery) -> Page:
 
 async def test_everything_that_is_declared_is_told(page: Page) -> None:
     page.breakers = {"llm:gone": BreakerState.OPEN}
-    told = (await page.scrape()).kinds
+    output = (await page.scrape()).kinds
     for metric in METRICS:
-        assert told[metric.name] == metric.kind, metric.name
-    assert {name for name in told if name.startswith("cortex_")} == {m.name for m in METRICS}
-    assert "process_resident_memory_bytes" in told
+        assert output[metric.name] == metric.kind, metric.name
+    assert {name for name in output if name.startswith("cortex_")} == {m.name for m in METRICS}
+    assert "process_resident_memory_bytes" in output
 
 
 async def test_the_system_is_told_as_it_stands(page: Page, bench: Bench, database: str) -> None:

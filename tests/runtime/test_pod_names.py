@@ -4,8 +4,8 @@ from uuid import UUID
 
 from cortex.store import pods, tasks
 from tests.runtime.test_takeover import a_takeover, holding_lock, look_again_later, state_of
-from tests.support.factories import JOB_TYPE, Bench, a_pod
-from tests.support.rows import assert_one_truth, attempts, job_row
+from tests.support.records.factories import JOB_TYPE, Bench, a_pod
+from tests.support.records.rows import assert_one_truth, attempts, job_row
 
 NAME = "host:1"
 """Every first process in a container with a given host name."""

@@ -10,9 +10,9 @@ from cortex.domain.job import Claim, Lease, NumberedStep, Release, StepDone, Ste
 from cortex.runtime.running import RunningJobs
 from cortex.store import jobs, pods, retries, steps, tasks
 from cortex.store.pods import Pod
-from tests.support.factories import JOB_TYPE, Bench, a_pod
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, move_clock
+from tests.support.records.factories import JOB_TYPE, Bench, a_pod
+from tests.support.records.rows import assert_one_truth, job_row, move_clock
+from tests.support.servers.postgres import sql
 
 DEATHS_MAX = 3
 

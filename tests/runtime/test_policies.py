@@ -18,9 +18,9 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
 from cortex.runtime.jobs.policies import AgentSpecCache, Policies
 from cortex.store import agents, configs
-from tests.support.factories import JOB_TYPE, FaultyPort, a_claim
-from tests.support.postgres import sql
-from tests.support.rows import seeded_random
+from tests.support.records.factories import JOB_TYPE, FaultyPort, a_claim
+from tests.support.records.rows import seeded_random
+from tests.support.servers.postgres import sql
 
 USAGE = Usage(input_tokens=1_000_000)
 SPEC = {"name": "tester", "model": "scripted", "system": "You test."}
@@ -179,12 +179,12 @@ async def test_what_another_version_wrote_fails_the_job_and_not_the_pod(
     of_config = a_claim(config_id=newer_id)
     of_agent = await claim_of(port, database, invented_seconds=5)
     of_nothing = a_claim(config_id=2**31 - 1)
-    for claim, told in (
+    for claim, output in (
         (of_config, f"configuration {newer_id}"),
         (of_agent, "stored agent"),
         (of_nothing, "configuration 2147483647 does not exist"),
     ):
-        with pytest.raises(CortexError, match=told):
+        with pytest.raises(CortexError, match=output):
             await policies.limits(claim)
         assert await policies.policy(claim) == own.policies[JOB_TYPE]
         assert log_lines[-1]["event"] == "policy not read"

@@ -25,9 +25,9 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.running import Stop
 from cortex.store import jobs, timeouts
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.postgres import sql
-from tests.support.rows import attempts, job_row
+from tests.support.records.factories import Bench
+from tests.support.records.rows import attempts, job_row
+from tests.support.servers.postgres import sql
 
 TIMED_OUT = Failure(
     cls=FailureClass.TRANSIENT_APP, code="timed_out", message="late", scope="call", limit_s=5.0
@@ -90,12 +90,12 @@ async def test_a_time_out_between_steps_names_the_last_checkpoint(
     committing: Bench, database: str
 ) -> None:
     claim = await run(committing, sleeps, timeout_s=1)
-    told = (await the_only(committing, claim)).interruption
-    assert (told.scope, told.limit_s, told.final_action) == (Scope.JOB, 1, FinalAction.FAILED)
-    assert (told.phase, told.step_key) == (Phase.HANDLER, None)
-    assert (told.checkpoint_seq, told.checkpoint_key) == (1, "begun")
-    assert told.elapsed_s >= 1
-    assert told.step_elapsed_s < 1.5
+    output = (await the_only(committing, claim)).interruption
+    assert (output.scope, output.limit_s, output.final_action) == (Scope.JOB, 1, FinalAction.FAILED)
+    assert (output.phase, output.step_key) == (Phase.HANDLER, None)
+    assert (output.checkpoint_seq, output.checkpoint_key) == (1, "begun")
+    assert output.elapsed_s >= 1
+    assert output.step_elapsed_s < 1.5
     assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
 
 
@@ -103,10 +103,10 @@ async def test_of_steps_that_are_cut_at_once_the_first_is_named(committing: Benc
     async def waits(ctx: Context) -> None:
         await ctx.gather(ctx.step("a", trio.sleep_forever), ctx.step("b", trio.sleep_forever))
 
-    told = (await the_only(committing, await run(committing, waits, timeout_s=1))).interruption
-    assert told.step_key in ("a", "b")
-    assert told.phase is Phase.STEP
-    assert told.step_elapsed_s >= 0.9
+    output = (await the_only(committing, await run(committing, waits, timeout_s=1))).interruption
+    assert output.step_key in ("a", "b")
+    assert output.phase is Phase.STEP
+    assert output.step_elapsed_s >= 0.9
 
 
 async def test_what_a_step_beside_it_wrote_and_committed_is_not_left_over(
@@ -139,8 +139,8 @@ async def test_a_step_that_the_job_gave_up_itself_is_not_blamed(committing: Benc
             await ctx.step("given up", trio.sleep_forever)
         await trio.sleep_forever()
 
-    told = (await the_only(committing, await run(committing, goes_on, timeout_s=1))).interruption
-    assert (told.phase, told.step_key) == (Phase.HANDLER, None)
+    output = (await the_only(committing, await run(committing, goes_on, timeout_s=1))).interruption
+    assert (output.phase, output.step_key) == (Phase.HANDLER, None)
 
 
 async def test_a_time_out_that_the_job_survives_leaves_no_receipt(committing: Bench) -> None:
@@ -165,15 +165,15 @@ async def test_what_is_decided_stands_in_the_receipt(
             ctx.step("beside", trio.sleep_forever),
         )
 
-    told = (await the_only(committing, await run(committing, late, **fields))).interruption
-    assert (told.scope, told.step_key, told.final_action) == (Scope.STEP, "late", action)
-    assert told.elapsed_s >= told.limit_s == 0.05
+    output = (await the_only(committing, await run(committing, late, **fields))).interruption
+    assert (output.scope, output.step_key, output.final_action) == (Scope.STEP, "late", action)
+    assert output.elapsed_s >= output.limit_s == 0.05
 
 
 async def test_an_infrastructure_time_out_is_released(committing: Bench) -> None:
     error = TimedOutError("no connection", scope="connect", limit_s=3.0)
-    told = (await the_only(committing, await run(committing, raising(error)))).interruption
-    assert (told.scope, told.final_action) == (Scope.CONNECT, FinalAction.RELEASED)
+    output = (await the_only(committing, await run(committing, raising(error)))).interruption
+    assert (output.scope, output.final_action) == (Scope.CONNECT, FinalAction.RELEASED)
 
 
 async def test_a_time_out_that_opened_a_breaker_is_why_the_job_waits(
@@ -192,8 +192,8 @@ async def test_a_time_out_that_opened_a_breaker_is_why_the_job_waits(
         await ctx.gather(ctx.step("call", call))
 
     claim = await run(committing, fails)
-    told = (await the_only(committing, claim)).interruption
-    assert (told.scope, told.step_key, told.final_action) == (
+    output = (await the_only(committing, claim)).interruption
+    assert (output.scope, output.step_key, output.final_action) == (
         Scope.IDLE,
         "call",
         FinalAction.RETRY,
@@ -236,8 +236,8 @@ async def test_who_fails_to_clean_up_at_the_limit_is_out_of_time(
     claim = await run(committing, breaks, timeout_s=1)
     row = job_row(database, claim.lease.job_id)
     assert (row["status"], row["error_code"]) == ("FAILED", "job_timed_out")
-    told = (await the_only(committing, claim)).interruption
-    assert (told.scope, told.step_key) == (Scope.JOB, "cut")
+    output = (await the_only(committing, claim)).interruption
+    assert (output.scope, output.step_key) == (Scope.JOB, "cut")
 
 
 async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
@@ -256,10 +256,10 @@ async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
     assert again.left_s == 0
     committing.run(again)
     await ended(committing)
-    told = (await the_only(committing, again)).interruption
-    assert (told.scope, told.lease.attempt) == (Scope.JOB, 2)
-    assert (told.checkpoint_seq, told.checkpoint_key) == (1, "begun")
-    assert told.step_elapsed_s >= 30
+    output = (await the_only(committing, again)).interruption
+    assert (output.scope, output.lease.attempt) == (Scope.JOB, 2)
+    assert (output.checkpoint_seq, output.checkpoint_key) == (1, "begun")
+    assert output.step_elapsed_s >= 30
 
 
 # --- what it leaves
@@ -327,10 +327,10 @@ async def test_each_call_that_timed_out_in_a_step_is_one_receipt(
 
     claim = await run(committing, calls)
     left = await found(committing, claim)
-    told = [receipt.interruption for receipt in left]
+    output = [receipt.interruption for receipt in left]
     assert {len(receipt.artefacts) for receipt in left} == {0 if kind is StepKind.MODEL else 1}
-    assert [(each.nth, each.final_action) for each in told] == [(1, action), (2, action)]
-    assert {each.partial_text for each in told} == {"so far"}
+    assert [(each.nth, each.final_action) for each in output] == [(1, action), (2, action)]
+    assert {each.partial_text for each in output} == {"so far"}
     assert committing.receipts._attempts == {}, "nothing is kept of an attempt that has ended"
 
 
@@ -374,10 +374,10 @@ def endless_look(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     """Looking at files never ends; set when it has begun."""
     begun = trio.Event()
 
-    async def look(told: Interruption, **_: Any) -> TimeoutReceipt:
+    async def look(output: Interruption, **_: Any) -> TimeoutReceipt:
         begun.set()
         await trio.sleep_forever()
-        raise AssertionError(told)
+        raise AssertionError(output)
 
     monkeypatch.setattr(receipts_module, "take_receipt", look)
     return begun
@@ -427,7 +427,7 @@ async def test_a_cancelled_pod_is_not_held(committing: Bench, endless_look: trio
 async def test_a_machine_that_cannot_look_does_not_end_the_pod(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def look(told: Interruption, **_: Any) -> TimeoutReceipt:
+    async def look(output: Interruption, **_: Any) -> TimeoutReceipt:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(receipts_module, "take_receipt", look)

@@ -15,8 +15,8 @@ from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.store import jobs
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench
-from tests.support.rows import new_id
+from tests.support.records.factories import Bench
+from tests.support.records.rows import new_id
 
 LONG_S = 20.0
 CROWD = 1_000

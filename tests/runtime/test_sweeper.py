@@ -14,9 +14,8 @@ from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.store import configs, jobs, pods, retries, tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import JOB_TYPE, Bench
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.factories import JOB_TYPE, Bench
+from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     history,
@@ -24,6 +23,7 @@ from tests.support.rows import (
     move_clock,
     new_id,
 )
+from tests.support.servers.postgres import sql
 
 ZOMBIE_S = 300.0
 SWEEP_S = 60.0
@@ -122,9 +122,9 @@ async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat
     await a_sweeper(bench).tick()
     row = job_row(database, claim.lease.job_id)
     assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
-    told = re.search(r"last heartbeat (\S+)$", row["error_message"])
-    assert told is not None
-    assert told[1] == beat_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    message = re.search(r"last heartbeat (\S+)$", row["error_message"])
+    assert message is not None
+    assert message[1] == beat_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     (letter,) = sql(database, "SELECT error_code, state FROM cortex.dead_letter")
     assert tuple(letter) == ("lease_expired", "OPEN")
     assert_one_truth(database)

@@ -4,9 +4,9 @@ from cortex.domain.clock import Chance
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.listener import BREAKER, CONTROL
 from cortex.runtime.maintenance.sweeps import sweeps
-from tests.support.dead_letters import fail
-from tests.support.factories import Bench
-from tests.support.rows import assert_one_truth
+from tests.support.records.dead_letters import fail
+from tests.support.records.factories import Bench
+from tests.support.records.rows import assert_one_truth
 
 
 async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:

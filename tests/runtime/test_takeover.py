@@ -12,9 +12,9 @@ from cortex.runtime.liveness.takeover import ENDED_EVERY, LOOKS_APART_S, NEW_APA
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from tests.support.eventually import eventually_async
-from tests.support.factories import JOB_TYPE, Bench, a_pod
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, attempts, job_row
+from tests.support.records.factories import JOB_TYPE, Bench, a_pod
+from tests.support.records.rows import assert_one_truth, attempts, job_row
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 DEATHS_MAX = 3

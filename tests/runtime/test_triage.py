@@ -15,13 +15,19 @@ from cortex.store import dead_letters, timeouts
 from cortex.store.dead_letters import Resubmission
 from cortex.store.triage import Triaged
 from cortex.store.triage import triage as triage_once
-from tests.support.dead_letters import cancelling, fail, letter, lifecycle, make_large, set_breaker
 from tests.support.eventually import eventually_async
-from tests.support.factories import Bench, a_lease
 from tests.support.holder import holding_task
-from tests.support.postgres import sql
-from tests.support.receipts import a_change, a_receipt, a_work_tree, an_interruption
-from tests.support.rows import (
+from tests.support.records.dead_letters import (
+    cancelling,
+    fail,
+    letter,
+    lifecycle,
+    make_large,
+    set_breaker,
+)
+from tests.support.records.factories import Bench, a_lease
+from tests.support.records.receipts import a_change, a_receipt, a_work_tree, an_interruption
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     job_row,
@@ -30,6 +36,7 @@ from tests.support.rows import (
     seeded_random,
     steps,
 )
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 OUTAGE: dict[str, Any] = {

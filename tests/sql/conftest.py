@@ -10,7 +10,7 @@ from cortex.domain.job import Claim, Submission
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, tasks
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 Enter = Callable[..., UUID]
 

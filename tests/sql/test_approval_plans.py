@@ -13,7 +13,7 @@ from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
 from cortex.store import approvals, tasks
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 WAITING = 100_000
 DUE = 10_000

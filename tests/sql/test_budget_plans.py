@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 BATCH = 100
 ROWS_PER_WANTED = 3

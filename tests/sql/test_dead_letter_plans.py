@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 WAITING = 300
 SETTLED = 100_000

@@ -11,7 +11,7 @@ from cortex.domain.canonical import canonical, digest
 from cortex.postgres.database import Profile
 from cortex.postgres.queries import sql as query_text
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 POD = UUID(int=7)
 BATCH = 100
@@ -112,11 +112,11 @@ def test_leave_and_outcome_look_at_their_own_effects(big: str, statistics: str) 
     mine = sql(big, "SELECT id, job_id FROM cortex.effect WHERE job_id = ANY ($1::uuid[])", KNOWN)[
         :BATCH
     ]
-    told = (
+    output = (
         *(POD, [row["id"] for row in mine], [row["job_id"] for row in mine], [1] * BATCH),
         *([True] * BATCH, ["why"] * BATCH, ["1"] * BATCH),
     )
-    assert worst(big, "effects.record_outcomes", told) <= ROWS_PER_WANTED * BATCH
+    assert worst(big, "effects.record_outcomes", output) <= ROWS_PER_WANTED * BATCH
 
 
 @pytest.mark.timeout(120)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 FILL = """
     INSERT INTO cortex.fact (at, type, subtype, source, job_id, data)

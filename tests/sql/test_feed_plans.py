@@ -5,7 +5,7 @@ import pytest
 
 from cortex.store.feed import RESULT_BYTES_MAX
 from tests.sql.test_plans import BATCH, IDS, POD, ROWS_PER_WANTED, big, explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 __all__ = ["big"]
 

@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-from tests.support.postgres import sql
-from tests.support.rows import as_runtime, history, job_row, submit
+from tests.support.records.rows import as_runtime, history, job_row, submit
+from tests.support.servers.postgres import sql
 
 UPDATE = "UPDATE cortex.{table} SET {column} = {column}"
 DELETE = "DELETE FROM cortex.{table}"

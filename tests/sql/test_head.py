@@ -11,11 +11,11 @@ from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import operator, pods, pulse
 from tests.sql.test_plans import explain
-from tests.support.effects import Doers
-from tests.support.nulls import fill
-from tests.support.postgres import sql
-from tests.support.rows import new_id, seeded_random
-from tests.support.tui import on_asyncio
+from tests.support.records.effects import Doers
+from tests.support.records.nulls import fill
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.postgres import sql
+from tests.support.terminal.tui import on_asyncio
 
 WAITS = """
     SET session_replication_role = replica;

@@ -8,7 +8,7 @@ import pytest
 from cortex.domain.job import JobStatus
 from cortex.store.job_pages import LOOKED_MAX
 from tests.sql.test_plans import POD, Look, explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 JOBS = 100_000
 SAME_INSTANT = 30_000

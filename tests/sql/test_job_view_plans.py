@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from tests.sql.test_plans import IDS, ROWS_PER_WANTED, big, explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 __all__ = ["big"]
 

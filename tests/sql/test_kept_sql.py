@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 
 async def _end_sessions(dsn: str) -> None:

@@ -24,10 +24,17 @@ from cortex.postgres.database import Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, retries, steps, tasks
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import NoPause, assert_one_truth, attempts, job_row, move_clock, new_id
-from tests.support.rows import history as history_of
-from tests.support.rows import steps as steps_of
+from tests.support.records.rows import (
+    NoPause,
+    assert_one_truth,
+    attempts,
+    job_row,
+    move_clock,
+    new_id,
+)
+from tests.support.records.rows import history as history_of
+from tests.support.records.rows import steps as steps_of
+from tests.support.servers.postgres import run_asyncio, sql
 
 LOCK_KEY = 4_611_686_018_427_387_905
 SILENT_S = 300.0
@@ -319,8 +326,8 @@ def test_a_sweep_of_the_last_attempt_fails_the_job_in_words(
     assert "fell silent in attempt 2, after 1 of 1 retries" in row["error_message"]
     assert "last heartbeat 20" in row["error_message"]
     assert [row["job_id"] for row in sql(database, "SELECT * FROM cortex.dead_letter")] == [job_id]
-    told = "SELECT data->>'message' FROM cortex.fact WHERE subtype = 'lease_expired' ORDER BY id"
-    assert [row[0] for row in sql(database, told)] == ["its pod fell silent", row["error_message"]]
+    text = "SELECT data->>'message' FROM cortex.fact WHERE subtype = 'lease_expired' ORDER BY id"
+    assert [row[0] for row in sql(database, text)] == ["its pod fell silent", row["error_message"]]
     assert_one_truth(database)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.sql.test_plans import FILL, explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 END_MOST = """
     SET session_replication_role = replica;

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from cortex.postgres.database import Profile
 from cortex.postgres.queries import sql as query_text
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 POD = UUID(int=7)
 LOCK_KEY = 77

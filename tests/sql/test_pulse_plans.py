@@ -6,7 +6,7 @@ import pytest
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.store import pulse
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 FILL = """
     SET session_replication_role = replica;

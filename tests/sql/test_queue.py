@@ -10,8 +10,8 @@ from cortex.domain.job import Claim, Finish, JobStatus, Release, Submission
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods, tasks
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import assert_one_truth, job_row, move_clock, new_id, seeded_random
+from tests.support.records.rows import assert_one_truth, job_row, move_clock, new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 
 def test_smaller_priorities_first_then_the_oldest(

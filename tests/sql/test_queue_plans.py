@@ -8,7 +8,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import pulse, queues
 from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 NAMED_READY = """
     SET session_replication_role = replica;

@@ -21,7 +21,7 @@ from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
 from cortex.view.why import Cause
 from cortex.view.why import why as told_by
-from tests.support.postgres import run_asyncio, sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 TABLES = """
     SELECT oid::regclass::text AS name FROM pg_class

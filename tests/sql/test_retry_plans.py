@@ -7,8 +7,8 @@ import pytest
 
 from cortex.domain.why_facts import AHEAD_MAX
 from tests.sql.test_plans import explain
-from tests.support.postgres import sql
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
+from tests.support.servers.postgres import sql
 
 BATCH = 100
 ROWS_PER_WANTED = 8

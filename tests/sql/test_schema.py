@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-from tests.support.postgres import sql
-from tests.support.rows import submit
+from tests.support.records.rows import submit
+from tests.support.servers.postgres import sql
 
 
 @pytest.mark.parametrize(

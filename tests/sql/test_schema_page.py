@@ -5,8 +5,8 @@ from pathlib import Path
 
 import asyncpg
 
-from tests.support.postgres import run_asyncio
 from tests.support.schema_page import DOCUMENT, PAGE, document, made
+from tests.support.servers.postgres import run_asyncio
 
 ANEW = "make it anew: python -m tests.support.schema_page"
 

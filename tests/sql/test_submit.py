@@ -13,9 +13,16 @@ from cortex.domain.policy import JobPolicy
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import as_runtime, history, job_row, move_clock, new_id, seeded_random
-from tests.support.rows import submit as submit_by_sql
+from tests.support.records.rows import (
+    as_runtime,
+    history,
+    job_row,
+    move_clock,
+    new_id,
+    seeded_random,
+)
+from tests.support.records.rows import submit as submit_by_sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 SUBMIT = "SELECT cortex.submit_job('work', '{}')"
 ADD = "SELECT cortex_worker.add_job('work', '{}')"

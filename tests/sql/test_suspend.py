@@ -21,8 +21,7 @@ from cortex.domain.job import (
 )
 from cortex.postgres.session import Session
 from cortex.store import configs, jobs, retries, steps, tasks
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.rows import (
     NoPause,
     assert_one_truth,
     attempts,
@@ -31,6 +30,7 @@ from tests.support.rows import (
     move_clock,
     new_id,
 )
+from tests.support.servers.postgres import sql
 
 Claims = Callable[..., list[Claim]]
 FACT = json.dumps({"class": "TRANSIENT_APP", "message": "busy"})

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from tests.sql.test_plans import explain
-from tests.support.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio
 
 FILL = """
     INSERT INTO cortex.api_token (id, name, digest, roles, created_by)

@@ -14,11 +14,11 @@ from cortex.store import agents, dead_letters, operator, pods, retries, tasks, w
 from cortex.store.dead_letters import Resubmission
 from cortex.store.pods import Pod
 from tests.sql.test_plans import BATCH, POD, ROWS_PER_WANTED, explain
-from tests.support.dead_letters import fail
-from tests.support.factories import a_pod
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, new_id
-from tests.support.rows import submit as submit_by_sql
+from tests.support.records.dead_letters import fail
+from tests.support.records.factories import a_pod
+from tests.support.records.rows import move_clock, new_id
+from tests.support.records.rows import submit as submit_by_sql
+from tests.support.servers.postgres import sql
 
 RUN = "run_agent"
 

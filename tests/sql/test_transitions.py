@@ -5,8 +5,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from tests.support.postgres import sql
-from tests.support.rows import as_runtime, history, job_row, submit
+from tests.support.records.rows import as_runtime, history, job_row, submit
+from tests.support.servers.postgres import sql
 
 STATES = (
     *("PENDING", "RUNNING", "WAITING_FOR_APPROVAL", "RETRY"),
@@ -108,7 +108,7 @@ def test_history_says_what_belongs_to_each_state(database: str) -> None:
         "WHERE id = $1",
         cancelled,
     )
-    told = {
+    output = {
         row["job_id"]: (row["error"], row["retry_count"], row["by"], row["reason"])
         for row in sql(
             database,
@@ -117,9 +117,9 @@ def test_history_says_what_belongs_to_each_state(database: str) -> None:
             "metadata->>'reason' AS reason FROM cortex.job_history ORDER BY job_id, id DESC",
         )
     }
-    assert told[failed] == ("broken", None, None, None)
-    assert told[retried] == (None, "0", None, None)
-    assert told[cancelled] == (None, None, "ana", "why")
+    assert output[failed] == ("broken", None, None, None)
+    assert output[retried] == (None, "0", None, None)
+    assert output[cancelled] == (None, None, "ana", "why")
 
 
 def test_the_approval_token_is_in_no_history(database: str) -> None:

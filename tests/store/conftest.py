@@ -10,8 +10,8 @@ from cortex.domain.job import Claim
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, tasks
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.rows import new_id
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import new_id
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from cortex.domain.errors import NotFoundError, RejectedError
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 SPEC: dict[str, Any] = {"model": "m", "tools": ["a", "b"], "limits": {"max_steps": 3}}
 

@@ -4,7 +4,7 @@ import pytest
 
 from cortex.domain.errors import RejectedError
 from cortex.postgres.session import Session
-from tests.support.approvals import Askers
+from tests.support.records.approvals import Askers
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from cortex.domain.errors import ConflictError
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, tasks
-from tests.support.approvals import Askers, a_request, a_verdict, facts, suspension
 from tests.support.at_once import at_once
 from tests.support.eventually import eventually
-from tests.support.factories import a_submission
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import assert_one_truth, job_row, move_clock, seeded_random
+from tests.support.records.approvals import Askers, a_request, a_verdict, facts, suspension
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import assert_one_truth, job_row, move_clock, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 DECIDERS = 50
 ROUNDS = 30
@@ -75,9 +75,9 @@ def test_of_fifty_deciders_one_wins_and_the_others_are_told_who(askers: Askers) 
     outcome = "approved" if winner % 2 == 0 else "denied"
     assert rulings(found) == {outcome: 1, "already": DECIDERS - 1}
     assert (shown.decided_by, shown.status) == (people[winner], outcome.upper())
-    told = askers.refused(request).message
-    assert f"already {outcome} by {people[winner]} at" in told
-    assert told.endswith(f"said {people[winner]}")
+    output = askers.refused(request).message
+    assert f"already {outcome} by {people[winner]} at" in output
+    assert output.endswith(f"said {people[winner]}")
     assert len(facts(askers.dsn, request.id)) == 1
     votes = sql(askers.dsn, "SELECT person FROM cortex.approval_vote")
     assert len(votes) == (1 if outcome == "approved" else 0)

@@ -16,9 +16,23 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
 from cortex.store.dead_letters import Resubmission
-from tests.support.approvals import ARGUMENTS, Askers, a_request, a_verdict, facts, suspension
-from tests.support.postgres import sql
-from tests.support.rows import NoPause, assert_one_truth, history, job_row, move_clock, new_id
+from tests.support.records.approvals import (
+    ARGUMENTS,
+    Askers,
+    a_request,
+    a_verdict,
+    facts,
+    suspension,
+)
+from tests.support.records.rows import (
+    NoPause,
+    assert_one_truth,
+    history,
+    job_row,
+    move_clock,
+    new_id,
+)
+from tests.support.servers.postgres import sql
 
 EDITED = canonical({"customer": "cus_88", "amount": 9})
 
@@ -51,9 +65,9 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
     ruling = askers.decide(request, reason="fine", address="10.0.0.7", client="curl")
     assert (ruling.outcome, ruling.agreed_count) == ("approved", 1)
     shown = askers.row(request)
-    told = ("status", "decided_by", "reason", "channel", "address", "client")
+    output = ("status", "decided_by", "reason", "channel", "address", "client")
     expected = ["APPROVED", "ana", "fine", "cli", "10.0.0.7", "curl"]
-    assert [getattr(shown, name) for name in told] == expected
+    assert [getattr(shown, name) for name in output] == expected
     assert job_row(askers.dsn, job_id)["task_state"] == "READY"
     ((what, data),) = facts(askers.dsn, request.id)
     assert (what, data["by"], data["reason"], data["was_edited"]) == (
@@ -71,9 +85,9 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
 
 
 def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
-    told, failed = a_request(), a_request(on_deny="fail")
-    told_job, failed_job = askers.ask(told), askers.ask(failed)
-    for request in (told, failed):
+    output, failed = a_request(), a_request(on_deny="fail")
+    told_job, failed_job = askers.ask(output), askers.ask(failed)
+    for request in (output, failed):
         ruling = askers.decide(request, is_approved=False, by="li", reason="too much")
         assert (ruling.outcome, askers.row(request).status) == ("denied", "DENIED")
     assert job_row(askers.dsn, told_job)["task_state"] == "READY"
@@ -93,9 +107,9 @@ def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
 def test_who_comes_second_is_told_who_was_first(askers: Askers) -> None:
     request = askers.asked()
     askers.decide(request, is_approved=False, by="li", reason="no", channel="page")
-    told = askers.refused(request).message
-    assert told.startswith(f"approval {request.id} was already denied by li at 20")
-    assert told.endswith("Z on page: no")
+    output = askers.refused(request).message
+    assert output.startswith(f"approval {request.id} was already denied by li at 20")
+    assert output.endswith("Z on page: no")
     assert askers.row(request).decided_by == "li"
     assert len(facts(askers.dsn, request.id)) == 1
 

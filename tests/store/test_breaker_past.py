@@ -8,7 +8,7 @@ from cortex.postgres.session import Session
 from cortex.store import breakers, facts
 from cortex.store.breakers import past, with_past
 from cortex.store.facts import Fact
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
 
 NAME = "llm:m"
 BUSY = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")

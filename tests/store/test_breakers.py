@@ -14,8 +14,8 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import as_runtime, move_clock, new_id
+from tests.support.records.rows import as_runtime, move_clock, new_id
+from tests.support.servers.postgres import run_asyncio, sql
 
 NAME = "llm:m"
 LEASE_S = 30.0
@@ -79,15 +79,15 @@ def test_an_outage_is_recorded_from_its_first_failure_to_its_end(
     number = probe(store)
     seen = store(breakers.succeeded, NAME, requests=1, probe=number)
     assert seen.breaker.is_healthy
-    told = facts(database)
-    assert [subtype for subtype, _ in told] == [
+    output = facts(database)
+    assert [subtype for subtype, _ in output] == [
         "breaker_opened",
         "breaker_half_opened",
         "breaker_opened",
         "breaker_half_opened",
         "breaker_closed",
     ]
-    opened, closed = told[0][1], told[-1][1]
+    opened, closed = output[0][1], output[-1][1]
     assert (opened["before"], opened["after"], opened["failures"]) == ("CLOSED", "OPEN", 3)
     assert opened["error"] == "overloaded: busy"
     assert (closed["failures"], closed["opened_at"]) == (4, opened["opened_at"])
@@ -153,8 +153,8 @@ def test_a_person_opens_and_closes(store: Session, database: str) -> None:
     closed = store(breakers.close, NAME, by="ana", reason="paid").breaker
     assert closed.is_healthy
     store(breakers.close, NAME, by="ana", reason="again")
-    told = facts(database)
-    assert [(subtype, data["by"], data["reason"]) for subtype, data in told] == [
+    output = facts(database)
+    assert [(subtype, data["by"], data["reason"]) for subtype, data in output] == [
         ("breaker_forced_open", "ana", "bills"),
         ("breaker_forced_open", "li", "still"),
         ("breaker_forced_closed", "ana", "paid"),
@@ -245,14 +245,14 @@ def test_only_changes_of_state_are_told_at_once(store: Session, database: str) -
 
     async def heard() -> list[str]:
         connection = await asyncpg.connect(database)
-        told: asyncio.Queue[str] = asyncio.Queue()
-        await connection.add_listener("cortex_breaker", lambda *a: told.put_nowait(str(a[3])))
+        output: asyncio.Queue[str] = asyncio.Queue()
+        await connection.add_listener("cortex_breaker", lambda *a: output.put_nowait(str(a[3])))
         for act in (fail, fail, fail):  # two are only counted
             await asyncio.to_thread(act, store)
         await asyncio.to_thread(store, breakers.close, NAME, by="ana", reason="r")
-        found = [await asyncio.wait_for(told.get(), 10) for _ in range(2)]
+        found = [await asyncio.wait_for(output.get(), 10) for _ in range(2)]
         await connection.execute("SELECT pg_notify('cortex_breaker', 'end')")
-        found.append(await asyncio.wait_for(told.get(), 10))
+        found.append(await asyncio.wait_for(output.get(), 10))
         await connection.close()
         return found
 

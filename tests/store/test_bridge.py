@@ -18,10 +18,10 @@ from cortex.postgres.bridge import Lane, Port, open_port
 from cortex.postgres.database import Database, Profile
 from cortex.store import jobs
 from tests.support.eventually import eventually, eventually_async
-from tests.support.factories import a_submission
-from tests.support.postgres import database_of, sql
-from tests.support.proxy import proxy
-from tests.support.rows import seeded_random
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import seeded_random
+from tests.support.servers.postgres import database_of, sql
+from tests.support.servers.proxy import proxy
 
 CALLS = 200
 WITHIN_S = 5.0

@@ -19,8 +19,8 @@ from cortex.postgres.session import Session
 from cortex.store import agents, budgets, facts, tasks
 from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
 from tests.support.eventually import eventually
-from tests.support.postgres import database_of, run_asyncio, sql
-from tests.support.rows import job_row, move_clock, new_id, seeded_random
+from tests.support.records.rows import job_row, move_clock, new_id, seeded_random
+from tests.support.servers.postgres import database_of, run_asyncio, sql
 
 TENANT_DAY = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.DAY)
 TENANT_RUN = Budget(scope=Scope.TENANT, subject="default", unit=Unit.USD, period=Period.RUN)

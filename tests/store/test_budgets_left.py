@@ -21,9 +21,9 @@ from tests.store.test_budgets import (
     uses,
     wait_for,
 )
-from tests.support.factories import a_pod
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import NoPause, move_clock, new_id, seeded_random
+from tests.support.records.factories import a_pod
+from tests.support.records.rows import NoPause, move_clock, new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 # --- calls that never end
 
@@ -48,8 +48,8 @@ def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
     assert settle(store, call, "0.1")
     assert uses(database) == [(Decimal("0.5"), 0)]
     assert costs(database) == [("lost", Decimal("0.4")), ("kept", Decimal("0.1"))]
-    told = store(facts.of_job, killed.lease.job_id)
-    lost = next(fact for fact in told if fact.type == "cost")
+    output = store(facts.of_job, killed.lease.job_id)
+    lost = next(fact for fact in output if fact.type == "cost")
     assert (lost.attempt, lost.data["estimated"]) == (1, True)
     assert lost.data["usage"] == {"input_tokens": 30}
 

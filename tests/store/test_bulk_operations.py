@@ -31,10 +31,9 @@ from cortex.store import bulk_operations, dead_letters
 from cortex.store.bulk_operations import UNDER_WAY_MAX
 from cortex.store.dead_letters import DeadLetterFilter
 from tests.sql.test_plans import explain
-from tests.support.bulk_operations import an_act
-from tests.support.dead_letters import fail, letter, lifecycle
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.bulk_operations import an_act
+from tests.support.records.dead_letters import fail, letter, lifecycle
+from tests.support.records.rows import (
     assert_one_truth,
     job_count,
     move_clock,
@@ -42,6 +41,7 @@ from tests.support.rows import (
     seeded_random,
     steps,
 )
+from tests.support.servers.postgres import sql
 
 LIVING_POD = """
     INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, state, heartbeat_at)

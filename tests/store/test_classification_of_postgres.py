@@ -10,7 +10,7 @@ import pytest
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
 from cortex.postgres.errors import of_statement
-from tests.support.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio
 
 INFRA = FailureClass.TRANSIENT_INFRA
 PERMANENT = FailureClass.PERMANENT
@@ -103,7 +103,7 @@ def test_a_lock_that_somebody_else_holds(database: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, output",
     [
         (asyncpg.InternalClientError("cannot switch to state 11"), "in the middle of a message"),
         (asyncpg.InterfaceError("cannot perform operation: x"), "it was closed"),
@@ -113,9 +113,9 @@ def test_a_lock_that_somebody_else_holds(database: str) -> None:
     ids=lambda each: type(each).__name__,
 )
 def test_how_a_connection_broke_is_not_told_in_the_words_of_the_driver(
-    error: Exception, told: str
+    error: Exception, output: str
 ) -> None:
-    assert of_statement(error).message == f"the connection to the database broke: {told}"
+    assert of_statement(error).message == f"the connection to the database broke: {output}"
 
 
 @pytest.mark.parametrize(

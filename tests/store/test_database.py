@@ -26,10 +26,10 @@ from cortex.postgres.database import RETRIES_AT_ONCE, Database, Profile, open_da
 from cortex.postgres.errors import of_statement
 from cortex.store import jobs
 from tests.support.eventually import eventually
-from tests.support.factories import a_submission
-from tests.support.postgres import database_of, run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.postgres import database_of, run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Any]]
 BOUND_S = 0.5
@@ -444,11 +444,11 @@ def test_connecting_names_the_target_and_what_is_wrong_with_it(
             "nobody",
         ),
     ]
-    for profile, family, told in cases:
+    for profile, family, output in cases:
         with pytest.raises(CortexError) as caught:
             on_database(profile, lambda _: next_turn())
         assert type(caught.value) is family, caught.value
-        assert told in caught.value.message
+        assert output in caught.value.message
         assert "hunter2" not in f"{caught.value!r}{caught.value.hint}"
 
 

@@ -18,9 +18,8 @@ from cortex.postgres.session import Session, open_session
 from cortex.store import agents, dead_letters, jobs, tasks
 from cortex.store.dead_letters import DeadLetterFilter, Resubmission, SettledDeadLetter
 from tests.sql.test_plans import explain
-from tests.support.dead_letters import fail, letter, lifecycle, set_breaker
-from tests.support.postgres import sql
-from tests.support.rows import (
+from tests.support.records.dead_letters import fail, letter, lifecycle, set_breaker
+from tests.support.records.rows import (
     NoPause,
     as_runtime,
     assert_one_truth,
@@ -31,6 +30,7 @@ from tests.support.rows import (
     steps,
     submit,
 )
+from tests.support.servers.postgres import sql
 
 MADE_UP = """
     INSERT INTO cortex.dead_letter (job_id, lineage_id, fingerprint, type, tenant, created_at)
@@ -268,11 +268,11 @@ def test_a_letter_is_settled_once_and_the_second_is_told_by_whom(
 
 def test_what_has_not_failed_cannot_be_retried(store: Session, database: str) -> None:
     pending, unknown = submit(database, "work"), new_id()
-    for job_id, told in ((pending, "is PENDING"), (unknown, "does not exist")):
+    for job_id, output in ((pending, "is PENDING"), (unknown, "does not exist")):
         (settled,) = retry(store, job_id)
         assert isinstance(settled.error, NotFoundError)
-        assert told in settled.error.message
-        with pytest.raises(NotFoundError, match=told):
+        assert output in settled.error.message
+        with pytest.raises(NotFoundError, match=output):
             store(dead_letters.show, job_id)
 
 
@@ -512,9 +512,9 @@ def test_filters_and_pages(store: Session, database: str) -> None:
 def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
     (first,) = fail(database, steps=2, error_source="llm:x", error_class="TRANSIENT_APP")
     second = heir_of(retry(store, first)[0])
-    told = store(dead_letters.show, first)
-    assert (told.step, told.spent_usd, told.breaker) == ("2 step 2", Decimal("0.5"), None)
-    assert (told.retried_as, told.retried_status) == (second, "PENDING")
+    output = store(dead_letters.show, first)
+    assert (output.step, output.spent_usd, output.breaker) == ("2 step 2", Decimal("0.5"), None)
+    assert (output.retried_as, output.retried_status) == (second, "PENDING")
     sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", second)
     sql(database, FAIL_AGAIN, second)
     assert store(dead_letters.show, second).spent_usd is None  # its steps were paid before
@@ -524,9 +524,9 @@ def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
     )
     sql(database, fact, second, "cost", 0.75, "USD", "{}")
     sql(database, fact, second, "error", None, None, json.dumps({"stack": "Traceback …"}))
-    told = store(dead_letters.show, second)
-    assert (told.spent_usd, told.stack) == (Decimal("0.75"), "Traceback …")
-    assert (told.origin_id, told.step) == (first, "2 step 2")
+    output = store(dead_letters.show, second)
+    assert (output.spent_usd, output.stack) == (Decimal("0.75"), "Traceback …")
+    assert (output.origin_id, output.step) == (first, "2 step 2")
 
 
 # --- at any size

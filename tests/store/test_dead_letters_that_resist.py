@@ -13,11 +13,11 @@ from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.session import Session
 from cortex.store import bulk_operations, dead_letters
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
-from tests.support.bulk_operations import an_act
-from tests.support.dead_letters import cancelling, fail, letter, make_large
 from tests.support.holder import holding_task
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_count, move_clock, new_id, steps
+from tests.support.records.bulk_operations import an_act
+from tests.support.records.dead_letters import cancelling, fail, letter, make_large
+from tests.support.records.rows import assert_one_truth, job_count, move_clock, new_id, steps
+from tests.support.servers.postgres import sql
 
 A_SECOND: Final = timedelta(seconds=1)
 LIVING_POD: Final = """

@@ -14,8 +14,8 @@ from cortex.postgres.database import Profile
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
 from tests.support.eventually import eventually
-from tests.support.postgres import database_of, run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
+from tests.support.servers.postgres import database_of, run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 KEY = 11
 WITHIN_S = 10.0

@@ -15,8 +15,8 @@ from cortex.domain.job import Claim, EffectIntent, IntentReply, Suspend, Unknown
 from cortex.durable.gates import Gate
 from cortex.postgres.session import Session
 from cortex.store import approvals, effects, tasks
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, job_row, new_id
+from tests.support.records.rows import assert_one_truth, job_row, new_id
+from tests.support.servers.postgres import sql
 
 ARGUMENTS = canonical({"amount": 1})
 

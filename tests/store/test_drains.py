@@ -9,8 +9,8 @@ from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.postgres.session import Session
 from cortex.store import drains, pods
-from tests.support.factories import a_pod
-from tests.support.postgres import sql
+from tests.support.records.factories import a_pod
+from tests.support.servers.postgres import sql
 
 
 @pytest.fixture

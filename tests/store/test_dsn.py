@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cortex.domain.errors import CortexError, UsageError
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import check, has_password, hosts, names_server, redact
-from tests.support.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = "hunter2-secret"

@@ -10,10 +10,10 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import IntentReply
 from cortex.postgres.session import Session
 from cortex.store import breakers, effects, jobs
-from tests.support.approvals import Askers, a_request
 from tests.support.at_once import at_once
-from tests.support.effects import ARGUMENTS, Doers, an_intent
-from tests.support.rows import assert_one_truth, job_row, new_id
+from tests.support.records.approvals import Askers, a_request
+from tests.support.records.effects import ARGUMENTS, Doers, an_intent
+from tests.support.records.rows import assert_one_truth, job_row, new_id
 
 DECIDERS = 20
 
@@ -76,10 +76,10 @@ def test_an_attempt_that_lost_its_lease_neither_begins_nor_tells(doers: Doers) -
 
 
 def test_what_is_done_is_not_done_again(doers: Doers) -> None:
-    told, stepped = doers.claimed(), doers.claimed()
-    assert doers.tell(told, doers.begin(told).id, result='{"n": 7}')
+    text, stepped = doers.claimed(), doers.claimed()
+    assert doers.tell(text, doers.begin(text).id, result='{"n": 7}')
     doers.complete(stepped, doers.begin(stepped).id, output='{"n": 8}')
-    for claim, result in ((told, '{"n": 7}'), (stepped, '{"n": 8}')):
+    for claim, result in ((text, '{"n": 7}'), (stepped, '{"n": 8}')):
         found = doers.intend(doers.again(claim))
         assert found is not None
         assert (found.verdict, found.result) == ("done", result)

@@ -21,8 +21,8 @@ from cortex.postgres.embedded.install import MAX_BYTES, packaged, reachable
 from cortex.postgres.embedded.server import kept_running
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
-from tests.support.postgres import remove_servers, sql
-from tests.support.private_postgres import PrivatePostgres, copy_of_original
+from tests.support.servers.postgres import remove_servers, sql
+from tests.support.servers.private_postgres import PrivatePostgres, copy_of_original
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -49,7 +49,7 @@ CHURN_PROGRAM = """
 import sys
 from pathlib import Path
 from cortex.postgres.embedded import server as embedded
-from tests.support.postgres import remove_servers, sql
+from tests.support.servers.postgres import remove_servers, sql
 
 for _ in range(8):
     with embedded.acquire(Path(sys.argv[1])) as server:

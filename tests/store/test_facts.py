@@ -13,9 +13,9 @@ from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.postgres.session import Session
 from cortex.store import agents, facts, jobs
 from cortex.store.facts import CostGroup, Fact
-from tests.support.factories import a_pod
-from tests.support.postgres import sql
-from tests.support.rows import as_runtime, move_clock, new_id
+from tests.support.records.factories import a_pod
+from tests.support.records.rows import as_runtime, move_clock, new_id
+from tests.support.servers.postgres import sql
 
 HOUR_S = 3600.0
 
@@ -44,7 +44,7 @@ def a_cost(job_id: UUID, usd: str | None, **fields: Any) -> Fact:
 def test_facts_come_back_in_order_with_all_that_was_told(store: Session) -> None:
     job_id = new_id()
     pod_id, agent_id = new_id(), new_id()
-    told = an_error(
+    output = an_error(
         job_id,
         source="llm:scripted",
         tenant="acme",
@@ -56,7 +56,7 @@ def test_facts_come_back_in_order_with_all_that_was_told(store: Session) -> None
         trace_id="trace",
         data={"message": "busy", "class": "TRANSIENT_APP"},
     )
-    store(facts.append, [told, an_error(job_id, subtype="second"), an_error()])
+    store(facts.append, [output, an_error(job_id, subtype="second"), an_error()])
     first, second = store(facts.of_job, job_id)
     assert {
         name: getattr(first, name) for name in ("source", "tenant", "attempt", "step", "trace_id")

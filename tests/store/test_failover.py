@@ -12,11 +12,11 @@ from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
 from tests.support.eventually import eventually
-from tests.support.factories import VITALS, a_pod
-from tests.support.postgres import migrate, run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import seeded_random
-from tests.support.standby import Standby, both, standby_of
+from tests.support.records.factories import VITALS, a_pod
+from tests.support.records.rows import seeded_random
+from tests.support.servers.postgres import migrate, run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.standby import Standby, both, standby_of
 
 BOUND_S = 4.0
 

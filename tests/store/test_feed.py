@@ -18,8 +18,8 @@ from cortex.domain.job import (
 from cortex.domain.job_feed import START, JobEvent, JobState, Position, events_after
 from cortex.postgres.session import Session
 from cortex.store import feed, jobs, steps, tasks
-from tests.support.postgres import sql
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 Running = Callable[..., Claim]
 
@@ -65,7 +65,7 @@ def story(store: Session, job_id: UUID, after: Position = START) -> list[JobEven
             return events
 
 
-def told(events: list[JobEvent]) -> list[str]:
+def text(events: list[JobEvent]) -> list[str]:
     names = [each.data.get("new") or each.data.get("key") for each in events]
     return [
         f"{e.kind.value} {name or e.data['attempt']}" for e, name in zip(events, names, strict=True)
@@ -154,7 +154,7 @@ def test_a_story_is_told_in_order_and_goes_on_from_any_place(
         step(claim, seq)
     finish(claim)
     events = story(store, claim.lease.job_id)
-    assert told(events) == [
+    assert text(events) == [
         "moved PENDING",
         "moved RUNNING",
         "step step 1",
@@ -217,6 +217,6 @@ def test_an_attempt_that_another_one_follows_is_told_though_the_state_stays(
     store(tasks.release, pod_id=pod_id, operations=[release])
     (second,) = claim(pod_id)
     events = story(store, first.lease.job_id)
-    assert told(events) == ["moved PENDING", "moved RUNNING", "attempt_ended 1", "claimed 2"]
+    assert text(events) == ["moved PENDING", "moved RUNNING", "attempt_ended 1", "claimed 2"]
     assert second.lease.attempt == 2
     assert story(store, first.lease.job_id, events[-1].position) == []

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from cortex.store import operator
 from tests.support.life import Life
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 
 def ready_and_living(life: Life) -> tuple[int, int]:

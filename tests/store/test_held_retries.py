@@ -9,8 +9,8 @@ from cortex.postgres.session import Session
 from cortex.store import retries
 from tests.support.eventually import eventually
 from tests.support.holder import holding_task
-from tests.support.postgres import sql
-from tests.support.rows import new_id, submit
+from tests.support.records.rows import new_id, submit
+from tests.support.servers.postgres import sql
 
 TRIED = "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1"
 UNTASKED = "DELETE FROM cortex_worker.task WHERE job_id = $1"

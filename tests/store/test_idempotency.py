@@ -39,9 +39,9 @@ from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs
 from cortex.store.idempotency import GuardedResponse, Work, guarded, sweep
-from tests.support.factories import a_submission
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import job_count, move_clock, new_id, seeded_random
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import job_count, move_clock, new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 SUBMIT = "jobs.submit"
 ASKED = {"type": "work"}
@@ -120,9 +120,9 @@ def test_a_hundred_at_once_make_one_job(database: str) -> None:
     async def all_at_once(db: Database) -> list[str]:
         return await asyncio.gather(*(until_told(db) for _ in range(100)))
 
-    told = on_pool(database, all_at_once, connections=12)
-    assert len(told) == 100
-    assert len(set(told)) == 1
+    output = on_pool(database, all_at_once, connections=12)
+    assert len(output) == 100
+    assert len(set(output)) == 1
     assert job_count(database, "true") == 1
 
 
@@ -171,9 +171,9 @@ def test_while_it_is_under_way_others_are_told_at_once(database: str) -> None:
                 )
         await guarded(db, "other", operation=SUBMIT, digest=DIGEST, work=submit_one)
         finish.set()
-        told = (await first).response
+        output = (await first).response
         again = await guarded(db, "k", operation=SUBMIT, digest=DIGEST, work=must_not_run)
-        assert again.response == told
+        assert again.response == output
 
     on_pool(database, work)
 
@@ -303,13 +303,13 @@ def test_a_failed_call_inside_leaves_the_others_standing(store: Session, databas
     """Store methods run as on the pool: one that is refused by the database takes nothing along."""
 
     async def one_of_three(db: Database) -> object:
-        told: list[object] = []
+        output: list[object] = []
         for agent in (None, "nobody", None):
             try:
-                told.append(await jobs.submit(db, [a_submission(agent=agent)]))
+                output.append(await jobs.submit(db, [a_submission(agent=agent)]))
             except NotFoundError as error:
-                told.append(error.code)
-        return told
+                output.append(error.code)
+        return output
 
     first = ask(store, "k", one_of_three)
     assert first.response[1] == "not_found"
@@ -350,10 +350,10 @@ class Told:
 
 def test_a_response_is_the_same_json_both_times(store: Session) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-    told = Told(UUID(int=7), JobStatus.RUNNING, at, Decimal("0.10"), frozenset("cab"))
+    output = Told(UUID(int=7), JobStatus.RUNNING, at, Decimal("0.10"), frozenset("cab"))
 
     async def tell(_: Database) -> object:
-        return [told]
+        return [output]
 
     first, again = ask(store, "k", tell), ask(store, "k", must_not_run)
     assert first.response == again.response
@@ -386,7 +386,7 @@ def test_a_response_that_cannot_be_kept_undoes_the_work(
 
 
 @pytest.mark.parametrize(
-    "key, told",
+    "key, output",
     [
         ("", "must not be empty"),
         ("x" * (KEY_LENGTH_MAX + 1), "of 256 characters is longer than 255"),
@@ -400,9 +400,9 @@ def test_a_response_that_cannot_be_kept_undoes_the_work(
     ],
 )
 def test_odd_keys_are_refused_before_anything_happens(
-    store: Session, database: str, key: str, told: str
+    store: Session, database: str, key: str, output: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=output):
         ask(store, key, must_not_run)
     assert sql(database, "SELECT FROM cortex.idempotency_key") == []
 
@@ -491,7 +491,7 @@ def test_keys_are_found_by_index(database: str) -> None:
 
     async def plans() -> str:
         connection = await asyncpg.connect(database, server_settings=settings)
-        told = ""
+        output = ""
         for name, given in (
             ("sweep", "100"),
             ("stored", "'7'"),
@@ -500,10 +500,10 @@ def test_keys_are_found_by_index(database: str) -> None:
         ):
             await connection.execute(f"PREPARE p_{name} AS {query_text(f'idempotency.{name}')}")
             lines = await connection.fetch(f"EXPLAIN EXECUTE p_{name}({given})")
-            told += "\n".join(line[0] for line in lines)
+            output += "\n".join(line[0] for line in lines)
         await connection.close()
-        return told
+        return output
 
-    told = run_asyncio(plans)
-    assert "Seq Scan" not in told
-    assert "idempotency_key_expiry" in told
+    output = run_asyncio(plans)
+    assert "Seq Scan" not in output
+    assert "idempotency_key_expiry" in output

@@ -23,9 +23,9 @@ from cortex.store.job_choice import (
     choose_to_retry,
     retry_chosen,
 )
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import assert_one_truth, new_id, seeded_random
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import assert_one_truth, new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 Submits = Callable[..., UUID]
 Claims = Callable[..., list[Claim]]
@@ -63,8 +63,8 @@ def test_all_that_fit_are_cancelled_and_those_that_run_are_asked_to_end(
         "SELECT metadata FROM cortex.job_history WHERE new = 'CANCELLED' AND job_id = ANY ($1)",
         waiting,
     )
-    told = [json.loads(row["metadata"]) for row in rows]
-    assert [(each["by"], each["reason"]) for each in told] == [("ana", "a mistake")] * 3
+    output = [json.loads(row["metadata"]) for row in rows]
+    assert [(each["by"], each["reason"]) for each in output] == [("ana", "a mistake")] * 3
     assert store(jobs.cancel_requests, pod_id=pod_id, job_ids=[running]) == [(running, 1)]
     assert_one_truth(database)
 
@@ -132,8 +132,8 @@ def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
     again = store(retry_chosen, choice.job_ids, by="ben", reason="", new_id=new_id)
     assert (again.changed, again.refused) == (0, {Refusal.DUE: 3})
     rows = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'retried_now'")
-    told = [json.loads(row["data"]) for row in rows]
-    assert [(each["by"], each["reason"]) for each in told] == [("ana", "it is back")] * 3
+    output = [json.loads(row["data"]) for row in rows]
+    assert [(each["by"], each["reason"]) for each in output] == [("ana", "it is back")] * 3
     assert {each.lease.job_id for each in claim(pod_id)} == set(waiting)
     assert_one_truth(database)
 

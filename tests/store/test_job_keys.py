@@ -8,8 +8,8 @@ import pytest
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
 from cortex.store import retries, tasks
-from tests.support.postgres import sql
-from tests.support.rows import assert_one_truth, history, new_id
+from tests.support.records.rows import assert_one_truth, history, new_id
+from tests.support.servers.postgres import sql
 
 POD = UUID(int=7)
 

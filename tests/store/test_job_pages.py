@@ -13,9 +13,9 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter, parse_filter
 from cortex.postgres.session import Session
 from cortex.store import agents, job_pages, jobs
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, new_id
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import move_clock, new_id
+from tests.support.servers.postgres import sql
 
 IDS = [UUID(int=(7 << 76) + number) for number in range(1, 7)]
 NEWEST_FIRST = IDS[::-1]

@@ -15,9 +15,9 @@ from cortex.domain.policy import JobPolicy
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import assert_one_truth, job_row, new_id, seeded_random
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
 
 Submit = Callable[..., UUID]
 ClaimSome = Callable[..., list[Claim]]

@@ -16,11 +16,11 @@ from cortex.postgres.database import (
 )
 from cortex.postgres.session import read_only_profile
 from cortex.store import jobs, operator
-from tests.support.factories import a_submission
-from tests.support.pgbouncer import pgbouncer
-from tests.support.postgres import migrate, run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.factories import a_submission
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.pgbouncer import pgbouncer
+from tests.support.servers.postgres import migrate, run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 BY_ROLE = "permission denied"
 BY_SETTING = "read-only transaction"

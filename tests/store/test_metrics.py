@@ -11,9 +11,9 @@ from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
 from cortex.postgres.session import Session
 from cortex.store import jobs, pulse, queues, tasks
-from tests.support.dead_letters import fail
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, stop_clock
+from tests.support.records.dead_letters import fail
+from tests.support.records.rows import move_clock, stop_clock
+from tests.support.servers.postgres import sql
 
 Submit = Callable[..., UUID]
 Run = Callable[..., Claim]
@@ -96,20 +96,20 @@ def test_what_waits_in_paused_queues_is_not_due(
         submit(**fields)
     stop_clock(database, began)
 
-    def told() -> tuple[int, float]:
+    def output() -> tuple[int, float]:
         found = store(pulse.figures)
         return found.due_count, found.oldest_due_s
 
     store(tasks.promote)
-    assert told() == (3, 2)
+    assert output() == (3, 2)
     assert store(queues.pause, "mail", by="ana", reason="test")
-    assert told() == (2, 1)
+    assert output() == (2, 1)
     assert store(queues.pause, None, by="ana", reason="test")
-    assert told() == (1, 0)
+    assert output() == (1, 0)
     assert store(queues.pause, "post", by="ana", reason="test")
-    assert told() == (0, 0)
+    assert output() == (0, 0)
     assert store(queues.resume, "mail", by="ana", reason="test")
-    assert told() == (1, 2)
+    assert output() == (1, 2)
 
 
 def test_counting_stops_at_its_limit(store: Session, submit: Submit, database: str) -> None:

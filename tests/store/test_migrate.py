@@ -21,8 +21,8 @@ from cortex.domain.errors import (
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import Migration, check, migrate, migrations
 from cortex.postgres.queries import sql as query
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 PROCESSES = 10
 PROGRAM = """

@@ -10,7 +10,7 @@ from cortex.postgres.database import APPLICATION_CHARS_MAX, Profile
 from cortex.postgres.session import open_session
 from cortex.store import drains, pods
 from tests.support.life import Life
-from tests.support.rows import move_clock
+from tests.support.records.rows import move_clock
 
 
 @pytest.fixture

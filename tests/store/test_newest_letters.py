@@ -5,8 +5,8 @@ import pytest
 from cortex.postgres.session import Session
 from cortex.store import dead_letters
 from cortex.store.dead_letters import DeadLetterFilter, KnownValues
-from tests.support.dead_letters import fail, set_breaker
-from tests.support.rows import move_clock
+from tests.support.records.dead_letters import fail, set_breaker
+from tests.support.records.rows import move_clock
 
 
 def test_errors_are_counted_as_far_as_was_looked(store: Session, database: str) -> None:

@@ -5,9 +5,9 @@ import attrs
 from cortex.domain.job_filter import JobCursor
 from cortex.postgres.session import Session
 from cortex.store import breakers, operator
-from tests.support.approvals import Askers
 from tests.support.life import Life
-from tests.support.rows import new_id
+from tests.support.records.approvals import Askers
+from tests.support.records.rows import new_id
 
 
 def test_an_empty_cluster_has_nothing_to_tell(store: Session) -> None:

@@ -17,9 +17,9 @@ from cortex.postgres.dedicated import Dedicated
 from cortex.postgres.session import Session
 from cortex.store import pods, tasks
 from cortex.store.pods import PodRow, Vitals
-from tests.support.factories import VITALS, a_pod
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import NoPause, job_row, move_clock, new_id
+from tests.support.records.factories import VITALS, a_pod
+from tests.support.records.rows import NoPause, job_row, move_clock, new_id
+from tests.support.servers.postgres import run_asyncio, sql
 
 
 def on_session(dsn: str, work: Callable[[Dedicated], Awaitable[Any]]) -> Any:
@@ -48,7 +48,7 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
     vitals = Vitals(state="READY", loop_lag_ms=1.5, rss_bytes=2**33, hint_latency_ms=0.5)
     beat(database, pod, [], vitals)
     (row,) = store(pods.page)
-    told = (
+    output = (
         "id",
         "name",
         "slots",
@@ -59,7 +59,7 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         "running",
     )
     expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
-    assert [getattr(row, name) for name in told] == expected
+    assert [getattr(row, name) for name in output] == expected
     assert store(pods.live_types) == ["a", "b"]
 
 

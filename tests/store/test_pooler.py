@@ -21,11 +21,11 @@ from cortex.postgres.database import (
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import jobs, pods, why
 from tests.support.eventually import eventually
-from tests.support.factories import a_pod, a_submission
-from tests.support.pgbouncer import PgBouncer, pgbouncer
-from tests.support.postgres import run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.factories import a_pod, a_submission
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.pgbouncer import PgBouncer, pgbouncer
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 SENT = ",".join([*SESSION_SETTINGS, *HOT_PATH_SETTINGS, "role", "cortex.session"])
 """All that a pod sends at its start-up."""

@@ -6,8 +6,8 @@ from decimal import Decimal
 from cortex.domain.job import Suspend
 from cortex.postgres.session import Session
 from cortex.store import breakers, pulse, tasks
-from tests.support.approvals import Askers, a_request
 from tests.support.life import Life
+from tests.support.records.approvals import Askers, a_request
 
 COST = """
     INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)

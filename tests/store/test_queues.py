@@ -9,8 +9,8 @@ from cortex.domain.job import Claim, Finish, JobStatus, Release
 from cortex.postgres.session import Session
 from cortex.store import jobs, queues, tasks
 from cortex.store.queues import QueueRow
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, new_id
+from tests.support.records.rows import move_clock, new_id
+from tests.support.servers.postgres import sql
 
 Submits = Callable[..., UUID]
 Claims = Callable[..., list[Claim]]

@@ -15,9 +15,9 @@ from cortex.domain.quota import Quota
 from cortex.postgres.session import Session
 from cortex.store import effects, quotas, retries
 from tests.support.at_once import at_once
-from tests.support.effects import Doers, an_intent
-from tests.support.postgres import database_of, sql
-from tests.support.rows import job_row, move_clock, new_id, seeded_random
+from tests.support.records.effects import Doers, an_intent
+from tests.support.records.rows import job_row, move_clock, new_id, seeded_random
+from tests.support.servers.postgres import database_of, sql
 
 HOUR_S = 3600.0
 MAIL = Quota.parse("mail", "20/hour")
@@ -94,8 +94,8 @@ def test_a_quota_is_set_changed_and_removed_and_each_is_a_fact(doers: Doers) -> 
     with pytest.raises(NotFoundError, match="mail:calls:hour"):
         doers.call(quotas.remove, MAIL.name, by="li", reason="enough")
     query = "SELECT subtype, data FROM cortex.fact WHERE source = 'quota:mail:calls:hour'"
-    told = [(row["subtype"], json.loads(row["data"])) for row in sql(doers.dsn, query)]
-    assert [(subtype, data["by"], data["reason"]) for subtype, data in told] == [
+    output = [(row["subtype"], json.loads(row["data"])) for row in sql(doers.dsn, query)]
+    assert [(subtype, data["by"], data["reason"]) for subtype, data in output] == [
         ("quota_set", "ana", "too much post"),
         ("quota_set", "bo", "more"),
         ("quota_removed", "li", "enough"),

@@ -11,7 +11,7 @@ from cortex.domain import redaction
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import password_of
 from tests.support.knowing import forget_secrets
-from tests.support.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio
 
 STORE = Path(__file__).parent.parent.parent / "cortex" / "store"
 VALUE = 'sk-"0f9e8d7c'

@@ -17,9 +17,8 @@ from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
 from cortex.store import jobs, retries, tasks
-from tests.support.factories import JOB_TYPE
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import (
+from tests.support.records.factories import JOB_TYPE
+from tests.support.records.rows import (
     history,
     job_row,
     move_clock,
@@ -28,6 +27,7 @@ from tests.support.rows import (
     stop_clock,
     submit_many,
 )
+from tests.support.servers.postgres import run_asyncio, sql
 
 POD = UUID(int=7)
 LLM = "llm:m"
@@ -454,10 +454,10 @@ def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
     done = store(retries.retry_now, job_id, by="ana", reason="fixed", new_id=new_id)
     assert done.status is JobStatus.RETRY
     (fact,) = facts(database, job_id)
-    told = fact.pop("data")
+    output = fact.pop("data")
     assert fact == {"type": "lifecycle", "subtype": "retried_now", "source": waiting_on}
-    assert (told["by"], told["reason"], told["status"]) == ("ana", "fixed", "RETRY")
-    assert told["due_at"][:19] == due_at.isoformat()[:19]
+    assert (output["by"], output["reason"], output["status"]) == ("ana", "fixed", "RETRY")
+    assert output["due_at"][:19] == due_at.isoformat()[:19]
     with pytest.raises(ConflictError, match="is due already"):
         store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
     assert len(facts(database, job_id)) == 1

@@ -9,7 +9,7 @@ from cortex.postgres.session import Session
 from cortex.store import retries
 from cortex.store.job_choice import choose_marked_to_retry, retry_chosen
 from tests.support.life import Life
-from tests.support.rows import job_row, new_id
+from tests.support.records.rows import job_row, new_id
 
 
 def test_from_a_failed_job_a_new_one_goes_on_and_only_once(

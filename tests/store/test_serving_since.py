@@ -10,11 +10,11 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import pods
 from tests.support.eventually import eventually
-from tests.support.factories import a_pod
-from tests.support.postgres import migrate, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.rows import as_runtime, new_id
-from tests.support.standby import standby_of
+from tests.support.records.factories import a_pod
+from tests.support.records.rows import as_runtime, new_id
+from tests.support.servers.postgres import migrate, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.standby import standby_of
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cortex.view.jobs import is_silent as job_is_silent
 from cortex.view.why import Cause
 from cortex.view.why import why as reason_of
 from tests.support.life import CHANCE, Life
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 POD = pods.Pod(
     id=CHANCE.new_id(),

@@ -16,7 +16,7 @@ from cortex.domain.model import Usage
 from cortex.durable.codec import decode, encode
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = st.recursive(

@@ -12,9 +12,15 @@ from cortex.domain.job import Claim, Lease
 from cortex.domain.timeouts import FinalAction, Phase, Scope, TimeoutReceipt
 from cortex.postgres.session import Session
 from cortex.store import timeouts
-from tests.support.postgres import sql
-from tests.support.receipts import a_change, a_receipt, a_work_tree, an_artefact, an_interruption
-from tests.support.rows import as_runtime, new_id
+from tests.support.records.receipts import (
+    a_change,
+    a_receipt,
+    a_work_tree,
+    an_artefact,
+    an_interruption,
+)
+from tests.support.records.rows import as_runtime, new_id
+from tests.support.servers.postgres import sql
 
 
 @pytest.fixture
@@ -72,8 +78,8 @@ def test_the_time_out_that_ended_the_last_attempt_is_found(
     store: Session, lease: Lease, database: str
 ) -> None:
     assert store(timeouts.that_ended, lease.job_id) is None
-    told = of(lease, nth=9, final_action=FinalAction.TOLD_MODEL)
-    store(timeouts.record, [of(lease), of(lease, nth=2, step_key="x"), told])
+    output = of(lease, nth=9, final_action=FinalAction.TOLD_MODEL)
+    store(timeouts.record, [of(lease), of(lease, nth=2, step_key="x"), output])
     found = store(timeouts.that_ended, lease.job_id)
     assert found is not None
     assert found.receipt.interruption.step_key == "x"

@@ -11,8 +11,8 @@ from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.token import Role
 from cortex.postgres.session import Session
 from cortex.store import tokens
-from tests.support.postgres import sql
-from tests.support.rows import as_runtime, move_clock, new_id
+from tests.support.records.rows import as_runtime, move_clock, new_id
+from tests.support.servers.postgres import sql
 
 
 def digest(number: int) -> bytes:

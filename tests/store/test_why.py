@@ -17,9 +17,9 @@ from cortex.store.why import facts_of, facts_of_all
 from cortex.view.why import Cause, Why
 from cortex.view.why import why as told_by
 from cortex.view.why_brief import brief
-from tests.support.factories import JOB_TYPE, a_pod
-from tests.support.postgres import sql
-from tests.support.rows import move_clock, new_id, submit_many
+from tests.support.records.factories import JOB_TYPE, a_pod
+from tests.support.records.rows import move_clock, new_id, submit_many
+from tests.support.servers.postgres import sql
 
 
 async def hold(db: Database, lock_key: int) -> None:
@@ -66,8 +66,8 @@ def test_the_fleet_is_those_who_live(
     enter(is_alive=False)
     assert why(store, job_id).cause is Cause.NO_PODS
     enter(job_types=("other", "wonk"))
-    told = why(store, job_id)
-    assert (told.cause, "nearest known one is wonk" in told.sentence) == (Cause.NO_POD, True)
+    output = why(store, job_id)
+    assert (output.cause, "nearest known one is wonk" in output.sentence) == (Cause.NO_POD, True)
     pod = enter(slots=7)
     enter(slots=100, job_types=("other",))
     assert store(facts_of, job_id).fleet.types == ("other", "wonk", "work")
@@ -104,9 +104,9 @@ def test_a_queue_names_the_job_whose_turn_it_is(
     assert why(store, first).cause is Cause.READY
     assert f"job {first} is about to; it comes next" in why(store, second).sentence
     claim(store, pod)
-    told = why(store, third)
-    assert told.cause is Cause.QUEUE
-    assert f"job {first} is running; 1 is before it" in told.sentence
+    output = why(store, third)
+    assert output.cause is Cause.QUEUE
+    assert f"job {first} is running; 1 is before it" in output.sentence
 
 
 def test_a_running_job_is_as_well_as_its_pod(
@@ -125,17 +125,17 @@ def test_a_running_job_is_as_well_as_its_pod(
         """UPDATE cortex.job SET checkpoint = '{"seq": 3, "key": "fetch"}' WHERE id = $1""",
         job_id,
     )
-    told = why(store, job_id)
-    assert told.cause is Cause.RUNNING
-    assert told.sentence == "it is running on here, attempt 1, after step 3 fetch"
+    output = why(store, job_id)
+    assert output.cause is Cause.RUNNING
+    assert output.sentence == "it is running on here, attempt 1, after step 3 fetch"
     store(jobs.cancel, job_id, by="ana", reason="")
     assert why(store, job_id).cause is Cause.CANCELLING
     move_clock(database, 100)
     facts = store(facts_of, job_id)
-    told = told_by(facts)
-    assert (told.cause, "has been silent" in told.sentence) == (Cause.ORPHANED, True)
-    assert told.expected_at is not None
-    assert 250 < (told.expected_at - facts.now).total_seconds() < 270
+    output = told_by(facts)
+    assert (output.cause, "has been silent" in output.sentence) == (Cause.ORPHANED, True)
+    assert output.expected_at is not None
+    assert 250 < (output.expected_at - facts.now).total_seconds() < 270
 
 
 def test_both_layers_of_retries_say_when_and_why(
@@ -152,18 +152,18 @@ def test_both_layers_of_retries_say_when_and_why(
     )
     store(tasks.release, pod_id=pod.id, operations=[ending])
     facts = store(facts_of, by_worker)
-    told = told_by(facts)
-    assert told.cause is Cause.WORKER_BACKOFF
-    assert told.sentence == (
+    output = told_by(facts)
+    assert output.cause is Cause.WORKER_BACKOFF
+    assert output.sentence == (
         "it waits for its worker attempt 2 of 3, since attempt 1 ended with TRANSIENT_INFRA: reset"
     )
-    assert told.expected_at is not None
-    assert 50 < (told.expected_at - facts.now).total_seconds() <= 60
+    assert output.expected_at is not None
+    assert 50 < (output.expected_at - facts.now).total_seconds() <= 60
     by_app = submit()
     suspend(store, pod, claim(store, pod))
-    told = why(store, by_app)
-    assert told.cause is Cause.APP_RETRY
-    assert told.sentence == (
+    output = why(store, by_app)
+    assert output.cause is Cause.APP_RETRY
+    assert output.sentence == (
         "it waits for its retry 1 of 3, since attempt 1 ended with TRANSIENT_APP: overloaded"
     )
     later = submit(delay_s=60.0)
@@ -186,10 +186,10 @@ def test_a_breaker_is_told_as_it_stands(
         """,
     )
     facts = store(facts_of, job_id)
-    told = told_by(facts)
-    assert told.cause is Cause.BREAKER
+    output = told_by(facts)
+    assert output.cause is Cause.BREAKER
     assert facts.breaker is not None
-    assert told.expected_at == facts.breaker.open_until
+    assert output.expected_at == facts.breaker.open_until
     sql(
         database,
         """
@@ -215,8 +215,8 @@ def test_a_budget_is_told_with_what_is_spent_of_it(
     job_id = submit()
     name = "tenant:default:usd:run"
     suspend(store, pod, claim(store, pod), waiting_on=f"budget:{name}", delay_s=None)
-    told = why(store, job_id)
-    assert (told.cause, f"budget:{name}" in told.sentence) == (Cause.APPROVAL, True)
+    output = why(store, job_id)
+    assert (output.cause, f"budget:{name}" in output.sentence) == (Cause.APPROVAL, True)
     sql(
         database,
         """
@@ -232,8 +232,11 @@ def test_a_budget_is_told_with_what_is_spent_of_it(
     facts = store(facts_of, job_id)
     assert facts.budget is not None
     assert (facts.budget.limit, facts.budget.spent) == (Decimal("2.5"), Decimal(3))
-    told = told_by(facts)
-    assert (told.cause, told.sentence) == (Cause.BUDGET, f"budget {name} is spent: $3.00 of $2.50")
+    output = told_by(facts)
+    assert (output.cause, output.sentence) == (
+        Cause.BUDGET,
+        f"budget {name} is spent: $3.00 of $2.50",
+    )
     sql(database, "UPDATE cortex.budget SET limit_amount = 10")
     assert why(store, job_id).cause is Cause.READY
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from cortex.postgres.database import Database, Profile, open_database
-from tests.support.postgres import run_asyncio
-from tests.support.rows import seeded_random
+from tests.support.records.rows import seeded_random
+from tests.support.servers.postgres import run_asyncio
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from cortex.postgres.session import open_session
 from cortex.store import approvals, effects
 from cortex.store.approvals import VoteResult
 from tests.support.pods import Pod, Pods
-from tests.support.postgres import sql
-from tests.support.rows import submit, until_jobs
+from tests.support.records.rows import submit, until_jobs
+from tests.support.servers.postgres import sql
 
-APP = "tests.support.effect_app"
+APP = "tests.support.apps.effect_app"
 WITHIN_S = 30.0
 
 

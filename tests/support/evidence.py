@@ -116,12 +116,12 @@ class Run:
         machine = {"dead_rows": {}, "size_bytes": 2_000_000, "oldest_due_s": 0.0, "runnable": 1.5}
         self.tell(second, "probe", "activity", **{**calm, **idle, **queue, **machine, **seen})
 
-    def fault(self, number: int, begins: float, ends: float, **told: Any) -> None:
+    def fault(self, number: int, begins: float, ends: float, **message: Any) -> None:
         """Add one fault; `told`: nemesis, and pod or pods."""
-        nemesis = told.pop("nemesis")
+        nemesis = message.pop("nemesis")
         named = {"number": number, "nemesis": nemesis}
         self.tell(begins, "nemesis", "fault", "invoke", **named, detail={})
-        self.tell(ends, "nemesis", "fault", **named, windows=[], **told)
+        self.tell(ends, "nemesis", "fault", **named, windows=[], **message)
 
     def pod(
         self, title: str, begins: float, ends: float, *, code: int | None, **signals: float
@@ -304,8 +304,8 @@ class Run:
         self.jobs[key]["retry_count"] += 1
         due = at(second + pause_s).isoformat()
         count = self.jobs[key]["retry_count"]
-        told = {"retry_count": count, "next_retry_at": due, "waiting_on": None}
-        self.move(key, "RETRY", second, metadata=told)
+        message = {"retry_count": count, "next_retry_at": due, "waiting_on": None}
+        self.move(key, "RETRY", second, metadata=message)
 
     def move(self, key: str, status: str, second: float, *, metadata: Row | None = None) -> None:
         """Change a job's state."""

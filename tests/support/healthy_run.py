@@ -114,10 +114,10 @@ def _decided(run: Run) -> None:
         "expires_at": at(3600),
     }
     for by, is_approved in (("ann", True), ("bob", False)):
-        told = {"approval": str(approval), "by": by, "is_approved": is_approved}
-        run.tell(3.9, f"approver-{by}", "decide", "invoke", **told)
+        output = {"approval": str(approval), "by": by, "is_approved": is_approved}
+        run.tell(3.9, f"approver-{by}", "decide", "invoke", **output)
         how = {"outcome": "approved"} if is_approved else {"error": "already decided by ann"}
-        run.tell(4.1, f"approver-{by}", "decide", "ok" if is_approved else "fail", **told, **how)
+        run.tell(4.1, f"approver-{by}", "decide", "ok" if is_approved else "fail", **output, **how)
     run.fact("approval_approved", f"approval:{approval}", 4.0, by="ann")
     run.claim("decided", "p2.1", 4.3)
     run.step("decided", "0:approval", 4.4)

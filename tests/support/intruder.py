@@ -35,7 +35,7 @@ def attempt(function: Attempt) -> Attempt:
     return function
 
 
-def told(name: str, what: Attempt) -> None:
+def output(name: str, what: Attempt) -> None:
     ATTEMPTS[name] = what
 
 
@@ -72,17 +72,19 @@ def read(path: str) -> str | None:
 
 # --- the database, and the pod's API
 
-told("database_socket", lambda: connect(socket.AF_UNIX, FACTS["socket"]))
-told("database_socket_by_link", lambda: _by_link(FACTS["socket"]))
-told("abstract_socket", lambda: connect(socket.AF_UNIX, "\0" + FACTS["abstract"]))
-told("tcp_on_loopback", lambda: connect(socket.AF_INET, ("127.0.0.1", FACTS["port"])))
-told("tcp_on_loopback_v6", lambda: connect(socket.AF_INET6, ("::1", FACTS["port"])))
-told("tcp_by_mapped_v6", lambda: connect(socket.AF_INET6, ("::ffff:127.0.0.1", FACTS["port"])))
-told("tcp_on_own_address", lambda: connect(socket.AF_INET, (FACTS["address"], FACTS["port"])))
-told("http_api_by_curl", lambda: program("curl", "-sm", "2", f"http://127.0.0.1:{FACTS['port']}/"))
-told("metadata_address", lambda: connect(socket.AF_INET, ("169.254.169.254", 80)))
-told("public_address", lambda: connect(socket.AF_INET, ("1.1.1.1", 443)))
-told("dns", lambda: socket.getaddrinfo("example.org", 443))
+output("database_socket", lambda: connect(socket.AF_UNIX, FACTS["socket"]))
+output("database_socket_by_link", lambda: _by_link(FACTS["socket"]))
+output("abstract_socket", lambda: connect(socket.AF_UNIX, "\0" + FACTS["abstract"]))
+output("tcp_on_loopback", lambda: connect(socket.AF_INET, ("127.0.0.1", FACTS["port"])))
+output("tcp_on_loopback_v6", lambda: connect(socket.AF_INET6, ("::1", FACTS["port"])))
+output("tcp_by_mapped_v6", lambda: connect(socket.AF_INET6, ("::ffff:127.0.0.1", FACTS["port"])))
+output("tcp_on_own_address", lambda: connect(socket.AF_INET, (FACTS["address"], FACTS["port"])))
+output(
+    "http_api_by_curl", lambda: program("curl", "-sm", "2", f"http://127.0.0.1:{FACTS['port']}/")
+)
+output("metadata_address", lambda: connect(socket.AF_INET, ("169.254.169.254", 80)))
+output("public_address", lambda: connect(socket.AF_INET, ("1.1.1.1", 443)))
+output("dns", lambda: socket.getaddrinfo("example.org", 443))
 
 
 def _by_link(path: str) -> str:
@@ -139,30 +141,30 @@ def terminal() -> object:
 
 # --- files
 
-told("list_data", lambda: set(os.listdir(FACTS["data_folder"])) - {"workspaces"} or None)  # noqa: PTH208
+output("list_data", lambda: set(os.listdir(FACTS["data_folder"])) - {"workspaces"} or None)  # noqa: PTH208
 for _name in ("config", "data", "pgpass", "ssh_key", "token", "other_workspace"):
-    told(f"read_{_name}", lambda path=_name: read(FACTS[path]))  # type: ignore[misc]
-    told(f"change_{_name}", lambda path=_name: _change(FACTS[path]))  # type: ignore[misc]
-told("remove_data", lambda: os.unlink(FACTS["data"]))  # noqa: PTH108
-told("open_up_data", lambda: _did(lambda: os.chmod(FACTS["data"], 0o777)))  # noqa: PTH101, S103
-told("own_data", lambda: _did(lambda: os.chown(FACTS["data"], os.getuid(), -1)))
-told("stamp_data", lambda: _did(lambda: os.utime(FACTS["data"], (1, 1))))
-told("truncate_data", lambda: _did(lambda: os.truncate(FACTS["data"], 0)))
-told("hardlink_data", lambda: _did(lambda: os.link(FACTS["data"], "stolen")))
-told("rename_data", lambda: _did(lambda: os.rename(FACTS["data"], "stolen")))  # noqa: PTH104
-told("private_keys", lambda: os.listdir("/etc/ssl/private"))  # noqa: PTH208
-told("private_keys_too", lambda: os.listdir("/etc/pki/tls/private"))  # noqa: PTH208
-told("dbus", lambda: connect(socket.AF_UNIX, "/run/dbus/system_bus_socket"))
-told("docker", lambda: connect(socket.AF_UNIX, "/var/run/docker.sock"))
-told("agents_of_keys", lambda: os.environ.get("SSH_AUTH_SOCK"))
-told("terminals", lambda: [each for each in _opened("/dev/pts") or () if each != "ptmx"] or None)
-told("read_gshadow", lambda: Path("/etc/gshadow").read_text())
-told("swap_then_read", lambda: _swapped())
-told("remove_workspace", lambda: _did(lambda: os.rename(os.getcwd(), "../gone")))  # noqa: PTH104, PTH109
-told("open_by_mount", lambda: os.open("/proc/self/mountinfo", os.O_WRONLY))
-told("hardlink_passwd", lambda: os.link("/etc/passwd", "passwd"))
-told("hardlink_of_descriptor", lambda: _linked())
-told("own_processes_survive_oom", lambda: _spared())
+    output(f"read_{_name}", lambda path=_name: read(FACTS[path]))  # type: ignore[misc]
+    output(f"change_{_name}", lambda path=_name: _change(FACTS[path]))  # type: ignore[misc]
+output("remove_data", lambda: os.unlink(FACTS["data"]))  # noqa: PTH108
+output("open_up_data", lambda: _did(lambda: os.chmod(FACTS["data"], 0o777)))  # noqa: PTH101, S103
+output("own_data", lambda: _did(lambda: os.chown(FACTS["data"], os.getuid(), -1)))
+output("stamp_data", lambda: _did(lambda: os.utime(FACTS["data"], (1, 1))))
+output("truncate_data", lambda: _did(lambda: os.truncate(FACTS["data"], 0)))
+output("hardlink_data", lambda: _did(lambda: os.link(FACTS["data"], "stolen")))
+output("rename_data", lambda: _did(lambda: os.rename(FACTS["data"], "stolen")))  # noqa: PTH104
+output("private_keys", lambda: os.listdir("/etc/ssl/private"))  # noqa: PTH208
+output("private_keys_too", lambda: os.listdir("/etc/pki/tls/private"))  # noqa: PTH208
+output("dbus", lambda: connect(socket.AF_UNIX, "/run/dbus/system_bus_socket"))
+output("docker", lambda: connect(socket.AF_UNIX, "/var/run/docker.sock"))
+output("agents_of_keys", lambda: os.environ.get("SSH_AUTH_SOCK"))
+output("terminals", lambda: [each for each in _opened("/dev/pts") or () if each != "ptmx"] or None)
+output("read_gshadow", lambda: Path("/etc/gshadow").read_text())
+output("swap_then_read", lambda: _swapped())
+output("remove_workspace", lambda: _did(lambda: os.rename(os.getcwd(), "../gone")))  # noqa: PTH104, PTH109
+output("open_by_mount", lambda: os.open("/proc/self/mountinfo", os.O_WRONLY))
+output("hardlink_passwd", lambda: os.link("/etc/passwd", "passwd"))
+output("hardlink_of_descriptor", lambda: _linked())
+output("own_processes_survive_oom", lambda: _spared())
 
 
 def _swapped() -> object:
@@ -184,13 +186,13 @@ def _spared() -> object:
     return value if value < 1000 else None
 
 
-told("read_shadow", lambda: Path("/etc/shadow").read_text())
-told("write_passwd", lambda: _did(lambda: Path("/etc/passwd").open("a").close()))
-told("write_preload", lambda: Path("/etc/ld.so.preload").write_text(""))
-told("write_usr_bin", lambda: Path("/usr/bin/cortex-was-here").write_text(""))
-told("write_interpreter", lambda: Path(FACTS["stdlib"], "sitecustomize.py").write_text(""))
-told("write_site_packages", lambda: Path(FACTS["site_packages"], "evil.pth").write_text(""))
-told("write_cron", lambda: Path("/etc/cron.d/evil").write_text(""))
+output("read_shadow", lambda: Path("/etc/shadow").read_text())
+output("write_passwd", lambda: _did(lambda: Path("/etc/passwd").open("a").close()))
+output("write_preload", lambda: Path("/etc/ld.so.preload").write_text(""))
+output("write_usr_bin", lambda: Path("/usr/bin/cortex-was-here").write_text(""))
+output("write_interpreter", lambda: Path(FACTS["stdlib"], "sitecustomize.py").write_text(""))
+output("write_site_packages", lambda: Path(FACTS["site_packages"], "evil.pth").write_text(""))
+output("write_cron", lambda: Path("/etc/cron.d/evil").write_text(""))
 
 
 def _change(path: str) -> None:
@@ -265,10 +267,10 @@ def setuid_copy() -> object:
     return "owns a program of root" if copied.stat().st_uid == 0 and os.getuid() else None
 
 
-told("sudo", lambda: program("sudo", "-n", "true"))
-told("su", lambda: program("su", "root", "-c", "true"))
-told("become_root", lambda: _did(lambda: os.setuid(0)) if os.getuid() else None)
-told("capabilities", lambda: _capabilities())
+output("sudo", lambda: program("sudo", "-n", "true"))
+output("su", lambda: program("su", "root", "-c", "true"))
+output("become_root", lambda: _did(lambda: os.setuid(0)) if os.getuid() else None)
+output("capabilities", lambda: _capabilities())
 
 
 def _capabilities() -> object:
@@ -288,26 +290,28 @@ def _pod() -> int:
     return int(FACTS["pod"])
 
 
-told("pod_environ", lambda: read(f"/proc/{_pod()}/environ"))
-told("pod_cmdline", lambda: read(f"/proc/{_pod()}/cmdline"))
-told("pod_root", lambda: read(f"/proc/{_pod()}/root{FACTS['data']}"))
-told("pod_cwd", lambda: os.listdir(f"/proc/{_pod()}/cwd"))  # noqa: PTH208
-told("pod_descriptors", lambda: os.listdir(f"/proc/{_pod()}/fd"))  # noqa: PTH208
-told("pod_memory", lambda: os.open(f"/proc/{_pod()}/mem", os.O_RDWR))
-told("pod_maps", lambda: Path(f"/proc/{_pod()}/maps").read_text() or None)
-told("ptrace_pod", lambda: _did(lambda: kernel(101, 16, _pod(), 0, 0)))
-told("seize_pod", lambda: _did(lambda: kernel(101, 0x4206, _pod(), 0, 0)))
-told("read_pod", lambda: _transfer(310))
-told("write_pod", lambda: _transfer(311))
-told("signal_pod", lambda: _did(lambda: os.kill(_pod(), 0)))
-told("continue_pod", lambda: _did(lambda: os.kill(_pod(), signal.SIGCONT)))
-told("signal_parent", lambda: None if FACTS["own_view"] else _did(lambda: os.kill(os.getppid(), 0)))
-told("pidfd_of_pod", lambda: _did(lambda: signal.pidfd_send_signal(os.pidfd_open(_pod()), 0)))
-told("descriptor_of_pod", lambda: kernel(438, os.pidfd_open(_pod()), 1, 0))
-told("limits_of_pod", lambda: resource.prlimit(_pod(), resource.RLIMIT_CORE, (0, 0)))
-told("priority_of_pod", lambda: _did(lambda: os.setpriority(os.PRIO_PROCESS, _pod(), 19)))
-told("processors_of_pod", lambda: _did(lambda: os.sched_setaffinity(_pod(), {0})))
-told("kcmp_pod", lambda: kernel(312, _pod(), os.getpid(), 1, 0, 0))
+output("pod_environ", lambda: read(f"/proc/{_pod()}/environ"))
+output("pod_cmdline", lambda: read(f"/proc/{_pod()}/cmdline"))
+output("pod_root", lambda: read(f"/proc/{_pod()}/root{FACTS['data']}"))
+output("pod_cwd", lambda: os.listdir(f"/proc/{_pod()}/cwd"))  # noqa: PTH208
+output("pod_descriptors", lambda: os.listdir(f"/proc/{_pod()}/fd"))  # noqa: PTH208
+output("pod_memory", lambda: os.open(f"/proc/{_pod()}/mem", os.O_RDWR))
+output("pod_maps", lambda: Path(f"/proc/{_pod()}/maps").read_text() or None)
+output("ptrace_pod", lambda: _did(lambda: kernel(101, 16, _pod(), 0, 0)))
+output("seize_pod", lambda: _did(lambda: kernel(101, 0x4206, _pod(), 0, 0)))
+output("read_pod", lambda: _transfer(310))
+output("write_pod", lambda: _transfer(311))
+output("signal_pod", lambda: _did(lambda: os.kill(_pod(), 0)))
+output("continue_pod", lambda: _did(lambda: os.kill(_pod(), signal.SIGCONT)))
+output(
+    "signal_parent", lambda: None if FACTS["own_view"] else _did(lambda: os.kill(os.getppid(), 0))
+)
+output("pidfd_of_pod", lambda: _did(lambda: signal.pidfd_send_signal(os.pidfd_open(_pod()), 0)))
+output("descriptor_of_pod", lambda: kernel(438, os.pidfd_open(_pod()), 1, 0))
+output("limits_of_pod", lambda: resource.prlimit(_pod(), resource.RLIMIT_CORE, (0, 0)))
+output("priority_of_pod", lambda: _did(lambda: os.setpriority(os.PRIO_PROCESS, _pod(), 19)))
+output("processors_of_pod", lambda: _did(lambda: os.sched_setaffinity(_pod(), {0})))
+output("kcmp_pod", lambda: kernel(312, _pod(), os.getpid(), 1, 0, 0))
 
 
 # --- its supervisor, which ends it
@@ -317,12 +321,12 @@ def _parents(name: str) -> str:
     return f"/proc/{os.getppid()}/{name}"
 
 
-told("parent_environ", lambda: Path(_parents("environ")).read_bytes() or None)
-told("parent_descriptors", lambda: _opened(_parents("fd")))
-told("parent_memory", lambda: os.open(_parents("mem"), os.O_RDWR))
-told("parent_root", lambda: os.listdir(_parents("root")))  # noqa: PTH208
-told("parent_limits", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE))
-told("trace_parent", lambda: _did(lambda: kernel(101, 0x4206, os.getppid(), 0, 0)))
+output("parent_environ", lambda: Path(_parents("environ")).read_bytes() or None)
+output("parent_descriptors", lambda: _opened(_parents("fd")))
+output("parent_memory", lambda: os.open(_parents("mem"), os.O_RDWR))
+output("parent_root", lambda: os.listdir(_parents("root")))  # noqa: PTH208
+output("parent_limits", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE))
+output("trace_parent", lambda: _did(lambda: kernel(101, 0x4206, os.getppid(), 0, 0)))
 
 
 def _opened(folder: str) -> list[str] | None:
@@ -456,28 +460,28 @@ for _name, _number, _arguments in (
     ("fanotify", 300, (0, 0)),
     ("quota", 179, (0x800002 << 8, None, 0, None)),
 ):
-    told(_name, lambda n=_number, a=_arguments: _did(lambda: kernel(n, *a)))  # type: ignore[misc]
+    output(_name, lambda n=_number, a=_arguments: _did(lambda: kernel(n, *a)))  # type: ignore[misc]
 
-told("clone_namespace", lambda: _namespace())
-told("nsenter", lambda: program("nsenter", "-t", str(_pod()), "-m", "true"))
-told("unshare_program", lambda: program("unshare", "-Urm", "true"))
-told("bwrap_inside", lambda: program("bwrap", "--bind", "/", "/", "true"))
-told("dev_mem", lambda: os.open("/dev/mem", os.O_RDONLY))
-told("dev_kmsg", lambda: os.open("/dev/kmsg", os.O_WRONLY))
-told("disc_itself", lambda: [os.open(str(each), os.O_RDONLY) for each in _discs()] or None)
-told("sysrq", lambda: os.open("/proc/sysrq-trigger", os.O_WRONLY))
-told("core_pattern", lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
-told("sysctl", lambda: os.open("/proc/sys/kernel/pid_max", os.O_WRONLY))
-told("sys", lambda: os.open("/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY))
-told("cgroup", lambda: _did(lambda: Path("/sys/fs/cgroup/pids/evil").mkdir()))
-told("cgroup_v2", lambda: _did(lambda: Path("/sys/fs/cgroup/evil").mkdir()))
-told("shutdown", lambda: program("shutdown", "-k", "now"))
-told("cortex", lambda: program("cortex", "--version"))
-told("cortex_as_module", lambda: program(sys.executable, "-c", "import cortex"))
-told(
+output("clone_namespace", lambda: _namespace())
+output("nsenter", lambda: program("nsenter", "-t", str(_pod()), "-m", "true"))
+output("unshare_program", lambda: program("unshare", "-Urm", "true"))
+output("bwrap_inside", lambda: program("bwrap", "--bind", "/", "/", "true"))
+output("dev_mem", lambda: os.open("/dev/mem", os.O_RDONLY))
+output("dev_kmsg", lambda: os.open("/dev/kmsg", os.O_WRONLY))
+output("disc_itself", lambda: [os.open(str(each), os.O_RDONLY) for each in _discs()] or None)
+output("sysrq", lambda: os.open("/proc/sysrq-trigger", os.O_WRONLY))
+output("core_pattern", lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+output("sysctl", lambda: os.open("/proc/sys/kernel/pid_max", os.O_WRONLY))
+output("sys", lambda: os.open("/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY))
+output("cgroup", lambda: _did(lambda: Path("/sys/fs/cgroup/pids/evil").mkdir()))
+output("cgroup_v2", lambda: _did(lambda: Path("/sys/fs/cgroup/evil").mkdir()))
+output("shutdown", lambda: program("shutdown", "-k", "now"))
+output("cortex", lambda: program("cortex", "--version"))
+output("cortex_as_module", lambda: program(sys.executable, "-c", "import cortex"))
+output(
     "cortex_by_path", lambda: program(FACTS["cortex"], "pods", "ls", "--data", FACTS["data_folder"])
 )
-told("psql", lambda: program("psql", "-h", os.path.dirname(FACTS["socket"]), "-c", "SELECT 1"))  # noqa: PTH120
+output("psql", lambda: program("psql", "-h", os.path.dirname(FACTS["socket"]), "-c", "SELECT 1"))  # noqa: PTH120
 
 
 def _namespace() -> object:

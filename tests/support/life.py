@@ -20,7 +20,7 @@ from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, pods, steps, tasks
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 CHANCE = system_chance()
 

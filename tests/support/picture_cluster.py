@@ -31,9 +31,9 @@ from cortex.domain.policy import JobPolicy
 from cortex.durable.gates import Decision
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, breakers, jobs, pods, steps, tasks
-from tests.support.approvals import a_request, a_verdict, suspension
-from tests.support.postgres import sql
-from tests.support.rows import stop_clock
+from tests.support.records.approvals import a_request, a_verdict, suspension
+from tests.support.records.rows import stop_clock
+from tests.support.servers.postgres import sql
 
 NOW: Final = datetime(2026, 11, 20, 9, 42, 44, tzinfo=UTC)
 SEED: Final = 4
@@ -263,8 +263,8 @@ class Saying:
         usage = Usage(input_tokens=read, output_tokens=written)
         self.read, self.written = self.read + read, self.written + written
         cost = _USD_PER_TOKEN * (read + 4 * written)
-        told = json.dumps(usage.to_json())
-        self.step(StepKind.MODEL, key, ago_s=ago_s, took_s=took_s, usage=told, cost_usd=cost)
+        message = json.dumps(usage.to_json())
+        self.step(StepKind.MODEL, key, ago_s=ago_s, took_s=took_s, usage=message, cost_usd=cost)
 
     def tool(self, key: str, *, ago_s: float, took_s: float) -> None:
         self.step(StepKind.TOOL, key, ago_s=ago_s, took_s=took_s)

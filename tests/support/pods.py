@@ -18,9 +18,9 @@ from attrs import define, field, frozen
 
 from chaos.cluster.fork_server import ForkServer, Process
 from tests.support.eventually import eventually
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
-APP = "tests.support.pod_app"
+APP = "tests.support.apps.pod_app"
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 30.0
 EXIT_WITHIN_S = 20.0

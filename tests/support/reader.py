@@ -14,7 +14,7 @@ import attrs
 from cortex.domain.approval import Approval, ApprovalRequest
 from cortex.postgres.session import Session
 from cortex.store import approvals
-from tests.support.http_server import Answered, HttpServer
+from tests.support.servers.http_server import Answered, HttpServer
 
 _MARKUP = re.compile(r"<(script|style|title).*?</\1>|<[^>]*>", re.DOTALL)
 

@@ -13,7 +13,7 @@ import asyncpg
 from attrs import frozen
 
 from cortex.postgres.embedded import server
-from tests.support.postgres import migrate, run_asyncio
+from tests.support.servers.postgres import migrate, run_asyncio
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "sql" / "schema.sql"

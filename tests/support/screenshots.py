@@ -14,13 +14,13 @@ from cortex.domain.job import Submission
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import agents, jobs, tasks
-from tests.support.approvals import Askers, a_request
-from tests.support.browser import Browser, Page, program
-from tests.support.http_server import HttpServer, http_server
 from tests.support.png import smaller
-from tests.support.postgres import SharedPostgres, make_run_dir, remove_servers, sql
 from tests.support.reader import path_of
-from tests.support.rows import new_id
+from tests.support.records.approvals import Askers, a_request
+from tests.support.records.rows import new_id
+from tests.support.servers.browser import Browser, Page, program
+from tests.support.servers.http_server import HttpServer, http_server
+from tests.support.servers.postgres import SharedPostgres, make_run_dir, remove_servers, sql
 
 BYTES_MAX: Final = 150_000
 AGENT_JOB: Final = "run_agent"

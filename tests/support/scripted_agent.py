@@ -7,8 +7,8 @@ from uuid import UUID
 from attrs import frozen
 
 from tests.support.pods import Pods, run_cli
-from tests.support.rows import submit
-from tests.support.scripted_model import MODEL, ScriptedModel, program
+from tests.support.records.rows import submit
+from tests.support.servers.scripted_model import MODEL, ScriptedModel, program
 
 NAME = "tester"
 

@@ -19,11 +19,11 @@ class Sicknesses:
 
     _all: list[tuple[Checker, Spoil, str]] = field(factory=list)
 
-    def __call__(self, check: Checker, told: str) -> Callable[[Spoil], Spoil]:
+    def __call__(self, check: Checker, output: str) -> Callable[[Spoil], Spoil]:
         """The run that this function spoils breaks the rule; the verdict's words have `told`."""
 
         def enter(spoil: Spoil) -> Spoil:
-            self._all.append((check, spoil, told))
+            self._all.append((check, spoil, output))
             return spoil
 
         return enter
@@ -34,10 +34,10 @@ class Sicknesses:
         return [pytest.param(*each, id=each[1].__name__) for each in self._all]
 
 
-def assert_seen(check: Checker, spoil: Spoil, told: str) -> None:
+def assert_seen(check: Checker, spoil: Spoil, output: str) -> None:
     """Spoil a healthy run; the checker must find it invalid, in these words."""
     run = healthy_run()
     spoil(run)
     verdict = check(run.evidence())
     assert verdict.result is Result.INVALID, verdict
-    assert any(told in why for why in verdict.why), verdict.why
+    assert any(output in why for why in verdict.why), verdict.why

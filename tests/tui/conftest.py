@@ -11,8 +11,8 @@ from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 
 from tests.support.command_line import Cortex
-from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.tui import FakeBackend, ManualClock, Seat, sitting
+from tests.support.terminal.tui_approvals import FakeApprovals
 
 OpenSession = Callable[..., AbstractAsyncContextManager[Seat]]
 PARSED: dict[object, list[RuleSet]] = {}

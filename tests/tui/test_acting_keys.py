@@ -13,7 +13,7 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError
 from cortex_tui.keys import KEYS
-from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
 
 QUIET_S: Final = 0.5
@@ -297,8 +297,8 @@ async def test_a_link_that_breaks_while_it_asks_is_told(
         cluster.down()
         await seat.pass_time(noticed_s)
         await seat.press(case.after[-1])
-        told = "the database does not answer" if noticed_s else "cannot reach the database"
-        assert told in seat.lines[-2]
+        output = "the database does not answer" if noticed_s else "cannot reach the database"
+        assert output in seat.lines[-2]
         cluster.up()
         await seat.pass_time(3)
         await press(seat, case.after[-1])
@@ -322,9 +322,9 @@ async def test_who_comes_too_late_is_told(
         case.lose(cluster)
         await seat.press(case.after[-1])
         assert case.lost in seat.lines[-2]
-        told = seat.lines[-2].rstrip(GUARD_BAR)
+        output = seat.lines[-2].rstrip(GUARD_BAR)
         await seat.pass_time(LOOKS_S)
-        assert seat.lines[-2].rstrip(GUARD_BAR) == told
+        assert seat.lines[-2].rstrip(GUARD_BAR) == output
 
 
 @EACH

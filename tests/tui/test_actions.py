@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cortex.domain.errors import OutcomeUnknownError
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui import FakeBackend, on_asyncio
 from tests.tui.conftest import OpenSession
 
 ACTS = {"K": "cancel", "R": "retry"}
@@ -177,8 +177,8 @@ async def test_a_name_like_an_option_is_logged_as_a_name(
     cluster.queues.add("--help")
     async with sit() as seat:
         await seat.press("P", *"deploy", "enter", "y", "@", "c", "c")
-        told = "cortex queues pause --reason deploy --as ana -- --help"
-        assert seat.app.clipboard == told
+        output = "cortex queues pause --reason deploy --as ana -- --help"
+        assert seat.app.clipboard == output
 
 
 @on_asyncio

@@ -5,9 +5,9 @@ import subprocess
 
 from cortex.domain.canonical import canonical
 from tests.support.hostile import HOSTILE
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import Seat, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import Seat, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 
@@ -84,8 +84,8 @@ async def test_what_is_logged_of_an_edit_repeats_it_in_a_shell(
 
 def in_a_shell(line: str) -> tuple[str, str]:
     """Let a shell read a command; return which arguments `cortex` gets there, and on stdin."""
-    told = ["bash", "-c", f"cortex() {{ printf '%s\\n' \"$*\"; cat; }}; {line}"]
-    command, _, stdin = subprocess.check_output(told, text=True).partition("\n")
+    output = ["bash", "-c", f"cortex() {{ printf '%s\\n' \"$*\"; cat; }}; {line}"]
+    command, _, stdin = subprocess.check_output(output, text=True).partition("\n")
     return command, stdin
 
 

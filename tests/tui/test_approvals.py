@@ -8,9 +8,9 @@ import pytest
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.view.approval_facts import DENY_REASONS
 from tests.support.hostile import HOSTILE
-from tests.support.inbox_keys import QUIET_S, enter, keys
-from tests.support.tui import FakeBackend, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import QUIET_S, enter, keys
+from tests.support.terminal.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 LONG = {"lines": [{"sku": f"A-{number}"} for number in range(60)]}

@@ -15,9 +15,9 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.session import Session
-from tests.support.approvals import Askers, facts
 from tests.support.eventually import eventually_asyncio
-from tests.support.tui import Seat, on_asyncio
+from tests.support.records.approvals import Askers, facts
+from tests.support.terminal.tui import Seat, on_asyncio
 
 QUIET_S = 0.5
 WITHIN_S = 25.0
@@ -56,8 +56,8 @@ async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None
         row = await aside(askers.row, request)
         assert f"already approved by {winner}, {row.decided_at:%H:%M:%SZ}, tui" in lost
         assert (row.status, row.decided_by, row.channel) == ("APPROVED", winner, "tui")
-        told = [subtype for subtype, _ in await aside(facts, askers.dsn, request.id)]
-        assert told.count("approval_approved") == 1
+        output = [subtype for subtype, _ in await aside(facts, askers.dsn, request.id)]
+        assert output.count("approval_approved") == 1
 
 
 @on_asyncio

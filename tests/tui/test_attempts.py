@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from tests.support.hostile import HOSTILE, treacherous
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_job import BEGAN, a_step
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_job import BEGAN, a_step
 from tests.tui.conftest import OpenSession
 
 
@@ -79,13 +79,13 @@ async def test_the_attempts_at_a_step_stand_below_each_other(
         shown = page(seat)
         assert "◂ attempts ▸" in seat.text
         assert "it was tried 3 times" in shown
-        for told in (
+        for output in (
             "error 429 slow down (rate_limit) then waited 15.0s",
             "error the same as in attempt 1 then waited 30.0s",
             "pod eu-2, before on eu-1 ended done in 3.2s",
             "used $0.0200",
         ):
-            assert told in shown
+            assert output in shown
         await seat.press("x")
         assert "◂ step ▸" in seat.text
 
@@ -134,9 +134,9 @@ async def test_an_ended_attempt_shows_all_of_the_job(
 async def test_why_a_job_failed_can_be_read_to_its_end(
     cluster: FakeBackend, sit: OpenSession, steps: list[dict[str, Any]]
 ) -> None:
-    told = " ".join(f"reason{n}" for n in range(40)) + " THE END"
+    output = " ".join(f"reason{n}" for n in range(40)) + " THE END"
     ended = {"started_at": BEGAN, "finished_at": BEGAN + timedelta(seconds=70)}
-    failed = {"error_message": told, "error_code": "rejected", "error_class": "PERMANENT"}
+    failed = {"error_message": output, "error_code": "rejected", "error_class": "PERMANENT"}
     cluster.add(1, status="FAILED", attempt=2, steps=steps, **ended, **failed)
     moved = began(2, at_s=70, pod="eu-1") | {"new": "FAILED"}
     cluster.one.details = {"": {"history": [moved]}}

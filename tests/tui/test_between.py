@@ -11,9 +11,9 @@ from textual.color import Color
 from cortex.domain.errors import UnavailableError
 from cortex_tui.line_filter import SafeFilter
 from tests.support.hostile import HOSTILE, PIECES, treacherous
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, on_asyncio, pressed
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, on_asyncio, pressed
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 HOUR_S = 3_600.0
@@ -54,22 +54,22 @@ async def test_a_paste_decides_nothing(
         assert inbox.decisions == []
 
 
-@pytest.mark.parametrize("told", ["focus", "resume", ""])
+@pytest.mark.parametrize("output", ["focus", "resume", ""])
 @on_asyncio
 async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
-    inbox: FakeApprovals, sit: OpenSession, told: str
+    inbox: FakeApprovals, sit: OpenSession, output: str
 ) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
         await keys(seat, "a")
-        if told == "resume":  # from the shell
+        if output == "resume":  # from the shell
             await seat.pass_time(5)
             seat.app.app_resume_signal.publish(seat.app)
         else:
             seat.app.post_message(events.AppBlur())
             await seat.pass_time(5)
-        if told == "focus":
+        if output == "focus":
             seat.app.post_message(events.AppFocus())
             await seat.settle()
         await seat.press("y")

@@ -5,7 +5,7 @@ import pytest
 from cortex.domain.phrases import time_of_day
 from cortex_tui.backend.breakers import SHOWN_MAX
 from tests.support.hostile import PIECES, treacherous
-from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
 
 WELL = "tool:crm"
@@ -70,10 +70,10 @@ async def test_the_last_hour_and_what_opened_it_are_told(
     async with sit(size=(80, 24)) as seat:
         await show(seat)
         lines = [line.strip() for line in seat.lines]
-        (told,) = [line for line in lines if line.startswith("last hour")]
-        assert told.endswith("opened 2 times")
-        assert "▇" in told
-        assert told.split()[2].startswith("▁▁▁▁▁")
+        (output,) = [line for line in lines if line.startswith("last hour")]
+        assert output.endswith("opened 2 times")
+        assert "▇" in output
+        assert output.split()[2].startswith("▁▁▁▁▁")
         at = [f"{error.at:%H:%M:%SZ}" for error in cluster.breakers.pasts[SICK].errors]
         errors_text = [line for line in lines if line.startswith(("last error", "before that"))]
         assert errors_text[0] == f"last error {at[0]}: rate_limit: 429"
@@ -160,8 +160,8 @@ async def test_nothing_is_done_that_may_not_be(
             cluster.down()
             await seat.pass_time(2)
         await seat.press("y")
-        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
-        assert told in seat.lines[-2]
+        output = "read-only: start cortex" if why == "read-only" else "the database does not answer"
+        assert output in seat.lines[-2]
         assert cluster.breakers.acted == []
 
 
@@ -224,8 +224,8 @@ async def test_the_log_has_the_commands(cluster: FakeBackend, sit: OpenSession) 
     async with sit(size=(160, 40)) as seat:
         await show(seat)
         await seat.press("O", *"it is well", "enter", "y", "@")
-        told = f"cortex breakers close {SICK} --reason 'it is well' --yes --as ana"
-        assert told in seat.text
+        output = f"cortex breakers close {SICK} --reason 'it is well' --yes --as ana"
+        assert output in seat.text
 
 
 @on_asyncio
@@ -251,7 +251,7 @@ async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
 
 
 @pytest.mark.parametrize(
-    "keys, held_s, told",
+    "keys, held_s, output",
     [
         (["enter"], 1800.0, "--for 30m"),
         (["tab", "enter"], 7200.0, "--for 2h"),
@@ -265,7 +265,7 @@ async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
 )
 @on_asyncio
 async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
-    cluster: FakeBackend, sit: OpenSession, keys: list[str], held_s: float | None, told: str
+    cluster: FakeBackend, sit: OpenSession, keys: list[str], held_s: float | None, output: str
 ) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
@@ -273,7 +273,7 @@ async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
         await seat.press("j", "O", *keys, *"deploy", "enter", "y")
         assert cluster.breakers.held_for_s == [held_s]
         await seat.press("@")
-        assert told in seat.text
+        assert output in seat.text
 
 
 @on_asyncio

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import OpenSession
 
 HOSTILE = "\x1b]52;c;aGk=\x07\u202eboom\n[@click=app.quit]"

@@ -15,8 +15,8 @@ from textual import events
 from cortex_tui import editor
 from cortex_tui.app import CortexApp
 from tests.support.hostile import HOSTILE, treacherous
-from tests.support.tui import FakeBackend, on_asyncio
-from tests.support.tui_job import BEGAN, a_step
+from tests.support.terminal.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui_job import BEGAN, a_step
 from tests.tui.conftest import OpenSession
 
 ID = UUID(int=1)
@@ -190,10 +190,10 @@ async def test_the_log_gives_its_commands(cluster: FakeBackend, sit: OpenSession
         assert seat.app.clipboard == f"cortex jobs cancel {job} --yes --as ana"
 
 
-@pytest.mark.parametrize("screen, told", [("approvals", "approvals show"), ("pods", "eu-1")])
+@pytest.mark.parametrize("screen, report", [("approvals", "approvals show"), ("pods", "eu-1")])
 @on_asyncio
 async def test_other_screens_have_things_too(
-    cluster: FakeBackend, sit: OpenSession, screen: str, told: str
+    cluster: FakeBackend, sit: OpenSession, screen: str, report: str
 ) -> None:
     cluster.approvals.add(1)
     cluster.pods.add(1)
@@ -204,7 +204,7 @@ async def test_other_screens_have_things_too(
         assert json.loads(seat.app.clipboard)
         if screen == "approvals":
             await seat.press("c", "c")
-        assert told in seat.app.clipboard
+        assert report in seat.app.clipboard
 
 
 @on_asyncio
@@ -278,20 +278,20 @@ def test_ctrl_c_is_the_editors() -> None:
 
 
 @pytest.mark.parametrize(
-    "environ, told",
+    "environ, report",
     [
         ({"EDITOR": "/no/such/editor"}, "'/no/such/editor' cannot be started"),
         ({"EDITOR": "vi '"}, "$EDITOR is"),
         (run_by("raise SystemExit(3)"), "ended with 3"),
     ],
 )
-def test_an_editor_that_is_none_is_named(environ: dict[str, str], told: str) -> None:
-    assert told in editor.show("{}", environ=environ)
+def test_an_editor_that_is_none_is_named(environ: dict[str, str], report: str) -> None:
+    assert report in editor.show("{}", environ=environ)
 
 
 def test_a_folder_without_room_for_the_copy_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    told = editor.show("{}", environ=run_by("raise SystemExit(3)"))
-    assert told == "a copy for the editor cannot be kept: No such file or directory; see $TMPDIR"
+    report = editor.show("{}", environ=run_by("raise SystemExit(3)"))
+    assert report == "a copy for the editor cannot be kept: No such file or directory; see $TMPDIR"

@@ -72,8 +72,8 @@ def crash(screen: PtyScreen, life: Life) -> str:
     assert screen.end() == 1
     assert screen.is_as_found
     assert SECRET.encode() not in screen.written
-    told = screen.written.rpartition(LEFT)[2].decode("utf-8")
-    return re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]", "", told).replace("\r", "")
+    output = screen.written.rpartition(LEFT)[2].decode("utf-8")
+    return re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]", "", output).replace("\r", "")
 
 
 @pytest.mark.parametrize("where", ["a key", "looking", "drawing"])
@@ -108,23 +108,23 @@ def test_a_fault_in_an_act_of_who_has_left_is_told_too(cortex: Cortex, life: Lif
         screen.until(lambda text: "○ pend …" in text, what="it is under way")
         screen.send(signal.SIGTERM)
         assert screen.end() == 1
-        told = screen.written.rpartition(LEFT)[2].decode("utf-8")
-    assert "? outcome unknown" in told
-    found = re.search(r"fault in cortex tui ended it: LookupError in .*report: (\S+);", told)
-    assert found is not None, told
+        output = screen.written.rpartition(LEFT)[2].decode("utf-8")
+    assert "? outcome unknown" in output
+    found = re.search(r"fault in cortex tui ended it: LookupError in .*report: (\S+);", output)
+    assert found is not None, output
     assert "LookupError" in Path(found[1]).read_text("utf-8")
 
 
 def test_debug_tells_where(cortex: Cortex, life: Life) -> None:
     with run(cortex, "a key", "--debug") as screen:
-        told = crash(screen, life)
-    assert "Traceback" in told
-    assert "error: a fault in cortex tui ended it: LookupError" in told
+        output = crash(screen, life)
+    assert "Traceback" in output
+    assert "error: a fault in cortex tui ended it: LookupError" in output
 
 
 def test_a_folder_that_cannot_be_written_is_named(cortex: Cortex, life: Life) -> None:
     (cortex.folder / "state").write_text("no folder")
     with run(cortex, "a key") as screen:
-        told = crash(screen, life)
-    assert "no report could be written to" in told
-    assert "--debug shows it" in told
+        output = crash(screen, life)
+    assert "no report could be written to" in output
+    assert "--debug shows it" in output

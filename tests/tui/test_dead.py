@@ -8,7 +8,7 @@ import pytest
 from cortex.domain.bulk_operation import BulkVerb
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.screens.dead import LETTERS_MAX, DeadScreen
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import OpenSession
 
 VERBS = {"R": "retry", "X": "discard"}
@@ -329,12 +329,12 @@ async def test_letters_that_are_not_looked_at_are_told(
         await seat.press("enter")
         await seat.pass_time(2)
         await seat.press("G")
-        told = "older ones: cortex dead ls --each --fingerprint f1"
-        assert seat.lines[-3].strip() == told
+        output = "older ones: cortex dead ls --each --fingerprint f1"
+        assert seat.lines[-3].strip() == output
         for number in range(1_000, 1_000 + LOOKED_MAX):
             cluster.dead.add(number, "f3")
         await seat.pass_time(5)
-        assert f"none waits among the newest 5,000; {told}" in seat.text
+        assert f"none waits among the newest 5,000; {output}" in seat.text
         for number in range(1_000, 1_010):
             cluster.dead.set_letter(UUID(int=number), state="DISCARDED")
         await seat.pass_time(5)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Cortex
-from tests.support.dead_letters import fail
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
-from tests.support.postgres import sql
 from tests.support.pty_screen import PtyScreen
-from tests.support.rows import assert_one_truth, job_count
+from tests.support.records.dead_letters import fail
+from tests.support.records.rows import assert_one_truth, job_count
+from tests.support.servers.postgres import sql
 
 LETTERS = 120
 
@@ -63,8 +63,8 @@ def test_a_killed_terminal_leaves_the_act_going_on(
     (row,) = sql(database, "SELECT DISTINCT resolved_by, reason FROM cortex.dead_letter")
     assert tuple(row) == ("ana", "provider back")
     with at_dead(cortex) as screen:
-        told = f"✓ act 1: retried {LETTERS} of {LETTERS}"
-        screen.until(lambda text: told in text, what="what came of it")
+        output = f"✓ act 1: retried {LETTERS} of {LETTERS}"
+        screen.until(lambda text: output in text, what="what came of it")
         screen.type("q")
         assert screen.end() == 0
     assert_one_truth(database)

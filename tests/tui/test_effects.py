@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.effect import Resolution
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui import FakeBackend, on_asyncio
 from tests.tui.conftest import OpenSession
 
 WIDE = (200, 50)

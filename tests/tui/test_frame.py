@@ -11,7 +11,7 @@ from cortex_tui.line_filter import clean
 from cortex_tui.link import Link
 from cortex_tui.render.bars import link_cell
 from tests.support.hostile import HOSTILE, LINES, treacherous
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.tui.conftest import OpenSession
 
 
@@ -93,8 +93,8 @@ async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
     cluster.heads = {"first_expiry": expiry, "is_frozen": True, **counts}
     async with sit(size=(width, 24), place="prod-eu", first=screen) as seat:
         top, bottom = seat.lines[0], seat.lines[-1]
-        for told in (screen, "◆ 900 in 11d 23:59", "FROZEN", "LIVE"):
-            assert told in top
+        for output in (screen, "◆ 900 in 11d 23:59", "FROZEN", "LIVE"):
+            assert output in top
         assert "? all keys" in bottom
         assert len(bottom) <= width
         assert bottom.endswith(tuple(key.label for key in KEYS if key.in_footer))
@@ -122,11 +122,11 @@ async def test_a_lost_link_is_stale_and_comes_back_by_itself(
 
 
 @pytest.mark.parametrize(
-    "silent_s, told",
+    "silent_s, output",
     [(4, "STALE 4s"), (999, "STALE 999s"), (1000, "STALE 16m"), (40 * 86_400, "STALE 40d")],
 )
-def test_a_long_silence_is_told_in_whole(silent_s: float, told: str) -> None:
-    assert link_cell(Link(0.0), silent_s).text.strip() == told
+def test_a_long_silence_is_told_in_whole(silent_s: float, output: str) -> None:
+    assert link_cell(Link(0.0), silent_s).text.strip() == output
 
 
 @pytest.mark.parametrize("key", ["question_mark", "at", "5"])

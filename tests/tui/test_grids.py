@@ -1,7 +1,7 @@
 """What every screen shows, compared with what is kept in `grids`, and that it stands still.
 
-A change that is wanted: draw them anew by `python -m tests.support.tui_grids`, or some of them by
-`python -m tests.support.tui_grids jobs job.light`, and look at what differs before you commit it.
+To draw the grids anew: `python -m tests.support.terminal.tui_grids`, for all of them, or
+`python -m tests.support.terminal.tui_grids jobs job.light`. Look at what differs before you commit.
 """
 
 import difflib
@@ -12,24 +12,34 @@ from itertools import zip_longest
 import pytest
 
 from tests.support.hostile import treacherous
-from tests.support.tui import FakeBackend, ManualClock, on_asyncio, sitting
-from tests.support.tui_grids import COLOURS, KEPT, NAMES, ROOT, SIZES, draw, paint, path_of, resize
-from tests.support.tui_scenes import FILLS, SCENES, speak
+from tests.support.terminal.tui import FakeBackend, ManualClock, on_asyncio, sitting
+from tests.support.terminal.tui_grids import (
+    COLOURS,
+    KEPT,
+    NAMES,
+    ROOT,
+    SIZES,
+    draw,
+    paint,
+    path_of,
+    resize,
+)
+from tests.support.terminal.tui_scenes import FILLS, SCENES, speak
 
 BARS = "▏▎▍▌▋▊▉█▒░─▁▂▃▄▅▆▇"
 LONGER_S = 20.0
 """Many figures get another digit, and nothing is overdue yet."""
-COMMAND = "python -m tests.support.tui_grids"
+COMMAND = "python -m tests.support.terminal.tui_grids"
 
 
 def unequal(drawn: Mapping[str, str]) -> Iterator[str]:
     """Yield the difference of each picture from the one that is kept."""
     for name, text in drawn.items():
         kept = path_of(name).read_text("utf-8") if path_of(name).exists() else ""
-        told = difflib.unified_diff(
+        output = difflib.unified_diff(
             kept.splitlines(), text.splitlines(), f"kept {name}", "drawn", n=0, lineterm=""
         )
-        if lines := list(told):
+        if lines := list(output):
             yield "\n".join([*lines, f"if that is wanted: {COMMAND}"])
 
 

@@ -174,7 +174,7 @@ def fuzz(seed: int, count: int, makes_guard: MakesGuard) -> tuple[int, list[str]
         stream = a_stream(rng)
         decided = run(stream, makes_guard)
         decisions += len(decided)
-        found += [f"{told}: {stream}" for told in accidents(stream, decided)]
+        found += [f"{output}: {stream}" for output in accidents(stream, decided)]
     return decisions, found
 
 

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from cortex_tui.model.guard import Guard
-from tests.support.tui import FakeBackend, Seat, on_asyncio, pressed, turns
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio, pressed, turns
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 from tests.tui.test_guard import IDS, NoAbsorbing, NoSilence, Press, a_stream, accidents
 
@@ -79,7 +79,7 @@ async def fuzz(
             stream = [press for press in a_stream(rng) if press[1] != LEAVES]
             decided = await run(seat, cluster.approvals, stream)
             decisions += len(decided)
-            if found := [f"{told}: {stream}" for told in accidents(stream, decided)]:
+            if found := [f"{output}: {stream}" for output in accidents(stream, decided)]:
                 return decisions, found
     return decisions, []
 

@@ -9,8 +9,8 @@ from cortex_tui import hints as listener
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from tests.support.eventually import eventually_asyncio
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import seeded_random, submit
+from tests.support.records.rows import seeded_random, submit
+from tests.support.servers.postgres import run_asyncio, sql
 
 APPLICATION = "cortex that hears"
 WATCHES = "SELECT FROM cortex.watch"

@@ -1,7 +1,7 @@
 """`[` and `]`: back to the screens where one was, and forth again."""
 
 from cortex_tui.model.history import VISITS_MAX, History, Place
-from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
 
 

@@ -6,8 +6,8 @@ from textual.app import App
 from textual.screen import Screen
 
 from cortex_tui.app import CortexApp
-from tests.support.tui import FakeBackend, on_asyncio
-from tests.support.tui_scenes import SCENES, Scene, typical
+from tests.support.terminal.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui_scenes import SCENES, Scene, typical
 from tests.tui.conftest import OpenSession
 
 SIZE = (120, 40)

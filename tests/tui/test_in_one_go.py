@@ -7,8 +7,8 @@ import pytest
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.pty_screen import PtyScreen
-from tests.support.tui import FakeBackend, on_asyncio, pressed
-from tests.support.tui_terminal import on_jobs, on_screen
+from tests.support.terminal.tui import FakeBackend, on_asyncio, pressed
+from tests.support.terminal.tui_terminal import on_jobs, on_screen
 from tests.tui.conftest import OpenSession
 
 ACTING = "KyRyRPKyqq"

@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from cortex_tui.model.inbox import ROWS_MAX
-from tests.support.inbox_keys import QUIET_S, enter, keys
-from tests.support.tui import on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import QUIET_S, enter, keys
+from tests.support.terminal.tui import on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 

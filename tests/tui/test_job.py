@@ -9,8 +9,8 @@ import pytest
 
 from cortex.domain.answer_text import PollHint
 from tests.support.hostile import HOSTILE, LINES, treacherous
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.support.tui_job import BEGAN, a_step
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui_job import BEGAN, a_step
 from tests.tui.conftest import OpenSession
 
 SIZES = [(80, 24), (160, 50)]
@@ -32,8 +32,8 @@ async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: OpenSe
     running(cluster, budgets=[limit], checkpoint={"cost_usd": "0.08"})
     async with sit(size=(120, 30)) as seat:
         await opened(seat)
-        for told in ("job …000001", "invoice-bot v14", "● run", "pod eu-2", "$0.08 of $1.00"):
-            assert told in seat.lines[1]
+        for message in ("job …000001", "invoice-bot v14", "● run", "pod eu-2", "$0.08 of $1.00"):
+            assert message in seat.lines[1]
         await seat.pass_time(100)
         assert "! heartbeat" in seat.lines[1]
         await seat.pass_time(220)
@@ -61,8 +61,8 @@ async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: OpenSession)
     async with sit(size=(160, 30)) as seat:
         await opened(seat)
         assert "↻ retry 2/5" in seat.lines[1]
-        for told in ("429", "retries in 00:4", f"{due:%H:%M:%SZ}", "breaker llm:gpt half_open"):
-            assert told in seat.lines[2]
+        for message in ("429", "retries in 00:4", f"{due:%H:%M:%SZ}", "breaker llm:gpt half_open"):
+            assert message in seat.lines[2]
 
 
 @on_asyncio
@@ -128,8 +128,8 @@ async def test_a_step_in_full_stands_beside_or_instead(
                 assert "a@b.eu" not in seat.text
                 await seat.press("tab")
                 await seat.pass_time(1)
-            for told in ("a@b.eu", "applied", "2 times", "r-1", str(UUID(int=7))):
-                assert told in seat.text
+            for message in ("a@b.eu", "applied", "2 times", "r-1", str(UUID(int=7))):
+                assert message in seat.text
             await seat.press("i")
             assert '"receipt"' in seat.text
             if size[1] > 24:
@@ -152,8 +152,8 @@ async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
         await opened(seat)
         await seat.press("k")
         await seat.pass_time(1)
-        for told in ("I shall pay.", "calls pay", "a@b.eu", "tool_use"):
-            assert told in seat.text
+        for message in ("I shall pay.", "calls pay", "a@b.eu", "tool_use"):
+            assert message in seat.text
         assert "content[0]" not in seat.text
         await seat.press("i")
         assert '"type": "text"' in seat.text

@@ -20,10 +20,10 @@ from cortex_tui.session import Session
 from cortex_tui.widgets.stream_lines import StreamLines
 from tests.support.eventually import eventually_asyncio
 from tests.support.pods import Pods
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import seeded_random, submit
-from tests.support.stamping_model import stamping_model
-from tests.support.tui import shown
+from tests.support.records.rows import seeded_random, submit
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.stamping_model import stamping_model
+from tests.support.terminal.tui import shown
 
 WORDS = 200
 SEEN_WITHIN_S = 1.0
@@ -81,8 +81,8 @@ async def test_words_are_painted_while_they_are_said(
         await trio.to_thread.run_sync(pods.start)
     assert len(seen) > WORDS / 2
     cuts = quantiles(seen.values(), n=100)
-    told = f"{len(seen)} words: p50 {cuts[49]:.3f} s, p95 {cuts[94]:.3f} s\n"
-    sys.stdout.write(told)
-    assert cuts[89] < SEEN_WITHIN_S, told
+    output = f"{len(seen)} words: p50 {cuts[49]:.3f} s, p95 {cuts[94]:.3f} s\n"
+    sys.stdout.write(output)
+    assert cuts[89] < SEEN_WITHIN_S, output
     left = await trio.to_thread.run_sync(sql, pods.dsn, "SELECT FROM cortex.watch")
     assert left == [], "nobody watches any more"

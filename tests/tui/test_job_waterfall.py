@@ -8,8 +8,8 @@ from cortex.store.job_view import WatchedStep
 from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.render.waterfall import Zoom, axis_of, head_cells, room_of, row_cells
 from tests.support.hostile import LINES, treacherous
-from tests.support.job_rows import a_watched_job
-from tests.support.tui_job import BEGAN, a_step
+from tests.support.records.job_rows import a_watched_job
+from tests.support.terminal.tui_job import BEGAN, a_step
 
 NOW = BEGAN + timedelta(seconds=100)
 JOB: dict[str, Any] = {

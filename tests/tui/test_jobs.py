@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from cortex_tui.app import OPENED_MAX
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.support.tui_job import a_step
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui_job import a_step
 from tests.tui.conftest import ALONE, OpenSession
 
 
@@ -260,8 +260,8 @@ async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_let
         assert cluster.dead.settled == [("retry", job_id, "ana", "yymended")]
         assert "✓ retried as" in seat.lines[-2]
         await seat.press("@")
-        told = f"cortex jobs retry {job_id} --reason yymended --yes --as ana"
-        assert told in seat.text
+        output = f"cortex jobs retry {job_id} --reason yymended --yes --as ana"
+        assert output in seat.text
         await seat.press("escape")
         await seat.press("R")
         assert "was retried" in seat.lines[-2], "only once"

@@ -10,7 +10,7 @@ from cortex_tui.key import EVERYWHERE, GROUPS
 from cortex_tui.key_table import clashes, read_keys, remapped
 from cortex_tui.keys import KEYS
 from cortex_tui.screens.frame import Frame
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui import FakeBackend, on_asyncio
 from tests.tui.conftest import OpenSession
 
 FRAMES: dict[str, type[Frame]] = {
@@ -54,7 +54,7 @@ def test_acting_keys_that_differ_by_case_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ('"jobs.cancle" = "x"', "no action 'jobs.cancle'"),
         ('"jobs.cancel" = "j"', "j would be both list.down and jobs.cancel"),
@@ -69,9 +69,9 @@ def test_acting_keys_that_differ_by_case_are_refused() -> None:
         ("jobs.cancel =", "keys.toml"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, output: str) -> None:
     (tmp_path / "keys.toml").write_text(text)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=output):
         read_keys(tmp_path / "keys.toml")
 
 
@@ -123,5 +123,5 @@ async def test_the_help_is_whole_on_the_smallest_full_screen(sit: OpenSession, n
         for _ in range(5):
             await seat.press("ctrl+d")
             seen += seat.text
-        told = [key.help for key in KEYS if key.is_on(name)]
-        assert [each for each in told if each not in seen] == []
+        output = [key.help for key in KEYS if key.is_on(name)]
+        assert [each for each in output if each not in seen] == []

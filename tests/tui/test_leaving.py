@@ -10,9 +10,9 @@ from cortex.domain.errors import UnavailableError
 from cortex_tui.app import CortexApp
 from cortex_tui.link import STALE_AFTER_S
 from cortex_tui.run import _settle
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 RECALL_S = 3.0
@@ -171,8 +171,8 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(
         await seat.settle()
         assert not seat.app.is_running
         ended = await seat.app.desk.acts.settle(within_s=0)
-        (told,) = [*seat.app.parting, *(each.told for each in ended)]
-        assert "200 cancelled, 300 not begun" in told
+        (output,) = [*seat.app.parting, *(each.told for each in ended)]
+        assert "200 cancelled, 300 not begun" in output
     assert seat.app.return_value == CODE
 
 
@@ -210,9 +210,9 @@ async def test_who_quits_during_a_last_part_is_told_in_the_shell(
         cluster.gate.set()
         await seat.settle()
         assert not seat.app.is_running
-        (told,) = seat.app.parting
-        assert "…000001" in told
-        assert ": ✓ " in told
+        (output,) = seat.app.parting
+        assert "…000001" in output
+        assert ": ✓ " in output
 
 
 @on_asyncio
@@ -225,8 +225,8 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         await seat.press("q")
         await seat.settle()
         assert seat.app.is_running
-        told = "? outcome unknown; up to then: 0 cancelled, 500 not begun"
-        assert told in seat.lines[-2]
+        output = "? outcome unknown; up to then: 0 cancelled, 500 not begun"
+        assert output in seat.lines[-2]
         assert not seat.app.desk.acts.is_busy
         await seat.press("@")
         assert "? outcome unknown" in seat.text
@@ -248,13 +248,13 @@ async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report
         await enter(seat)
         await keys(seat, "a", "y")
         monkeypatch.setattr(FakeApprovals, "decide", decide)
-        told: list[str] = []
+        output: list[str] = []
         seat.app.desk.recall.send = lambda: None  # type: ignore[method-assign]  # it comes too late
         seat.app.exit(CODE)
         await seat.settle()
-        await _settle(seat.app, told.append)
+        await _settle(seat.app, output.append)
         assert seat.app.desk.acts.faults == [fault]
         assert seat.app.faults == []
-        (line,) = told
+        (line,) = output
         assert line.startswith("cortex approvals approve ")
         assert line.endswith(": ? outcome unknown")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.tui import FakeBackend, ManualClock, Seat, instant, on_asyncio
+from tests.support.terminal.tui import FakeBackend, ManualClock, Seat, instant, on_asyncio
 from tests.tui.conftest import ALONE, OpenSession
 from tests.tui.test_jobs import at_cursor, numbers
 

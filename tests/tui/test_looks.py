@@ -16,8 +16,8 @@ from cortex_tui.render.table import Layout, cells_line
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets import virtual_table
 from cortex_tui.widgets.virtual_table import VirtualTable
-from tests.support.job_rows import a_listed_job
-from tests.support.tui import FakeBackend, instant, on_asyncio
+from tests.support.records.job_rows import a_listed_job
+from tests.support.terminal.tui import FakeBackend, instant, on_asyncio
 from tests.tui.conftest import ALONE, OpenSession
 
 
@@ -119,9 +119,9 @@ async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
         cluster.add(number)
     laid_out: list[int] = []
 
-    def noting(shown: Layout[Any], told: Sequence[Cell], **how: Any) -> Strip:
-        laid_out.append(int(told[0].text.removeprefix("…"), 16))
-        return cells_line(shown, told, **how)
+    def noting(shown: Layout[Any], output: Sequence[Cell], **how: Any) -> Strip:
+        laid_out.append(int(output[0].text.removeprefix("…"), 16))
+        return cells_line(shown, output, **how)
 
     async with sit() as seat:
         await seat.pass_time(200)  # ages are in minutes

@@ -12,8 +12,8 @@ from cortex.store.job_choice import BATCH
 from cortex.store.queues import QueueRow
 from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_pods import FakeQueues
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_pods import FakeQueues
 from tests.tui.conftest import OpenSession
 
 ALL_MARKED = "* all that fit"
@@ -360,9 +360,9 @@ async def test_beside_a_long_act_others_are_done_but_none_like_it(
         await seat.settle()
         assert "✓ 500 cancelled" in seat.lines[-2]
         await seat.press("@")
-        told = [line for line in seat.lines[1:] if "cortex" in line and "✓" in line]
-        assert "✓ 500 cancelled" in told[0], "the act that was over last stands above"
-        assert "✓ approved" in told[1]
+        output = [line for line in seat.lines[1:] if "cortex" in line and "✓" in line]
+        assert "✓ 500 cancelled" in output[0], "the act that was over last stands above"
+        assert "✓ approved" in output[1]
 
 
 @on_asyncio

@@ -13,9 +13,17 @@ from cortex_tui.app import OPENED, SCREENS, CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.screens.frame import Frame
 from cortex_tui.session import Session
-from tests.support.nulls import Asked, Reading, empty_tables, fill, nullable, read_by, reading
-from tests.support.postgres import SharedPostgres
-from tests.support.tui import ManualClock, Seat, calm, on_asyncio
+from tests.support.records.nulls import (
+    Asked,
+    Reading,
+    empty_tables,
+    fill,
+    nullable,
+    read_by,
+    reading,
+)
+from tests.support.servers.postgres import SharedPostgres
+from tests.support.terminal.tui import ManualClock, Seat, calm, on_asyncio
 
 SIZE: Final = (200, 60)
 LOOKS: Final = 6

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 LOOKS_S = 3.0
@@ -23,23 +23,23 @@ async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
     assert "already" not in seat.lines[-2], "nobody else decided"
     inbox.reply.set()
     await seat.settle()
-    told = seat.lines[-2].rstrip(BAR)
+    output = seat.lines[-2].rstrip(BAR)
     await seat.pass_time(LOOKS_S)
-    assert seat.lines[-2] == told
-    return told
+    assert seat.lines[-2] == output
+    return output
 
 
 @pytest.mark.parametrize("more", [0, 1], ids=["the last one", "another one follows"])
-@pytest.mark.parametrize("pressed, told", [(("a", "y"), "✓ approved"), (("d", "1"), "✓ denied")])
+@pytest.mark.parametrize("pressed, output", [(("a", "y"), "✓ approved"), (("d", "1"), "✓ denied")])
 @on_asyncio
 async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
-    inbox: FakeApprovals, sit: OpenSession, pressed: tuple[str, ...], told: str, more: int
+    inbox: FakeApprovals, sit: OpenSession, pressed: tuple[str, ...], output: str, more: int
 ) -> None:
     for number in range(1, 2 + more):
         inbox.add(number)
     async with sit() as seat:
         await enter(seat)
-        assert f"{told} …000001 refund" in await decide_slowly(seat, inbox, *pressed)
+        assert f"{output} …000001 refund" in await decide_slowly(seat, inbox, *pressed)
 
 
 @on_asyncio
@@ -93,8 +93,8 @@ async def test_what_another_person_does_after_it_is_told(
     critical = inbox.add(0x7F3C, risk="CRITICAL", people=2)
     async with sit() as seat:
         await enter(seat)
-        told = await decide_slowly(seat, inbox, "a", *"7f3c")
-        assert "✓ 1 of 2 agreed to" in told
+        output = await decide_slowly(seat, inbox, "a", *"7f3c")
+        assert "✓ 1 of 2 agreed to" in output
         inbox.end(critical, "APPROVED")
         await seat.pass_time(LOOKS_S)
         assert "already approved by li" in seat.lines[-2]

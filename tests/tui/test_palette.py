@@ -6,7 +6,7 @@ from rich.color_triplet import ColorTriplet
 from textual.widgets import Input, TextArea
 
 from cortex_tui.palette import BY_COLORS
-from tests.support.tui import FakeBackend, on_asyncio
+from tests.support.terminal.tui import FakeBackend, on_asyncio
 from tests.tui.conftest import OpenSession
 
 LEAST = 4.5

@@ -11,8 +11,8 @@ from cortex.domain.job_filter import parse_filter
 from cortex.domain.phrases import NOTHING
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_pods import FakePods
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_pods import FakePods
 from tests.tui.conftest import OpenSession
 
 OTHER_KEYS = ("Y", "enter", "space", "n", "D", "P", "j", "q", "2", ":")
@@ -275,16 +275,16 @@ async def test_nothing_is_done_that_may_not_be(
         if why == "stale":
             cluster.down()
             await seat.pass_time(2)
-        told = "read-only: start cortex" if why == "read-only" else "the database does not answer"
+        output = "read-only: start cortex" if why == "read-only" else "the database does not answer"
         for key in keys[:-1]:
             await seat.press(key)
             is_refused = why != "lost while asking" and key in ("D", "P")
-            assert not is_refused or told in seat.lines[-2]
+            assert not is_refused or output in seat.lines[-2]
         if why == "lost while asking":
             cluster.down()
             await seat.pass_time(2)
         await seat.press(keys[-1])
-        assert why != "lost while asking" or told in seat.lines[-2]
+        assert why != "lost while asking" or output in seat.lines[-2]
         assert (cluster.pods.acted, cluster.queues.acted) == ([], [])
 
 
@@ -322,8 +322,8 @@ async def test_the_log_has_the_commands(cluster: FakeBackend, sit: OpenSession) 
 @on_asyncio
 async def test_hostile_names_are_shown_as_they_are(cluster: FakeBackend, sit: OpenSession) -> None:
     for number, text in enumerate(PIECES.values(), 1):
-        told = {"drain_requested_by": text, "drain_reason": text}
-        cluster.pods.add(number, name=text, version=text, job_types=[text], **told)
+        output = {"drain_requested_by": text, "drain_reason": text}
+        cluster.pods.add(number, name=text, version=text, job_types=[text], **output)
         paused = {"paused_by": text, "reason": text, "paused_at": cluster.queues.now}
         cluster.queues.add(text, **paused)
     async with sit(size=(160, 40)) as seat:

@@ -13,8 +13,8 @@ import pytest
 from cortex.domain.phrases import time_of_day
 from cortex.store.pulse import ATTENTION_MAX, Attention, Failure, Need, Trouble
 from cortex_tui.app import FIRST
-from tests.support.tui import FakeBackend, instant, on_asyncio
-from tests.support.tui_dead import a_bucket
+from tests.support.terminal.tui import FakeBackend, instant, on_asyncio
+from tests.support.terminal.tui_dead import a_bucket
 from tests.tui.conftest import OpenSession
 
 HOSTILE = "\x1b]52;c;aGk=\x07\u202egpt\n[@click=app.quit]"
@@ -66,7 +66,7 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Open
 
 
 @pytest.mark.parametrize(
-    "name, told",
+    "name, output",
     [
         ("approvals", "◆ 1 approval (A)"),
         ("effects", "? 1 effect"),
@@ -77,13 +77,13 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Open
 )
 @on_asyncio
 async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
-    cluster: FakeBackend, sit: OpenSession, name: str, told: str
+    cluster: FakeBackend, sit: OpenSession, name: str, output: str
 ) -> None:
     cluster.heads[name] = 1
     async with sit(first="pulse", size=(80, 24)) as seat:
         await seat.pass_time(3)
-        assert seat.lines[1].split("needs you")[1].strip() == told
-        assert "dead 1" in seat.lines[0] if name == "dead" else f"{told[0]} 1" in seat.lines[0]
+        assert seat.lines[1].split("needs you")[1].strip() == output
+        assert "dead 1" in seat.lines[0] if name == "dead" else f"{output[0]} 1" in seat.lines[0]
         assert "✓ 0" not in seat.lines[0]
         assert "LIVE" in seat.lines[0]
 
@@ -141,14 +141,14 @@ async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSes
     )
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
-        for told in (
+        for output in (
             "412 failed jobs wait · 4 alerts",
             "breaker llm:gpt is open for 00:3",
             "pod eu-2 is silent for 03:2",
             "the oldest due job has waited for 01:15",
             "effects are frozen",
         ):
-            assert told in seat.text
+            assert output in seat.text
 
 
 @on_asyncio

@@ -8,7 +8,7 @@ import pytest
 
 from cortex_tui.model.bulk import ACT_MAX
 from cortex_tui.render.question_lines import LINES_MAX, question_lines
-from tests.support.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
 
 REASON = "because the provider was down all night and nobody knew"

@@ -11,11 +11,11 @@ from cortex_tui.terminal import Terminal
 
 def test_what_was_typed_in_one_go_has_come_before_any_of_it_is_told() -> None:
     reading, writing = os.pipe()
-    told: list[tuple[float, Message]] = []
+    output: list[tuple[float, Message]] = []
 
     def tell(event: Message) -> None:
-        told.append((monotonic(), event))
-        if len(told) == 4:
+        output.append((monotonic(), event))
+        if len(output) == 4:
             driver.exit_event.set()
 
     driver = Terminal.__new__(Terminal)  # without a terminal
@@ -25,6 +25,6 @@ def test_what_was_typed_in_one_go_has_come_before_any_of_it_is_told() -> None:
     driver.run_input_thread()
     os.close(reading)
     os.close(writing)
-    assert [getattr(event, "character", "") for _, event in told] == ["K", "ä", "y", "y"]
-    first_told, _ = told[0]
-    assert all(event.time <= first_told for _, event in told)
+    assert [getattr(event, "character", "") for _, event in output] == ["K", "ä", "y", "y"]
+    first_told, _ = output[0]
+    assert all(event.time <= first_told for _, event in output)

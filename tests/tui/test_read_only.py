@@ -12,9 +12,9 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import AS_READER, SET_SO
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.postgres import run_asyncio, sql
-from tests.support.rows import new_id, seeded_random
-from tests.support.tui_terminal import on_jobs, shows, visit_all
+from tests.support.records.rows import new_id, seeded_random
+from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.terminal.tui_terminal import on_jobs, shows, visit_all
 
 Try = Callable[[StoreBackend, UUID, UUID], Awaitable[object]]
 TRIES: dict[str, Try] = {
@@ -68,7 +68,7 @@ def test_it_shows_all_and_says_how_it_is_held(
     life.type()
     life.pod()
     job = life.job()
-    dsn, told, _ = way
+    dsn, output, _ = way
     with on_jobs(Cortex(cortex.folder, dsn), "--read-only") as screen:
         screen.until(lambda text: job.hex[-6:] in text and "read-only" in text, what="the job")
         screen.type("K")
@@ -79,7 +79,7 @@ def test_it_shows_all_and_says_how_it_is_held(
         for words in ("permission denied", "read-only transaction", "✗"):
             assert words not in screen.text
         screen.type("\x1b")
-        is_held = shows("> log", told)
+        is_held = shows("> log", output)
         screen.until(lambda text: is_held(text) and "> keys" not in text, what="how it is held")
         screen.type("q")
         assert screen.end() == 0

@@ -3,9 +3,9 @@
 import pytest
 
 from cortex.domain.errors import UnavailableError
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 RECALL_S = 3.0

@@ -11,12 +11,12 @@ import pytest
 
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from tests.support.approvals import Askers, a_request
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.holder import holding_task
-from tests.support.postgres import sql
 from tests.support.pty_screen import PtyScreen
+from tests.support.records.approvals import Askers, a_request
+from tests.support.servers.postgres import sql
 
 SILENCE_S = 2.0
 """Longer than any silence that a key needs before it counts."""
@@ -55,16 +55,16 @@ class Patient:
         self._screen, self._key = screen, key
         self._typed_at = time.monotonic()
 
-    def until(self, told: str) -> None:
+    def until(self, output: str) -> None:
         def probe(text: str) -> bool:
-            if told in text:
+            if output in text:
                 return True
             if time.monotonic() > self._typed_at + SILENCE_S:
                 self._typed_at = time.monotonic()
                 self._screen.type(self._key)
             return False
 
-        self._screen.until(probe, what=told)
+        self._screen.until(probe, what=output)
 
 
 @pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP])

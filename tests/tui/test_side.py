@@ -6,9 +6,9 @@ import pytest
 
 from cortex.domain.phrases import NOTHING
 from cortex.domain.waiting import PERSON
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
-from tests.support.tui_job import a_step
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
+from tests.support.terminal.tui_job import a_step
 from tests.tui.conftest import OpenSession
 
 NARROW, WIDE, WIDER, WIDEST = (119, 24), (120, 24), (160, 24), (200, 24)
@@ -38,8 +38,8 @@ async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> 
     a_retry(cluster)
     cluster.add(1, status="FAILED", error_message="404: no such page", error_code="not_found")
     async with sit(size=WIDE) as seat:
-        for told in ("…000002", "↻ retry", "llm:gpt", "retries in", "$0.2100", "4 · call_llm"):
-            assert told in beside(seat), told
+        for output in ("…000002", "↻ retry", "llm:gpt", "retries in", "$0.2100", "4 · call_llm"):
+            assert output in beside(seat), output
         assert "429: slow down" in beside(seat)
         await seat.press("j")
         assert "…000001" in beside(seat)
@@ -87,8 +87,8 @@ async def test_it_goes_along_with_the_looks(cluster: FakeBackend, sit: OpenSessi
         (job,) = cluster.rows
         cluster.change(job, status="RUNNING", pod="eu-7", last_error="503: gone away")
         await seat.pass_time(2)
-        for told in ("● run", "eu-7", "503: gone away"):
-            assert told in beside(seat), told
+        for output in ("● run", "eu-7", "503: gone away"):
+            assert output in beside(seat), output
 
 
 @pytest.mark.parametrize("first", ["jobs", "dead"])
@@ -124,8 +124,8 @@ async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
         assert "act 2" in beside(seat)
         assert "paused by li" in beside(seat)
         await seat.press("j")
-        for told in ("1 letter", " all\n", "7 · crawl", "act 1: retried 40 of 100"):
-            assert told in beside(seat), told
+        for output in ("1 letter", " all\n", "7 · crawl", "act 1: retried 40 of 100"):
+            assert output in beside(seat), output
         assert "act 2" not in beside(seat)
 
 
@@ -217,8 +217,8 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
         assert "look" not in cluster.asked
         await seat.pilot.resize_terminal(*WIDEST)
         await seat.pass_time(1)
-        for told in ("steps of …000002", "turn 1 · plan", "turn 2 · fetch · error"):
-            assert told in beside(seat), told
+        for output in ("steps of …000002", "turn 1 · plan", "turn 2 · fetch · error"):
+            assert output in beside(seat), output
         before = cluster.asked.count("look")
         await seat.press("j", "k", "j")
         assert "steps of …000001" in beside(seat)

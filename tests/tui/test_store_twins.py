@@ -22,8 +22,8 @@ from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
 from cortex_tui.screens.job_orders import Order
 from tests.support.life import Life
-from tests.support.postgres import run_asyncio
-from tests.support.rows import new_id, seeded_random, submit
+from tests.support.records.rows import new_id, seeded_random, submit
+from tests.support.servers.postgres import run_asyncio
 
 T = TypeVar("T")
 
@@ -176,9 +176,9 @@ def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
         await budgets.put(backend._db, agent, limit=Decimal(1), by="ana", reason="")
         monkeypatch.setattr(budgets, "WAKE_BATCH", 4)
         monkeypatch.setattr(budgets, "wake", wake)
-        told = await backend.job.raise_budget(agent.name, to=Decimal(5), by="ana")
+        message = await backend.job.raise_budget(agent.name, to=Decimal(5), by="ana")
         assert (await budgets.show(backend._db, agent.name)).limit_amount == Decimal(5)
-        return told
+        return message
 
     assert ask(change) == "agent:a:usd:day is $5.00, 8 jobs go on, others soon"
 

@@ -7,9 +7,9 @@ import pytest
 
 from cortex_tui.app import CortexApp
 from cortex_tui.link import STALE_AFTER_S
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, Seat, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 COMMANDS = (*"jkGnoibEadKRDXPq:/?12345@[]zA", "enter", "tab", "space", "ctrl+p", "ctrl+z")
@@ -68,7 +68,7 @@ async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
 ) -> None:
     inbox.add(1, risk="HIGH", expires_s=15.0)
     inbox.add(2, risk="LOW")
-    happens, told = ENDS[end]
+    happens, output = ENDS[end]
     async with sit(size=(100, 30)) as seat:
         await enter(seat)
         await keys(seat, "a")
@@ -77,12 +77,12 @@ async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
         await happens(seat, cluster)
         await seat.pass_time(3)
         before = state(seat)
-        assert told in seat.lines[-2]
+        assert output in seat.lines[-2]
         assert "esc continue" in seat.lines[-2]
         for key in ("0", "1", *COMMANDS, "y"):
             await seat.press(key)
             assert state(seat) == before, f"{key} is a command"
-        assert told in seat.lines[-2]
+        assert output in seat.lines[-2]
         assert (inbox.decisions, inbox.refused) == ([], [])
         await seat.press("escape")
         assert "esc continue" not in seat.text

@@ -11,14 +11,14 @@ import pytest
 
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from tests.support.approvals import Askers
 from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, LINES
 from tests.support.life import Life
-from tests.support.postgres import migrate
-from tests.support.private_postgres import PrivatePostgres
 from tests.support.pty_screen import PtyScreen
-from tests.support.tui_terminal import on_jobs, on_screen, shows
+from tests.support.records.approvals import Askers
+from tests.support.servers.postgres import migrate
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.terminal.tui_terminal import on_jobs, on_screen, shows
 
 FORBIDDEN = (
     b"\x1b[2J\x1b]52",
@@ -169,11 +169,11 @@ def test_what_is_no_terminal_is_refused(cortex: Cortex, arguments: list[str]) ->
     assert "use cortex jobs watch" in ended.err
 
 
-@pytest.mark.parametrize("term, told", [("dumb", "TERM is dumb"), ("", "TERM is not set")])
-def test_a_dumb_terminal_is_refused(cortex: Cortex, term: str, told: str) -> None:
+@pytest.mark.parametrize("term, output", [("dumb", "TERM is dumb"), ("", "TERM is not set")])
+def test_a_dumb_terminal_is_refused(cortex: Cortex, term: str, output: str) -> None:
     with on_screen(cortex, env={"TERM": term}) as screen:
         assert screen.end() == 2
-        assert told in screen.text
+        assert output in screen.text
         assert "use cortex jobs watch" in screen.text
         assert b"\x1b[" not in screen.written
 
@@ -270,7 +270,7 @@ def test_what_is_copied_goes_to_the_terminal(cortex: Cortex, life: Life) -> None
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ('"jobs.cancel" = "j"', "j would be both list.down and jobs.cancel"),
         ("jobs.cancel", "keys.toml"),
@@ -278,14 +278,14 @@ def test_what_is_copied_goes_to_the_terminal(cortex: Cortex, life: Life) -> None
     ],
 )
 def test_a_wrong_keys_file_is_one_clear_line(
-    cortex: Cortex, tmp_path: Path, text: str, told: str
+    cortex: Cortex, tmp_path: Path, text: str, output: str
 ) -> None:
     folder = tmp_path / "xdg" / "cortex"
     folder.mkdir(parents=True)
     (folder / "keys.toml").write_text(text)
     with on_screen(cortex, env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")}) as screen:
         assert screen.end() == 2
-        assert "".join(told.split()) in "".join(screen.text.split())  # wherever a line was broken
+        assert "".join(output.split()) in "".join(screen.text.split())  # wherever a line was broken
         assert "Traceback" not in screen.text
         assert b"\x1b[?1049h" not in screen.written
 

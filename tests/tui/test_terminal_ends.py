@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.holder import holding_task
 from tests.support.life import Life
 from tests.support.pty_screen import PtyScreen
-from tests.support.tui_terminal import TUI, on_jobs
+from tests.support.terminal.tui_terminal import TUI, on_jobs
 
 GONE_S = 10.0
 """It takes a tenth of that to notice; one that does not would never end."""

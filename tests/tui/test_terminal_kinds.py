@@ -12,8 +12,8 @@ import pytest
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.pty_screen import PtyScreen
-from tests.support.rows import seeded_random
-from tests.support.tui_terminal import on_jobs, on_screen, shows, visit_all
+from tests.support.records.rows import seeded_random
+from tests.support.terminal.tui_terminal import on_jobs, on_screen, shows, visit_all
 
 PAINT_S, ROWS_S = 1.0, 1.5
 """The bars of the first paint and of the first live rows."""
@@ -108,8 +108,8 @@ def test_a_small_terminal_says_so_and_agrees_to_nothing(cortex: Cortex, life: Li
         screen.until(lambda text: "50 by 10 is too small: at least 60 by 15" in text, what="why")
         screen.type("jKy")
         screen.resize(80, 24)
-        told = screen.until(lambda text: "✗ fail" in text and "nothing" in text, what="all again")
-        assert "is too small" not in told
+        output = screen.until(lambda text: "✗ fail" in text and "nothing" in text, what="all again")
+        assert "is too small" not in output
         screen.resize(59, 14)
         screen.until(lambda text: "59 by 14 is too small" in text, what="why again")
         screen.type("q")

@@ -15,9 +15,9 @@ from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.life import Life
 from tests.support.pods import APP, QUICK, until_pods
-from tests.support.postgres import sql
 from tests.support.pty_screen import PtyScreen
-from tests.support.tui_terminal import shows
+from tests.support.servers.postgres import sql
+from tests.support.terminal.tui_terminal import shows
 
 Up = Callable[..., PtyScreen]
 QUESTION = ("k keep running", "d drain and stop", "esc cancel")
@@ -152,8 +152,8 @@ def test_a_pod_that_was_killed_is_missed_and_nothing_is_asked_about_it(up: Up) -
         screen.type("q")
         screen.until(shows(*QUESTION), what="the question")
         pod.kill()
-        told = screen.until(shows("pod ENDED", "was ended by SIGKILL"), what="the loss")
-        assert "drains" not in told
+        output = screen.until(shows("pod ENDED", "was ended by SIGKILL"), what="the loss")
+        assert "drains" not in output
         screen.type("\x1b")
         screen.until(lambda text: "esc continue" not in text, what="keys are keys again")
         screen.type("@")

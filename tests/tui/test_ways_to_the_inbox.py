@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.inbox_keys import enter, keys
-from tests.support.tui import FakeBackend, Seat, instant, on_asyncio
-from tests.support.tui_approvals import FakeApprovals
+from tests.support.terminal.inbox_keys import enter, keys
+from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 

@@ -220,7 +220,7 @@ def test_the_fence_leaves_time_for_the_longest_effect_and_a_margin() -> None:
 
 
 @pytest.mark.parametrize(
-    "figures, told",
+    "figures, output",
     [
         ({"abort_s": 4}, "abort_s is 4, less than 0 s after pre_stop_s of 5"),
         ({"closed_s": 45}, "closed_s is 45, less than 0.5 s after abort_s of 45"),
@@ -228,8 +228,10 @@ def test_the_fence_leaves_time_for_the_longest_effect_and_a_margin() -> None:
     ],
     ids=str,
 )
-def test_the_moments_of_a_pods_end_come_in_their_order(figures: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told) as caught:
+def test_the_moments_of_a_pods_end_come_in_their_order(
+    figures: dict[str, Any], output: str
+) -> None:
+    with pytest.raises(UsageError, match=output) as caught:
         Settings(**figures)
     assert caught.value.hint == "their order: pre_stop_s, abort_s, closed_s, kill_s"
 

@@ -14,7 +14,7 @@ from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.http.folder import confine
 from cortex.jobs.run_agent import _readable
 from cortex.runtime.pod_parts import standard_parts
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 
 @pytest.fixture

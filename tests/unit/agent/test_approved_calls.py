@@ -18,8 +18,8 @@ from cortex.domain.errors import ApprovalExpiredError
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
 from cortex.durable.journal import StepOutcome
-from tests.support.factories import LedgerDesk, Record, a_claim, a_context
-from tests.support.rows import new_id
+from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
+from tests.support.records.rows import new_id
 from tests.unit.agent.test_loop import Script, calls, says
 
 ASKED = {"customer": "c", "amount": 12.4}
@@ -109,7 +109,7 @@ async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "found, ran, told",
+    "found, ran, output",
     [
         (decided("APPROVED"), [("c", 12.4)], "done"),
         (
@@ -122,7 +122,7 @@ async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
     ids=["approved", "edited", "denied"],
 )
 async def test_what_was_decided_runs_and_is_told(
-    tmp_path: Path, found: Decided, ran: list[tuple[str, float]], told: str
+    tmp_path: Path, found: Decided, ran: list[tuple[str, float]], output: str
 ) -> None:
     """It receives the same words again when the attempt that received them was cut off."""
     attempts = Attempts(tmp_path)
@@ -132,7 +132,7 @@ async def test_what_was_decided_runs_and_is_told(
     with pytest.raises(ConnectionResetError):
         await attempts.run(cut)
     attempts.gateway.decided.clear()  # from here on it is in the record
-    assert cut.told == await attempts.run(Script([says("ok")])) == [told]
+    assert cut.told == await attempts.run(Script([says("ok")])) == [output]
     assert made == ran
     approvals = {intent.approval_id for intent in attempts.gateway.intents}
     assert approvals == ({found.id} if ran else set())

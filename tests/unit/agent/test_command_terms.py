@@ -15,8 +15,8 @@ from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import UsageError
-from tests.support.factories import LedgerDesk, a_claim, a_context
-from tests.support.rows import new_id
+from tests.support.records.factories import LedgerDesk, a_claim, a_context
+from tests.support.records.rows import new_id
 from tests.unit.agent.test_loop import Script, calls, says
 
 YAML = "name: a\nmodel: m\nsystem: s\ntools: [run_command]\n"
@@ -57,8 +57,11 @@ def has_run(folder: Path) -> bool:
 
 
 async def test_the_model_is_told_that_it_may_have_run(tmp_path: Path) -> None:
-    (told,), gateway = await after_a_kill(tmp_path, CommandTerms())
-    assert (orjson.loads(told)["stderr"], orjson.loads(told)["exit_code"]) == (INTERRUPTED, None)
+    (output,), gateway = await after_a_kill(tmp_path, CommandTerms())
+    assert (orjson.loads(output)["stderr"], orjson.loads(output)["exit_code"]) == (
+        INTERRUPTED,
+        None,
+    )
     assert not has_run(tmp_path)
     assert [intent.tool for intent in gateway.intents] == ["run_command"]
 
@@ -74,15 +77,15 @@ async def test_a_person_is_asked(tmp_path: Path) -> None:
     "terms", [CommandTerms(interrupted="rerun"), CommandTerms(read_only=["ls", "touch ran"])]
 )
 async def test_what_may_run_again_has_no_intent(tmp_path: Path, terms: CommandTerms) -> None:
-    (told,), gateway = await after_a_kill(tmp_path, terms)
-    assert orjson.loads(told)["exit_code"] == 0
+    (output,), gateway = await after_a_kill(tmp_path, terms)
+    assert orjson.loads(output)["exit_code"] == 0
     assert has_run(tmp_path)
     assert gateway.intents == []
 
 
 async def test_the_first_time_it_runs_under_its_intent(tmp_path: Path) -> None:
-    (told,), gateway = await after_a_kill(tmp_path, CommandTerms(), verdict=None)
-    assert orjson.loads(told)["exit_code"] == 0
+    (output,), gateway = await after_a_kill(tmp_path, CommandTerms(), verdict=None)
+    assert orjson.loads(output)["exit_code"] == 0
     assert has_run(tmp_path)
     assert len(gateway.intents) == 1
 
@@ -99,7 +102,7 @@ def test_terms_are_read_from_yaml_and_stored_only_where_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("interrupted: maybe", "commands.interrupted"),
         ("network: 3", "commands.network"),
@@ -107,6 +110,6 @@ def test_terms_are_read_from_yaml_and_stored_only_where_set() -> None:
         ("nowhere: 1", "commands.nowhere"),
     ],
 )
-def test_terms_that_do_not_fit_are_refused_with_their_line(text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=f"f:6: {told}"):
+def test_terms_that_do_not_fit_are_refused_with_their_line(text: str, output: str) -> None:
+    with pytest.raises(UsageError, match=f"f:6: {output}"):
         parse_agents(f"{YAML}commands:\n  {text}\n", "f")

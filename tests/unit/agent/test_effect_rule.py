@@ -67,7 +67,7 @@ def test_a_function_that_gives_no_truth_value_stops_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, output",
     [
         ({"idempotent": True}, "idempotent without an effect"),
         ({"reconcile": ask}, "reconcile without an effect"),
@@ -87,10 +87,10 @@ def test_a_function_that_gives_no_truth_value_stops_the_call() -> None:
         ({"effect": True, "reconcile": lambda _: None}, "reconcile is no async function"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_stands(words: dict[str, Any], told: str) -> None:
+def test_what_makes_no_sense_is_refused_where_it_stands(words: dict[str, Any], output: str) -> None:
     with pytest.raises(UsageError) as caught:
         made(**words)
-    assert caught.value.message.startswith(f"tool 'pay': {told}")
+    assert caught.value.message.startswith(f"tool 'pay': {output}")
     assert caught.value.hint
 
 

@@ -311,14 +311,14 @@ async def test_what_is_no_text_file_is_refused_politely(context: ToolContext) ->
     (context.workspace / "folder").mkdir()
     (context.workspace / "binary").write_bytes(b"\x7fELF\0\0")
     (context.workspace / "latin").write_bytes("grün".encode("latin-1"))
-    for path, told in (
+    for path, output in (
         ("fifo", "is not a file"),
         ("folder", "is not a file"),
         ("binary", "binary file of 6 bytes"),
         ("latin", "not UTF-8 text: see byte 2 of 4"),
         ("latin/x", "'latin' is not a folder"),
     ):
-        with trio.fail_after(10), pytest.raises(RejectedError, match=told):
+        with trio.fail_after(10), pytest.raises(RejectedError, match=output):
             await call(read_file, context, path=path)
     with pytest.raises(NotFoundError, match="'absent' does not exist"):
         await call(read_file, context, path="absent/file")

@@ -36,17 +36,17 @@ async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, TOOL_OUTPUT.bytes_max])
 async def test_what_does_not_is_a_file_that_the_model_can_read(tmp_path: Path, size: int) -> None:
     output = text_of(size)
-    told = await fitted(output, workspace=tmp_path, key=KEY)
-    file = tmp_path / told["artefact"]
+    report = await fitted(output, workspace=tmp_path, key=KEY)
+    file = tmp_path / report["artefact"]
     assert file.read_text() == output
-    assert told["bytes"] == file.stat().st_size == len(output)
-    assert told["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert told["artefact"] == f"tool-output/3-look-up#2-{told['sha256'][:16]}.txt"
-    assert len(told["beginning"].encode()) <= BEGINNING_BYTES
-    assert told.keys() == {"artefact", "bytes", "sha256", "beginning"}
-    assert len(encode(told, what="told", limit=CHECKPOINT)) < 2 * BEGINNING_BYTES
+    assert report["bytes"] == file.stat().st_size == len(output)
+    assert report["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert report["artefact"] == f"tool-output/3-look-up#2-{report['sha256'][:16]}.txt"
+    assert len(report["beginning"].encode()) <= BEGINNING_BYTES
+    assert report.keys() == {"artefact", "bytes", "sha256", "beginning"}
+    assert len(encode(report, what="report", limit=CHECKPOINT)) < 2 * BEGINNING_BYTES
     context = ToolContext(job_id=Any, attempt=1, call_id="1", workspace=tmp_path)  # type: ignore[arg-type]
-    read = await read_file.call(context, {"path": told["artefact"], "limit": 10})
+    read = await read_file.call(context, {"path": report["artefact"], "limit": 10})
     assert str(read).startswith("x" * 10)
 
 
@@ -58,21 +58,21 @@ async def test_it_is_the_same_file_when_the_step_runs_again(tmp_path: Path) -> N
     assert other["artefact"] != first["artefact"]
     folder = tmp_path / "tool-output"
     assert sorted(each.name for each in folder.iterdir()) == sorted(
-        Path(told["artefact"]).name for told in (first, other)
+        Path(report["artefact"]).name for report in (first, other)
     )
 
 
 async def test_what_is_no_text_is_json(tmp_path: Path) -> None:
     output = {"rows": [{"n": n, "name": f"größe {n}"} for n in range(60_000)]}
-    told = await fitted(output, workspace=tmp_path, key=KEY)
-    assert told["artefact"].endswith(".json")
-    assert json.loads((tmp_path / told["artefact"]).read_text()) == output
-    assert told["beginning"].startswith('{"rows":[{"n":0,')
+    report = await fitted(output, workspace=tmp_path, key=KEY)
+    assert report["artefact"].endswith(".json")
+    assert json.loads((tmp_path / report["artefact"]).read_text()) == output
+    assert report["beginning"].startswith('{"rows":[{"n":0,')
 
 
 async def test_no_character_is_cut_in_the_beginning(tmp_path: Path) -> None:
-    told = await fitted("ä" * MIB, workspace=tmp_path, key=KEY)
-    assert set(told["beginning"]) == {"ä", "…"}
+    report = await fitted("ä" * MIB, workspace=tmp_path, key=KEY)
+    assert set(report["beginning"]) == {"ä", "…"}
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ async def test_no_character_is_cut_in_the_beginning(tmp_path: Path) -> None:
 async def test_no_key_leads_out_of_the_workspace(tmp_path: Path, key: str) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    told = await fitted(text_of(2 * MIB), workspace=workspace, key=key)
-    assert (workspace / told["artefact"]).is_file()
-    assert told["artefact"].count("/") == 1
-    assert told["artefact"].isascii()
-    assert told["artefact"].isprintable()
+    report = await fitted(text_of(2 * MIB), workspace=workspace, key=key)
+    assert (workspace / report["artefact"]).is_file()
+    assert report["artefact"].count("/") == 1
+    assert report["artefact"].isascii()
+    assert report["artefact"].isprintable()
     assert [each.name for each in os.scandir(tmp_path)] == ["workspace"]
 
 
@@ -94,9 +94,9 @@ async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.Monkey
     redaction.register("TOKEN", "sk-0f9e8d7c")
     # One of them across the place where the beginning is cut.
     output = "sk-0f9e8d7c " + "x" * (BEGINNING_BYTES - 34) + " sk-0f9e8d7c" + "y" * MIB
-    told = await fitted(output, workspace=tmp_path, key=KEY)
-    content = (tmp_path / told["artefact"]).read_text()
-    for text in (content, told["beginning"]):
+    report = await fitted(output, workspace=tmp_path, key=KEY)
+    content = (tmp_path / report["artefact"]).read_text()
+    for text in (content, report["beginning"]):
         assert "sk-0f" not in text
         assert text.startswith("[secret TOKEN, 11 characters] x")
 
@@ -104,18 +104,18 @@ async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError) as caught:
         await fitted(text_of(TOOL_OUTPUT.bytes_max + 1), workspace=tmp_path, key=KEY)
-    told = f"the output of tool call {KEY!r} is 4,194,305 bytes of JSON, more than 4,194,304"
-    assert caught.value.message == told
+    report = f"the output of tool call {KEY!r} is 4,194,305 bytes of JSON, more than 4,194,304"
+    assert caught.value.message == report
     assert caught.value.hint == TOOL_OUTPUT.way_out
     assert not any(os.scandir(tmp_path))
 
 
 async def test_what_an_effect_returned_is_cut_and_kept(tmp_path: Path) -> None:
     output = text_of(9 * MIB)
-    told = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
-    assert told["truncated"] == len(output)
-    assert told["bytes"] == TOOL_OUTPUT.bytes_max
-    assert (tmp_path / told["artefact"]).stat().st_size == TOOL_OUTPUT.bytes_max
+    report = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
+    assert report["truncated"] == len(output)
+    assert report["bytes"] == TOOL_OUTPUT.bytes_max
+    assert (tmp_path / report["artefact"]).stat().st_size == TOOL_OUTPUT.bytes_max
     small = {"id": 7}
     assert await fitted(small, workspace=tmp_path, key=KEY, is_effect=True) is small
 
@@ -134,8 +134,8 @@ async def test_a_workspace_that_takes_no_file(tmp_path: Path, where: str) -> Non
     output = text_of(2 * MIB)
     with pytest.raises(CortexError, match=r"tool-output|folder"):
         await fitted(output, workspace=workspace, key=KEY)
-    told = await fitted(output, workspace=workspace, key=KEY, is_effect=True)
-    assert told.keys() == {"problem", "bytes", "sha256", "beginning"}
+    report = await fitted(output, workspace=workspace, key=KEY, is_effect=True)
+    assert report.keys() == {"problem", "bytes", "sha256", "beginning"}
     assert not any(os.scandir(outside))
 
 
@@ -146,9 +146,9 @@ async def test_what_is_no_json_fails_a_call_but_no_effect(tmp_path: Path, output
             output = [output]
     with pytest.raises(InvalidValueError, match=f"output of tool call '{KEY}'"):
         await fitted(output, workspace=tmp_path, key=KEY)
-    told = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
-    assert "output of tool call" in told["problem"]
-    assert encode(told, what="told")
+    report = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
+    assert "output of tool call" in report["problem"]
+    assert encode(report, what="report")
 
 
 async def test_a_disc_that_does_not_answer_is_not_waited_for(
@@ -159,6 +159,6 @@ async def test_a_disc_that_does_not_answer_is_not_waited_for(
     os.mkfifo(pipe)
     monkeypatch.setattr(fitting, "WRITE_S", 0.05)
     monkeypatch.setattr(fitting, "write_whole", lambda *_: pipe.write_bytes(b""))
-    told = await fitted(text_of(2 * MIB), workspace=tmp_path, key=KEY, is_effect=True)
+    report = await fitted(text_of(2 * MIB), workspace=tmp_path, key=KEY, is_effect=True)
     pipe.open("rb", buffering=0).close()  # let the thread go
-    assert "could not be written within" in told["problem"]
+    assert "could not be written within" in report["problem"]

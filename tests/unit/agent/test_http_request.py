@@ -200,8 +200,8 @@ async def test_credentials_stay_with_their_host(context: ToolContext, server: Se
     headers = {"Authorization": "Bearer secret", "Cookie": "a=b", "X-Kept": "1"}
     await call(context, server.url("/near"), headers=headers)
     await call(context, server.url("/far"), headers=headers)
-    told = ["secret" in asked and "a=b" in asked for asked in server.asked]
-    assert told == [True, True, True, False]
+    output = ["secret" in asked and "a=b" in asked for asked in server.asked]
+    assert output == [True, True, True, False]
     assert all("x-kept: 1" in asked for asked in server.asked)
 
 
@@ -278,7 +278,7 @@ async def test_a_closed_port_is_unavailable(
 
 
 @pytest.mark.parametrize(
-    "given, told",
+    "given, output",
     [
         ({"url": "ftp://example.org/"}, "is not one"),
         ({"url": "example.org"}, "is not one"),
@@ -291,10 +291,10 @@ async def test_a_closed_port_is_unavailable(
     ],
 )
 async def test_nonsense_is_refused(
-    context: ToolContext, server: Server, given: dict[str, object], told: str
+    context: ToolContext, server: Server, given: dict[str, object], output: str
 ) -> None:
     url = str(given["url"]).replace("127.0.0.1", f"127.0.0.1:{server.port}")
-    with pytest.raises(InvalidValueError, match=told):
+    with pytest.raises(InvalidValueError, match=output):
         await call(context, url, headers=given.get("headers"))
     assert server.asked in ([], [""])
 

@@ -148,7 +148,7 @@ async def test_a_redirect_within_its_host_does(
 
 
 @pytest.mark.parametrize(
-    "headers, error, told",
+    "headers, error, output",
     [
         ({"X": "{secret:NOWHERE}"}, ForbiddenError, "NOWHERE may not be sent"),
         ({"X": "{secret:OTHER}"}, RejectedError, "declares no secret 'OTHER'"),
@@ -161,9 +161,9 @@ async def test_what_may_not_be_sent_at_all(
     servers: tuple[Server, Server],
     headers: dict[str, str],
     error: type[CortexError],
-    told: str,
+    output: str,
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=output):
         await call(context, servers[0].url(), headers)
     assert servers[0].asked == []
 

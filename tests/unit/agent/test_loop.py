@@ -21,7 +21,7 @@ from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.durable.attempt import JobLimits
 from cortex.durable.calls import Caller
 from cortex.durable.journal import StepOutcome
-from tests.support.factories import ClosedBreakers, DefaultPolicies, Record, a_context
+from tests.support.records.factories import ClosedBreakers, DefaultPolicies, Record, a_context
 
 Turn = dict[str, Any]
 
@@ -231,7 +231,7 @@ async def test_a_tool_call_begins_the_count_anew(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "turn, on_stop, told",
+    "turn, on_stop, output",
     [
         (
             says("half", "max_tokens"),
@@ -245,9 +245,9 @@ async def test_a_tool_call_begins_the_count_anew(run: Run) -> None:
     ],
 )
 async def test_the_agents_policy_may_fail_a_stop(
-    run: Run, turn: Turn, on_stop: OnStop, told: str
+    run: Run, turn: Turn, on_stop: OnStop, output: str
 ) -> None:
-    with pytest.raises(InvalidOutputError, match=told):
+    with pytest.raises(InvalidOutputError, match=output):
         await run(Script([turn]), on_stop=on_stop)
 
 

@@ -25,7 +25,13 @@ from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.failure import CallFailure
 from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
 from tests.support.eventually import eventually_async
-from tests.support.scripted_model import API_KEY, MODEL, ScriptedModel, program, scripted_model
+from tests.support.servers.scripted_model import (
+    API_KEY,
+    MODEL,
+    ScriptedModel,
+    program,
+    scripted_model,
+)
 
 PATIENT = CallLimits(total_s=30, idle_s=20, connect_s=10)
 ENDLESS = {"text": "many words " * 500, "chunks": 500, "delay_s": 0.05}
@@ -275,7 +281,7 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
 
 
 @pytest.mark.parametrize(
-    "fault, type_, told",
+    "fault, type_, output",
     [
         ("cut", "connection_lost", "reset"),
         ("drop", "connection_lost", "reset"),
@@ -286,12 +292,12 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
         ("html", "not_a_stream", "text/html"),
     ],
 )
-async def test_a_broken_stream(model: AnthropicModel, fault: str, type_: str, told: str) -> None:
+async def test_a_broken_stream(model: AnthropicModel, fault: str, type_: str, output: str) -> None:
     turn = {"text": "one two three four", "chunks": 4, "fault": fault, "fault_after": 2}
     error = await failure_of(model, turn)
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == type_
-    assert told in error.message
+    assert output in error.message
 
 
 async def test_a_broken_stream_says_what_it_has_cost(model: AnthropicModel) -> None:

@@ -24,8 +24,8 @@ from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.journal import StepOutcome
-from tests.support.factories import ClosedBreakers, FactList, FreeAdmission, a_lease
-from tests.support.rows import new_id
+from tests.support.records.factories import ClosedBreakers, FactList, FreeAdmission, a_lease
+from tests.support.records.rows import new_id
 
 MODEL = "scripted"
 BREAKER = f"llm:{MODEL}"
@@ -235,8 +235,8 @@ async def test_a_call_that_fails_is_made_again_in_its_step(autojump_clock: MockC
         ("failed", Usage(), Decimal(0)),
         ("kept", WHOLE, Decimal(2)),
     ]
-    told = [(key, failure.code, failure.source) for key, failure, _ in gateway.facts.failures]
-    assert told == [("turn-1", "overloaded", BREAKER)] * 2
+    output = [(key, failure.code, failure.source) for key, failure, _ in gateway.facts.failures]
+    assert output == [("turn-1", "overloaded", BREAKER)] * 2
     assert all(each.startswith("called again in ") for _, _, each in gateway.facts.failures)
     assert [each and each.code for each in gateway.reports] == ["overloaded", "overloaded", None]
     first_s, second_s = gateway.pauses_s
@@ -293,8 +293,8 @@ async def test_a_failure_that_opens_the_breaker_suspends_the_job_and_is_recorded
         await gateway.respond()
     assert suspended.value.waiting_on == BREAKER
     assert gateway.book.lines == [("failed", OPENED, Decimal(1))]
-    ((key, failure, told),) = gateway.facts.failures
-    assert (key, failure.code, told) == ("turn-1", "overloaded", f"the job waits for {BREAKER}")
+    ((key, failure, output),) = gateway.facts.failures
+    assert (key, failure.code, output) == ("turn-1", "overloaded", f"the job waits for {BREAKER}")
 
 
 async def test_an_open_breaker_lets_nothing_begin() -> None:

@@ -17,7 +17,13 @@ from cortex.agent.models.translation import translate
 from cortex.domain.classification import classify, failure_of
 from cortex.domain.failure import CallFailure, Failure, FailureClass
 from cortex.domain.model import ModelRequest, Usage
-from tests.support.scripted_model import API_KEY, MODEL, ScriptedModel, program, scripted_model
+from tests.support.servers.scripted_model import (
+    API_KEY,
+    MODEL,
+    ScriptedModel,
+    program,
+    scripted_model,
+)
 
 INFRA = FailureClass.TRANSIENT_INFRA
 APP = FailureClass.TRANSIENT_APP
@@ -110,9 +116,9 @@ async def test_a_status(
 ) -> None:
     status, type_, kind, code, expected = row
     turn = {"status": status, "error_type": type_, "retry_after": "17"}
-    told, error = await ours(model, turn), await raw(sdk, turn)
+    output, error = await ours(model, turn), await raw(sdk, turn)
     assert type(error).__name__ == kind
-    for failure in (told, failure_of(error)):
+    for failure in (output, failure_of(error)):
         assert (failure.cls, failure.code, failure.retry_after_s) == (expected, code, 17)
         assert failure.is_escalated is (status in (401, 402, 403))
         assert failure.is_rate_limit is (status == 429)
@@ -298,7 +304,7 @@ async def test_nobody_listens() -> None:
 async def test_a_host_that_is_not_found(number: int, expected: FailureClass) -> None:
     class Resolver(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
-            raise socket.gaierror(number, "told")
+            raise socket.gaierror(number, "output")
 
         async def getnameinfo(self, *_: Any, **__: Any) -> Any:
             raise NotImplementedError
@@ -342,15 +348,15 @@ async def test_a_cancelled_call_has_told_what_it_used(model: AnthropicModel) -> 
 
 async def test_a_whole_call_tells_its_usage_as_it_grows(model: AnthropicModel) -> None:
     used: list[Usage] = []
-    told: list[str] = []
+    output: list[str] = []
     response = await model.respond(
         asking({"text": "one two three", "chunks": 3}),
         on_usage=used.append,
-        on_open=lambda: told.append("open"),
-        on_text=told.append,
+        on_open=lambda: output.append("open"),
+        on_text=output.append,
     )
-    assert told[0] == "open"
-    assert told.count("open") == 1
+    assert output[0] == "open"
+    assert output.count("open") == 1
     assert used[-1] == response.usage
     assert [each.input_tokens for each in used] == [response.usage.input_tokens] * 2
     assert used[0].output_tokens < used[1].output_tokens
@@ -358,10 +364,10 @@ async def test_a_whole_call_tells_its_usage_as_it_grows(model: AnthropicModel) -
 
 @pytest.mark.parametrize("turn", [{"status": 429}, {"fault": "empty"}, {"fault": "drop"}])
 async def test_what_never_began_is_not_open(model: AnthropicModel, turn: dict[str, Any]) -> None:
-    told: list[object] = []
+    output: list[object] = []
     with pytest.raises(ModelUnavailableError) as caught:
-        await model.respond(asking(turn), on_usage=told.append, on_open=lambda: told.append(0))
-    assert told == []
+        await model.respond(asking(turn), on_usage=output.append, on_open=lambda: output.append(0))
+    assert output == []
     assert caught.value.failure.usage == Usage()
 
 

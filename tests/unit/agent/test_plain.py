@@ -40,7 +40,7 @@ def test_values_get_their_json_form(value: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, output",
     [
         (b"x", "is bytes, which JSON has no form for"),
         # The declared type says Path; what counts is what is there.
@@ -50,10 +50,10 @@ def test_values_get_their_json_form(value: object, expected: object) -> None:
         (len, "is builtin_function_or_method, which"),
     ],
 )
-def test_what_has_no_json_form_is_named(value: object, told: str) -> None:
+def test_what_has_no_json_form_is_named(value: object, output: str) -> None:
     with pytest.raises(MisfitError) as caught:
         plain(value)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:

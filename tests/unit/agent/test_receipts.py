@@ -12,7 +12,7 @@ from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.receipts import take_receipt
 from cortex.domain.clock import system_chance
 from cortex.domain.timeouts import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
-from tests.support.receipts import an_interruption
+from tests.support.records.receipts import an_interruption
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ async def test_a_verdict_is_passed_on(said: Verdict, expected: Verdict) -> None:
 
 
 @pytest.mark.parametrize(
-    "said, told",
+    "said, output",
     [
         (None, "reconcile returned NoneType, not Applied, NotApplied or Unknown"),
         (True, "reconcile returned bool, not Applied, NotApplied or Unknown"),
@@ -86,14 +86,14 @@ async def test_a_verdict_is_passed_on(said: Verdict, expected: Verdict) -> None:
         (Applied(b"x"), "reconcile says applied, but tool 'pay': the result is bytes"),
     ],
 )
-async def test_what_is_no_verdict_tells_nothing(said: object, told: str) -> None:
+async def test_what_is_no_verdict_tells_nothing(said: object, output: str) -> None:
     verdict = await asked(saying(said), INVOCATION)
     assert isinstance(verdict, Unknown)
-    assert verdict.why.startswith(told)
+    assert verdict.why.startswith(output)
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, output",
     [
         (ValueError("x"), "reconcile failed: ValueError: x"),
         (RejectedError("never heard of it"), "reconcile failed: never heard of it"),
@@ -101,10 +101,10 @@ async def test_what_is_no_verdict_tells_nothing(said: object, told: str) -> None
         (InvalidOutputError("no number", raw="x"), "reconcile failed: no number"),
     ],
 )
-async def test_a_mistake_in_it_tells_nothing(error: Exception, told: str) -> None:
+async def test_a_mistake_in_it_tells_nothing(error: Exception, output: str) -> None:
     verdict = await asked(failing(error), INVOCATION)
     assert isinstance(verdict, Unknown)
-    assert verdict.why.startswith(told)
+    assert verdict.why.startswith(output)
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,13 @@ LITERALS: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("text, told", LITERALS.items(), ids=[*map(repr, LITERALS)])
+@pytest.mark.parametrize("text, output", LITERALS.items(), ids=[*map(repr, LITERALS)])
 def test_a_value_in_place_of_a_reference_is_refused_and_never_repeated(
-    text: str, told: str
+    text: str, output: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(SMALL + text + "\n", "f")
-    assert told in caught.value.message
+    assert output in caught.value.message
     if "budget" not in text:  # whose value is no secret
         shown = "".join(traceback.format_exception(caught.value)) + str(caught.value.hint)
         assert VALUE not in shown
@@ -183,7 +183,7 @@ def test_what_is_not_there_is_told_with_reference_and_pod(
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, output",
     [
         (b"hjkl", "has 4 characters, at least 8"),
         (b"", "has 0 characters"),
@@ -194,11 +194,11 @@ def test_what_is_not_there_is_told_with_reference_and_pod(
     ids=["short", "empty", "bytes", "NUL", "large"],
 )
 def test_what_cannot_be_a_secret_is_refused_without_being_shown(
-    tmp_path: Path, content: bytes, told: str
+    tmp_path: Path, content: bytes, output: str
 ) -> None:
     file = tmp_path / "secret"
     file.write_bytes(content)
-    with pytest.raises(RejectedError, match=told) as caught:
+    with pytest.raises(RejectedError, match=output) as caught:
         at(file).value("DB")
     assert "hjkl" not in "".join(traceback.format_exception(caught.value))
 
@@ -234,8 +234,8 @@ async def test_a_tool_gets_them_by_its_context_which_shows_none(
 
     monkeypatch.setenv("TEST_MAIL_TOKEN", VALUE)
     context = ToolContext(UUID(int=1), 1, "1", tmp_path, secrets=Secrets.of(ENV))
-    told, shown = str(await tell.call(context, {})).split(" ", 1)
-    assert told == VALUE
+    output, shown = str(await tell.call(context, {})).split(" ", 1)
+    assert output == VALUE
     assert VALUE not in shown
     assert "Secrets(MAIL_TOKEN)" in shown
 

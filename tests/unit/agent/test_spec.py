@@ -120,7 +120,7 @@ on_stop: {max_tokens: fail, empty: fail}
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         (
             "limits:\n  step_timeout_seconds: 901\n",
@@ -173,10 +173,12 @@ on_stop: {max_tokens: fail, empty: fail}
         ),
     ],
 )
-def test_an_override_beyond_its_hard_limit_is_refused_where_it_stands(text: str, told: str) -> None:
+def test_an_override_beyond_its_hard_limit_is_refused_where_it_stands(
+    text: str, output: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(SMALL + text, "agents.yaml")
-    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
+    assert caught.value.message.removeprefix("agents.yaml").startswith(output)
 
 
 APPROVALS = """\
@@ -233,7 +235,7 @@ def test_without_rules_the_record_is_what_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("- tool: pay\n", ":6: approvals[0].approve is missing"),
         ("- approve: yes please\n", ':6: approvals[0].approve must be true or false, got "yes pl'),
@@ -263,14 +265,14 @@ def test_without_rules_the_record_is_what_it_was() -> None:
         ("- approve: true\n" * 101, ":5: approvals has 101 rules, at most 100"),
     ],
 )
-def test_a_wrong_rule_for_approvals_is_refused_where_it_stands(text: str, told: str) -> None:
+def test_a_wrong_rule_for_approvals_is_refused_where_it_stands(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(SMALL + "tools: [send_mail, pay]\napprovals:\n" + text, "agents.yaml")
-    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
+    assert caught.value.message.removeprefix("agents.yaml").startswith(output)
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("", ": no agent in it"),
         ("# nothing\n---\n", ": no agent in it"),
@@ -322,10 +324,10 @@ def test_a_wrong_rule_for_approvals_is_refused_where_it_stands(text: str, told: 
         ("? [1]\n: 2\n", ":1: a key that is not text"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_field_and_value(text: str, told: str) -> None:
+def test_what_is_wrong_is_told_with_file_line_field_and_value(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(text, "agents.yaml")
-    assert caught.value.message.removeprefix("agents.yaml").startswith(told)
+    assert caught.value.message.removeprefix("agents.yaml").startswith(output)
     assert "\n" not in caught.value.message
 
 
@@ -337,7 +339,7 @@ def _bomb() -> str:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         (_bomb(), f"more than {VALUES_MAX} values"),
         ("a: &a [*a]", f"nested deeper than {DEPTH_MAX} levels"),
@@ -359,10 +361,10 @@ def _bomb() -> str:
         (SMALL + "<<: {max_steps: 3}\n", ":4: << is unknown"),
     ],
 )
-def test_hostile_yaml_is_refused_in_bounds(text: str, told: str) -> None:
+def test_hostile_yaml_is_refused_in_bounds(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(text, "f.yaml")
-    assert told in caught.value.message
+    assert output in caught.value.message
     assert len(caught.value.message) < 400
 
 
@@ -373,12 +375,12 @@ def test_any_text_gives_agents_or_a_usage_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored, told",
+    "stored, output",
     [
         ({"name": "a", "model": "m"}, 'stored agent "a": system is missing'),
         ({"model": "m", "system": "s", "name": "a", "mood": 1}, "mood is unknown"),
     ],
 )
-def test_what_was_stored_is_checked_too(stored: dict[str, object], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_what_was_stored_is_checked_too(stored: dict[str, object], output: str) -> None:
+    with pytest.raises(UsageError, match=output):
         AgentSpec.from_json(stored)

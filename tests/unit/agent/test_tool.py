@@ -289,7 +289,7 @@ async def test_a_result_of_the_declared_type_is_returned_as_json(context: ToolCo
 
 
 @pytest.mark.parametrize(
-    "given, told, raw",
+    "given, output, raw",
     [
         (
             {"places": [{"city": 3}]},
@@ -310,11 +310,11 @@ async def test_a_result_of_the_declared_type_is_returned_as_json(context: ToolCo
     ],
 )
 async def test_a_result_that_does_not_fit_is_refused_and_kept(
-    context: ToolContext, given: dict[str, object], told: str, raw: str
+    context: ToolContext, given: dict[str, object], output: str, raw: str
 ) -> None:
     with pytest.raises(InvalidOutputError) as caught:
         await find.call(context, given)
-    assert told in caught.value.message
+    assert output in caught.value.message
     assert caught.value.raw == raw
 
 
@@ -437,7 +437,7 @@ def _takes_a_taken_name(invalid_input: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "function, told",
+    "function, output",
     [
         (_no_docstring, "has no docstring"),
         (_no_type, "argument 'a' has no type"),
@@ -450,9 +450,9 @@ def _takes_a_taken_name(invalid_input: str) -> None:
     ],
 )
 def test_a_function_that_no_model_could_call_is_refused(
-    function: Callable[..., Any], told: str
+    function: Callable[..., Any], output: str
 ) -> None:
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=output):
         tool(function)
 
 

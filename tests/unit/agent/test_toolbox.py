@@ -18,7 +18,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import Suspend
 from cortex.durable.context import Context
 from cortex.runtime.jobs.job_ending import ending_of
-from tests.support.factories import (
+from tests.support.records.factories import (
     ClosedBreakers,
     FactList,
     FreeAdmission,
@@ -26,7 +26,7 @@ from tests.support.factories import (
     a_context,
     a_tool_call,
 )
-from tests.support.rows import seeded_random
+from tests.support.records.rows import seeded_random
 
 OPEN = Suspended("tool:remote", "breaker tool:remote is open", delay_s=30)
 
@@ -103,8 +103,8 @@ async def test_the_failure_that_opens_the_breaker_is_recorded(tmp_path: Path) ->
     ctx = a_job(tmp_path, OpeningBreakers(), facts=facts)
     with pytest.raises(Suspended):
         await call(ctx, "cut", tmp_path)
-    ((key, failure, told),) = facts.failures
-    assert (key, failure.code, told) == (
+    ((key, failure, output),) = facts.failures
+    assert (key, failure.code, output) == (
         "1 remote",
         "connection_reset",
         "the job waits for tool:remote",

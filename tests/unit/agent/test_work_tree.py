@@ -142,8 +142,8 @@ async def test_a_broken_repository_is_not_clean(tmp_path: Path, tree: Path, kind
     state = await state_of(folder)
     assert (state.root, state.changes) == (str(folder), ())
     assert state.problem is not None
-    told = ("git rev-parse: fatal: ", "its work tree is another", "its repository", "its .git is")
-    assert state.problem.startswith(told)
+    output = ("git rev-parse: fatal: ", "its work tree is another", "its repository", "its .git is")
+    assert state.problem.startswith(output)
 
 
 EXECUTED = (

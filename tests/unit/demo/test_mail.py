@@ -98,12 +98,12 @@ def conversation(result: str) -> list[dict[str, Any]]:
         (SEND_MAIL, MAIL, result),
     ]
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Inspect."}]
-    for name, given, told in asked:
+    for name, given, output in asked:
         use = {"type": "tool_use", "id": name, "name": name, "input": given}
-        block = {"type": "tool_result", "tool_use_id": name, "content": told}
+        block = {"type": "tool_result", "tool_use_id": name, "content": output}
         messages += [
             {"role": "assistant", "content": [use]},
-            {"role": "user", "content": [{**block, "content": [{"type": "text", "text": told}]}]},
+            {"role": "user", "content": [{**block, "content": [{"type": "text", "text": output}]}]},
         ]
     return messages
 

@@ -238,8 +238,8 @@ def test_counts_beside_a_gap_are_not_believed() -> None:
         for n, (name, given, _) in enumerate(asked)
     ]
     results = [
-        result_block(use, orjson.dumps(told).decode())
-        for use, (_, _, told) in zip(uses, asked, strict=True)
+        result_block(use, orjson.dumps(shown).decode())
+        for use, (_, _, shown) in zip(uses, asked, strict=True)
     ]
     messages = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
     assert findings(call_with(messages)).lines == {"a.py": 11, "d.py": 44}

@@ -8,7 +8,7 @@ import pytest
 from cortex.domain.approval import Approval
 from cortex.domain.approval_vote import BATCH_MAX, check_batch, varying
 from cortex.domain.errors import UsageError
-from tests.support.store_rows import an_approval
+from tests.support.records.store_rows import an_approval
 
 
 def a_row(number: int = 1, **fields: Any) -> Approval:
@@ -36,7 +36,7 @@ def test_one_alone_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields, told",
+    "fields, output",
     [
         ({"tool": "refund"}, "of different tools: mail and refund"),
         ({"arguments": {"to": "a"}}, "of different argument names: text, to and to"),
@@ -47,10 +47,10 @@ def test_one_alone_may_be_anything() -> None:
         ({"tool": None}, "of different tools"),
     ],
 )
-def test_another_shape_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_another_shape_is_refused(fields: dict[str, Any], output: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_batch([a_row(), a_row(2), a_row(3, **fields)])
-    assert told in caught.value.message
+    assert output in caught.value.message
 
 
 def test_too_many_are_refused() -> None:

@@ -30,7 +30,7 @@ def test_what_fits_is_made_canonical(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ('{"to": 3, "amount": "4"}', "do not fit: to must be text, got 3; amount must be a finite"),
         ("{}", "to is missing"),
@@ -45,8 +45,8 @@ def test_what_fits_is_made_canonical(text: str, expected: str) -> None:
         ('{"to": "' + "x" * EDITED_BYTES_MAX + '"}', "more than"),
     ],
 )
-def test_what_does_not_fit_is_refused(text: str, told: str) -> None:
-    with pytest.raises(InvalidValueError, match=told):
+def test_what_does_not_fit_is_refused(text: str, output: str) -> None:
+    with pytest.raises(InvalidValueError, match=output):
         edited_arguments(text, schema=SCHEMA)
 
 

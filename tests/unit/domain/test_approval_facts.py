@@ -13,8 +13,8 @@ from cortex.view.approval_facts import (
     countdown,
     facts_of,
 )
-from tests.support.rows import new_id
-from tests.support.store_rows import an_approval
+from tests.support.records.rows import new_id
+from tests.support.records.store_rows import an_approval
 
 NOW = datetime(2026, 7, 1, 12, 26, 4, tzinfo=UTC)
 

@@ -158,7 +158,7 @@ def test_critical_takes_two_people_whatever_a_rule_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed, path, told",
+    "changed, path, output",
     [
         ({"when": {"a": {"gt": "x"}}}, ("when", "a"), "has gt, which must be a number"),
         ({"people": 0}, ("people",), "must be from 1 to 10, got 0"),
@@ -171,12 +171,12 @@ def test_critical_takes_two_people_whatever_a_rule_says() -> None:
     ],
 )
 def test_what_is_wrong_in_a_rule_is_told(
-    changed: dict[str, Any], path: tuple[str, ...], told: str
+    changed: dict[str, Any], path: tuple[str, ...], output: str
 ) -> None:
     refusal = attrs.evolve(ASK, **changed).refusal()
     assert refusal is not None
     assert refusal[0] == path
-    assert refusal[1].startswith(told)
+    assert refusal[1].startswith(output)
 
 
 def test_the_edges_are_allowed() -> None:

@@ -30,8 +30,8 @@ from cortex.domain.errors import (
     RejectedError,
     UsageError,
 )
-from tests.support.approvals import SCHEMA
-from tests.support.store_rows import NOW, an_approval
+from tests.support.records.approvals import SCHEMA
+from tests.support.records.store_rows import NOW, an_approval
 
 EDITED = canonical({"amount": 9, "customer": "cus_88"})
 ID = UUID("01980000-0000-7000-8000-00000000ab12")
@@ -98,8 +98,13 @@ def test_a_link_is_refused_also_after_the_end() -> None:
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
 def test_the_end_of_the_id_is_typed_for_what_is_dangerous(risk: str) -> None:
     row = a_row(risk=Risk(risk), people=Risk(risk).people_min)
-    for typed, told in ((None, "missing"), (" ", "missing"), ("ab1", "not the end"), (str(ID), "")):
-        with pytest.raises(VoteError, match=f"confirm is .*{told}.*: approval {ID} is") as caught:
+    for typed, output in (
+        (None, "missing"),
+        (" ", "missing"),
+        ("ab1", "not the end"),
+        (str(ID), ""),
+    ):
+        with pytest.raises(VoteError, match=f"confirm is .*{output}.*: approval {ID} is") as caught:
             counted(row, confirm=typed)
         assert caught.value.field == "confirm"
     for typed in ("ab12", " AB12 ", "…ab12", last_digits(ID)):
@@ -219,8 +224,8 @@ def test_a_late_vote_is_answered_by_who_decided_when_and_how() -> None:
     denied = a_row(
         status=ApprovalStatus.DENIED, decided_by="li", decided_at=NOW, channel="page", reason="no"
     )
-    told = str(refusal(denied, "already"))
-    assert told == f"approval {ID} was already denied by li at 2026-07-01T12:00:00Z on page: no"
+    output = str(refusal(denied, "already"))
+    assert output == f"approval {ID} was already denied by li at 2026-07-01T12:00:00Z on page: no"
     void = a_row(status=ApprovalStatus.CANCELLED, reason="its job was CANCELLED")
     assert str(refusal(void, "already")) == f"approval {ID} is void: its job was CANCELLED"
     for outcome in ("already", "expired"):
@@ -228,7 +233,7 @@ def test_a_late_vote_is_answered_by_who_decided_when_and_how() -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome, family, told",
+    "outcome, family, output",
     [
         ("changed", ConflictError, "have changed since they were shown"),
         ("own_request", ConflictError, "is critical and was asked for by you"),
@@ -238,11 +243,11 @@ def test_a_late_vote_is_answered_by_who_decided_when_and_how() -> None:
     ],
 )
 def test_each_outcome_of_the_database_has_its_error(
-    outcome: str, family: type[Exception], told: str
+    outcome: str, family: type[Exception], output: str
 ) -> None:
     error = refusal(a_row(risk=Risk.CRITICAL, people=2), outcome)
     assert isinstance(error, family)
-    assert told in error.message
+    assert output in error.message
 
 
 def test_the_same_words_name_a_request_as_it_is_seen() -> None:

@@ -217,7 +217,7 @@ def test_all_misfits_are_found_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema, told",
+    "schema, output",
     [
         ({"type": "string", "pattern": "a+"}, "cannot be checked: its schema has pattern"),
         ({"$ref": "#/x", "oneOf": []}, "cannot be checked: its schema has $ref, oneOf"),
@@ -226,9 +226,9 @@ def test_all_misfits_are_found_at_once() -> None:
         ({"type": "string", "format": "email"}, 'must be of the format "email"'),
     ],
 )
-def test_a_schema_that_is_not_known_lets_nothing_through(schema: Schema, told: str) -> None:
+def test_a_schema_that_is_not_known_lets_nothing_through(schema: Schema, output: str) -> None:
     (misfit,) = misfits(schema, "aaa")
-    assert misfit.reason.startswith(told)
+    assert misfit.reason.startswith(output)
     (within,) = misfits({"type": "array", "items": schema}, ["aaa"])
     assert within.field == "[0]"
 

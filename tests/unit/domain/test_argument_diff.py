@@ -23,7 +23,7 @@ def test_no_change_is_told_only_of_what_is_the_same(old: Any, new: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "old, new, told",
+    "old, new, output",
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
         ({"a": 1}, {"a": 2}, [("a", "1", "2")]),
@@ -45,7 +45,7 @@ def test_no_change_is_told_only_of_what_is_the_same(old: Any, new: Any) -> None:
     ],
 )
 def test_each_change_has_its_place_and_both_sides(
-    old: Any, new: Any, told: list[tuple[str, str | None, str | None]]
+    old: Any, new: Any, output: list[tuple[str, str | None, str | None]]
 ) -> None:
-    expected = [ArgumentChange(field=field, old=was, new=now) for field, was, now in told]
+    expected = [ArgumentChange(field=field, old=was, new=now) for field, was, now in output]
     assert changes(old, new) == expected

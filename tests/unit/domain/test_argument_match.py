@@ -91,7 +91,7 @@ def test_all_patterns_must_hold(patterns: dict[str, Any], answer: bool | None) -
 
 
 @pytest.mark.parametrize(
-    "path, pattern, told",
+    "path, pattern, output",
     [
         ("", 1, "is no path to an argument"),
         ("a..b", 1, "is no path to an argument"),
@@ -109,8 +109,8 @@ def test_all_patterns_must_hold(patterns: dict[str, Any], answer: bool | None) -
         ("a", {"in": [[1]]}, "has in, which must be a list of text"),
     ],
 )
-def test_what_is_no_pattern_is_told(path: str, pattern: Any, told: str) -> None:
-    assert (refusal(path, pattern) or "").startswith(told)
+def test_what_is_no_pattern_is_told(path: str, pattern: Any, output: str) -> None:
+    assert (refusal(path, pattern) or "").startswith(output)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -10,7 +10,7 @@ from cortex.domain.budget import Budget, Period, Scope, Unit, estimate_of, worde
 from cortex.domain.errors import UsageError
 from cortex.domain.model import ModelRequest, Usage
 from cortex.domain.prices import LIST_PRICES
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 subjects = st.text(min_size=1, max_size=100)
 parts = st.tuples(

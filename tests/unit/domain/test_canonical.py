@@ -53,7 +53,7 @@ def test_the_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, output",
     [
         (float("nan"), "arguments is nan, which JSON does not have"),
         ({"a": [float("-inf")]}, "arguments: a[0] is -inf, which JSON does not have"),
@@ -67,10 +67,10 @@ def test_the_form() -> None:
         (-(10**DIGITS_MAX), "arguments is a number of more than 1,000 digits"),
     ],
 )
-def test_what_no_record_can_hold_is_refused(value: Any, told: str) -> None:
+def test_what_no_record_can_hold_is_refused(value: Any, output: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         canonical(value)
-    assert caught.value.message.startswith(told)
+    assert caught.value.message.startswith(output)
 
 
 def test_nesting_has_a_bound() -> None:
@@ -86,7 +86,7 @@ def test_nesting_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("{'a': 1}", "edit is not JSON at line 1, column 2: Expecting property name"),
         ('{"a": 1,\n "a": 2}', "edit has the key 'a' twice"),
@@ -101,6 +101,6 @@ def test_nesting_has_a_bound() -> None:
         ("1 2", "edit is not JSON at line 1, column 3: Extra data"),
     ],
 )
-def test_strict_reading(text: str, told: str) -> None:
-    with pytest.raises(InvalidValueError, match=told):
+def test_strict_reading(text: str, output: str) -> None:
+    with pytest.raises(InvalidValueError, match=output):
         parse(text, what="edit")

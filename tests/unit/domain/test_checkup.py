@@ -55,7 +55,7 @@ def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -
 
 
 @pytest.mark.parametrize(
-    "ahead_s, grade, told",
+    "ahead_s, grade, output",
     [
         (0.012, Grade.OK, "12ms from the database's"),
         (-1.9, Grade.OK, "1900ms from the database's"),
@@ -63,9 +63,9 @@ def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -
         (-3.0, Grade.WARN, "0:00:03 behind the database's"),
     ],
 )
-def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, told: str) -> None:
+def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, output: str) -> None:
     found = doctor.of_clock(ahead_s)
-    assert (found.grade, found.found) == (grade, told)
+    assert (found.grade, found.found) == (grade, output)
 
 
 @pytest.mark.parametrize(

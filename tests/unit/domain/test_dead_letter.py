@@ -40,7 +40,7 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
 
 
 @pytest.mark.parametrize(
-    "cause, step, told",
+    "cause, step, output",
     [
         (a_cause(), None, "restarts"),
         (a_cause(), "3 fetch", "continues after step 3 fetch"),
@@ -104,8 +104,10 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
         ),
     ],
 )
-def test_a_retry_is_foretold_in_one_line(cause: FailureCause, step: str | None, told: str) -> None:
-    assert prospect(cause, step=step) == told
+def test_a_retry_is_foretold_in_one_line(
+    cause: FailureCause, step: str | None, output: str
+) -> None:
+    assert prospect(cause, step=step) == output
 
 
 def test_only_open_and_escalated_letters_wait_for_a_decision() -> None:

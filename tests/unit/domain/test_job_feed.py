@@ -29,7 +29,7 @@ def ended(attempt: int, second: float) -> dict[str, Any]:
     return {"attempt": attempt, "outcome": "failed", "ended_at": at(second)}
 
 
-def told(events: list[JobEvent]) -> list[str]:
+def output(events: list[JobEvent]) -> list[str]:
     return [f"{each.kind.value} {each.position}" for each in events]
 
 
@@ -41,7 +41,7 @@ def test_what_happened_comes_in_one_order() -> None:
         claim={"attempt": 2, "at": at(5), "pod": "b"},
         is_ended=True,
     )
-    assert told(events_after(START, happened)) == [
+    assert output(events_after(START, happened)) == [
         "moved 7.0.0.0",
         "moved 8.0.0.1",
         "step 8.0.1.1",
@@ -76,7 +76,7 @@ def test_the_end_comes_last_even_if_its_clock_was_early() -> None:
 def test_a_claim_that_history_tells_is_told_once() -> None:
     claim = {"attempt": 3, "at": at(2), "pod": "b"}
     happened = Happened(history=[move(4, "RUNNING", 2, attempt=3)], claim=claim)
-    assert told(events_after(START, happened)) == ["moved 4.0.0.3"]
+    assert output(events_after(START, happened)) == ["moved 4.0.0.3"]
 
 
 @given(st.tuples(*[st.integers(0, 2**31 - 1)] * 4))

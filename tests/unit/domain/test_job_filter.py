@@ -146,7 +146,7 @@ def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("", "status:retry"),
         ("status:retry", "status:retry"),
@@ -155,6 +155,6 @@ def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
         ("age>10m type:status", "age>10m type:status status:retry"),
     ],
 )
-def test_a_term_takes_the_place_of_those_of_its_key(text: str, told: str) -> None:
-    assert with_only(text, "status", "retry") == told
-    assert parse_filter(told).statuses == (JobStatus.RETRY,)
+def test_a_term_takes_the_place_of_those_of_its_key(text: str, output: str) -> None:
+    assert with_only(text, "status", "retry") == output
+    assert parse_filter(output).statuses == (JobStatus.RETRY,)

@@ -21,7 +21,7 @@ from cortex.domain.policy import (
     policy_for,
 )
 from cortex.domain.retry import worker_delay_s
-from tests.support.factories import a_claim
+from tests.support.records.factories import a_claim
 
 TERMINAL = {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
 
@@ -42,9 +42,9 @@ def test_every_state_that_is_not_terminal_can_be_cancelled() -> None:
 
 
 def test_worker_delays_are_those_of_the_specification() -> None:
-    told = [2.7, 7.4, 20.1, 54.6, 148.4, 403.4, 1096.6, 2981, 8103, 22026]
+    output = [2.7, 7.4, 20.1, 54.6, 148.4, 403.4, 1096.6, 2981, 8103, 22026]
     delays = [worker_delay_s(n) for n in range(1, 11)]
-    assert [round(d, 1 if d < 2000 else 0) for d in delays] == told
+    assert [round(d, 1 if d < 2000 else 0) for d in delays] == output
 
 
 @given(st.integers(min_value=10, max_value=10**9))

@@ -33,7 +33,7 @@ def test_a_dotted_path_leads_to_one_place_or_nowhere(dotted: str, found: Any) ->
 
 
 @pytest.mark.parametrize(
-    "path, told",
+    "path, output",
     [
         ((), WHOLE),
         (("order", "lines", 0, "unit-price"), "order.lines[0].unit-price"),
@@ -44,5 +44,5 @@ def test_a_dotted_path_leads_to_one_place_or_nowhere(dotted: str, found: Any) ->
         (("x", "\ud800"), 'x["⟦U+D800⟧"]'),
     ],
 )
-def test_a_path_is_told_with_nothing_hidden(path: Path, told: str) -> None:
-    assert field_of(path) == told
+def test_a_path_is_told_with_nothing_hidden(path: Path, output: str) -> None:
+    assert field_of(path) == output

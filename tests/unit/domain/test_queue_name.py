@@ -47,6 +47,6 @@ def test_a_pause_tells_who_when_and_why() -> None:
     )
     assert pause_text(row, now) == f'paused by ana {time_of_day(at, now)} "deploy"'
     at = now - timedelta(days=2)
-    told = pause_text(attrs.evolve(row, paused_at=at), now)
-    assert told == f'paused by ana {time_of_day(at, now)} "deploy"'
-    assert f"{at.astimezone():%Y-%m-%d %H:%M}" in told
+    output = pause_text(attrs.evolve(row, paused_at=at), now)
+    assert output == f'paused by ana {time_of_day(at, now)} "deploy"'
+    assert f"{at.astimezone():%Y-%m-%d %H:%M}" in output

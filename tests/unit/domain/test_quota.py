@@ -36,7 +36,7 @@ def test_a_quota_as_people_write_and_read_it(
 
 
 @pytest.mark.parametrize(
-    "tool, limit, argument, told",
+    "tool, limit, argument, output",
     [
         ("a b", "1/day", None, "'a b' is not the name of a tool"),
         ("a:b", "1/day", None, "'a:b' is not the name of a tool"),
@@ -59,10 +59,10 @@ def test_a_quota_as_people_write_and_read_it(
         ("a" * 150, "1/day", "x" * 150, "is too long"),
     ],
 )
-def test_what_is_no_quota_is_told(tool: str, limit: str, argument: str | None, told: str) -> None:
+def test_what_is_no_quota_is_told(tool: str, limit: str, argument: str | None, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         Quota.parse(tool, limit, argument=argument)
-    assert told in caught.value.message
+    assert output in caught.value.message
 
 
 def test_a_call_takes_one_call() -> None:
@@ -82,7 +82,7 @@ def test_an_argument_may_be_nested() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, output",
     [
         ({}, "amount is missing, which is no amount"),
         ({"amount": None}, "amount is None, which is no amount"),
@@ -96,11 +96,13 @@ def test_an_argument_may_be_nested() -> None:
         ({"amount": 500.01}, "one call of 500.01 EUR is more than all of it"),
     ],
 )
-def test_what_cannot_be_held_to_the_limit_is_refused(arguments: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_held_to_the_limit_is_refused(
+    arguments: dict[str, Any], output: str
+) -> None:
     with pytest.raises(RejectedError) as caught:
         PAY.amount(arguments)
     assert "tool 'pay' is limited to 500 EUR a day by amount" in caught.value.message
-    assert told in caught.value.message
+    assert output in caught.value.message
 
 
 @given(st.integers(0, 500) | st.floats(0, 500))

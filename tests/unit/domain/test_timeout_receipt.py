@@ -12,7 +12,7 @@ from cortex.domain.timeouts import (
     clipped,
     recommended_choice,
 )
-from tests.support.receipts import (
+from tests.support.records.receipts import (
     BEFORE,
     BEGAN,
     a_change,

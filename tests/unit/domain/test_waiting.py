@@ -87,7 +87,7 @@ def test_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "waiting_on, told",
+    "waiting_on, output",
     [
         (f"approval:{ID}", "approval …00ab12"),
         (f"effect:{ID}", "the outcome of effect …00ab12"),
@@ -97,8 +97,8 @@ def test_nothing_is_nothing() -> None:
         ("budget:job:x", "budget:job:x"),
     ],
 )
-def test_history_names_it(waiting_on: str, told: str) -> None:
-    assert named(waiting_on) == told
+def test_history_names_it(waiting_on: str, output: str) -> None:
+    assert named(waiting_on) == output
 
 
 def of(kind: type[Seen], seen: dict[str, Any]) -> Seen:

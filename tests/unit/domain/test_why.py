@@ -333,10 +333,10 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
 def test_one_cause_and_one_sentence(
     seen: WhyFacts, cause: Cause, words: str, expected_s: float | None
 ) -> None:
-    told = why(seen)
-    assert told.cause is cause
-    assert words in told.sentence
-    assert told.expected_at == (None if expected_s is None else at(expected_s))
+    output = why(seen)
+    assert output.cause is cause
+    assert words in output.sentence
+    assert output.expected_at == (None if expected_s is None else at(expected_s))
 
 
 def test_every_cause_has_a_case_and_one_place() -> None:
@@ -379,16 +379,16 @@ def test_a_queue_without_a_head_asks_for_nothing_but_its_turn() -> None:
 
 
 def test_ways_out_name_what_they_act_on() -> None:
-    told = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
-    assert told[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
-    assert told[Cause.PAUSED] == ("cortex queues resume mail",)
+    output = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
+    assert output[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
+    assert output[Cause.PAUSED] == ("cortex queues resume mail",)
     default = attrs.evolve(PAUSED, queue=None)
     assert why(facts(pause=default)).ways_out == ("cortex queues resume default",)
-    assert told[Cause.QUEUE] == (f"cortex why {OTHER}",)
+    assert output[Cause.QUEUE] == (f"cortex why {OTHER}",)
     assert why(waiting(awaited=ASKED)).ways_out == (f"cortex approvals show {OTHER}",)
-    assert told[Cause.EFFECT][0] == f"cortex effects show {OTHER}"
-    assert told[Cause.FREEZE] == ("cortex freeze off --reason TEXT",)
-    assert told[Cause.QUOTA] == (
+    assert output[Cause.EFFECT][0] == f"cortex effects show {OTHER}"
+    assert output[Cause.FREEZE] == ("cortex freeze off --reason TEXT",)
+    assert output[Cause.QUOTA] == (
         "cortex quotas set pay --limit N --of amount --per day --reason TEXT",
     )
     hostile = in_retry(breaker=breaker(name="http:x; rm -rf"))
@@ -430,8 +430,8 @@ instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
     cancel_requested_at=instants,
 )
 def test_every_job_has_an_answer_on_one_line(**fields: Any) -> None:
-    told = why(facts(**fields))
-    assert told.sentence
-    assert "\n" not in told.sentence
-    if told.expected_at is not None and told.cause is not Cause.ENDED:
-        assert told.expected_at >= NOW
+    output = why(facts(**fields))
+    assert output.sentence
+    assert "\n" not in output.sentence
+    if output.expected_at is not None and output.cause is not Cause.ENDED:
+        assert output.expected_at >= NOW

@@ -20,7 +20,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import StepDone
 from cortex.durable.context import Context
-from tests.support.factories import (
+from tests.support.records.factories import (
     EchoModel,
     EchoTools,
     FactList,
@@ -29,7 +29,7 @@ from tests.support.factories import (
     a_context,
     services,
 )
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 TURNS = 40  # the scheduler's order is chance: one run proves nothing
 
@@ -173,8 +173,8 @@ async def test_a_tools_error_is_recorded_only_if_a_result_is_made_of_it() -> Non
     with pytest.raises(OSError, match="no route"):
         await a_context(record, tools=tools).tool("a", "t", {})
     assert record.steps == []
-    told = await a_context(record, tools=tools).tool("a", "t", {}, on_error=repr)
-    assert told == "OSError('no route')"
+    output = await a_context(record, tools=tools).tool("a", "t", {}, on_error=repr)
+    assert output == "OSError('no route')"
     assert record.keys == ["a"]
 
 

@@ -21,7 +21,7 @@ from cortex.domain.effect import Applied, EffectStatus, Invocation, NotApplied, 
 from cortex.domain.errors import RejectedError, TransientError
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 ARGUMENTS = canonical({"amount": 1})
 ATTEMPTS_MAX = 60

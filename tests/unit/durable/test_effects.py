@@ -16,8 +16,8 @@ from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedErro
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import EffectIntent, IntentReply
 from cortex.durable.effects import Done, EffectCall, NotDone, perform
-from tests.support.factories import LedgerDesk, a_lease
-from tests.support.rows import new_id
+from tests.support.records.factories import LedgerDesk, a_lease
+from tests.support.records.rows import new_id
 
 ARGUMENTS = canonical({"amount": 12.5, "to": "ana"})
 UNSURE = ConnectionResetError("cut")
@@ -94,17 +94,17 @@ async def test_what_is_done_is_not_called() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict, told",
+    "verdict, output",
     [
         ("never", "pay: 2 is more than quota q ever allows, 1"),
         ("no_amount", "pay: quota q finds no amount in its arguments"),
     ],
 )
-async def test_what_no_quota_can_let_through_was_not_intended(verdict: str, told: str) -> None:
+async def test_what_no_quota_can_let_through_was_not_intended(verdict: str, output: str) -> None:
     side = OtherSide()
     ended = await performed(side, verdict)
     assert isinstance(ended, NotDone)
-    assert (ended.id, str(ended.error), side.called) == (None, told, [])
+    assert (ended.id, str(ended.error), side.called) == (None, output, [])
 
 
 @pytest.mark.parametrize(

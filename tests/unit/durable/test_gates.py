@@ -11,8 +11,8 @@ from cortex.domain.errors import ApprovalExpiredError, DeniedError, DivergedErro
 from cortex.domain.limits import ARGUMENTS
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused
-from tests.support.factories import LedgerDesk, Record, a_claim, a_context, decided_on
-from tests.support.rows import new_id
+from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context, decided_on
+from tests.support.records.rows import new_id
 
 JOB = new_id()
 DETAIL = {"text": "hello", "amount": 12.5}

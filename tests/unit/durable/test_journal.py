@@ -15,7 +15,7 @@ from cortex.domain.job import StepKind
 from cortex.domain.model import Usage
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
-from tests.support.factories import Record, a_lease, a_step
+from tests.support.records.factories import Record, a_lease, a_step
 
 GIVEN = input_of("the same input", what="input")
 

@@ -11,7 +11,7 @@ from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, LeaveRequest, StepOutcome
-from tests.support.factories import Record, a_lease
+from tests.support.records.factories import Record, a_lease
 
 NOTHING = StepInput(b"", b"[]")
 

@@ -17,7 +17,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import EffectReport, StepDone
 from cortex.domain.limits import CHECKPOINT
 from cortex.durable.context import Context
-from tests.support.factories import FactList, LedgerDesk, Record, a_claim, a_context
+from tests.support.records.factories import FactList, LedgerDesk, Record, a_claim, a_context
 
 
 class Kept(Record):
@@ -111,9 +111,9 @@ async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
     record, gateway = Kept(), LedgerDesk()
     with pytest.raises(RejectedError, match="no such account"):
         await attempt(record, gateway).effect("pay", Calls(RejectedError("no such account")).pay, 5)
-    (told,) = gateway.told
-    assert (told.id, told.is_applied) == (gateway.intents[0].id, False)
-    assert told.why == "RejectedError: no such account"
+    (text,) = gateway.told
+    assert (text.id, text.is_applied) == (gateway.intents[0].id, False)
+    assert text.why == "RejectedError: no such account"
     assert record.operations == []
 
 
@@ -123,8 +123,8 @@ async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
         gateway = LedgerDesk()
         with pytest.raises(InvalidValueError, match="output of step 'pay'"):
             await attempt(Record(), gateway).effect("pay", Calls(result).pay, 5)
-        (told,) = gateway.told
-        assert told.is_applied
+        (text,) = gateway.told
+        assert text.is_applied
 
 
 async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
@@ -132,8 +132,8 @@ async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
     error = InvalidOutputError("no number", raw="sev\0en")
     with pytest.raises(InvalidOutputError):
         await attempt(Record(), gateway).effect("pay", Calls(error).pay, 5)
-    (told,) = gateway.told
-    assert (told.is_applied, told.result) == (True, '"sev\ufffden"')
+    (text,) = gateway.told
+    assert (text.is_applied, text.result) == (True, '"sev\ufffden"')
 
 
 async def test_a_lease_that_is_lost_while_telling_ends_the_attempt() -> None:
@@ -159,7 +159,7 @@ async def test_a_call_that_takes_too_long_may_have_been_applied(autojump_clock: 
     gateway = LedgerDesk()
     with pytest.raises(TimedOutError):
         await attempt(Record(), gateway).effect("pay", slow, timeout=2, reconcile=not_applied)
-    assert [told.is_applied for told in gateway.told] == [False]
+    assert [text.is_applied for text in gateway.told] == [False]
 
 
 async def test_an_open_effect_is_called_again_when_it_was_not_applied() -> None:
@@ -203,7 +203,7 @@ async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: ob
     gateway = LedgerDesk()
     with pytest.raises(RejectedError):
         await attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True)
-    assert [told.is_applied for told in gateway.told] == [False]
+    assert [text.is_applied for text in gateway.told] == [False]
 
 
 # --- an outage around the call

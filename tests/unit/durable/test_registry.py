@@ -182,8 +182,8 @@ def test_an_argument_that_json_cannot_be_made_into_is_refused_at_once(hint: Any)
     async def handler(ctx: Any, thing: Any) -> None: ...
 
     handler.__annotations__["thing"] = hint
-    told = r"job type 'odd': argument 'thing' cannot be made from JSON: .*(Unmade|complex|Lost)"
-    with pytest.raises(UsageError, match=told):
+    output = r"job type 'odd': argument 'thing' cannot be made from JSON: .*(Unmade|complex|Lost)"
+    with pytest.raises(UsageError, match=output):
         job("odd")(handler)
 
 

@@ -14,7 +14,7 @@ from cortex.domain.job import OpenEffect
 from cortex.durable.context import Context
 from cortex.durable.journal import Journal
 from cortex.durable.replay import PATIENCE_S
-from tests.support.factories import EchoModel, Record, a_claim, services
+from tests.support.records.factories import EchoModel, Record, a_claim, services
 
 Handler = Callable[[Context], Awaitable[Any]]
 

@@ -10,8 +10,8 @@ from cortex.domain.job import StepKind
 from cortex.domain.limits import CHECKPOINT, MIB, MODEL_RESPONSE, PAYLOAD, TOOL_OUTPUT
 from cortex.durable.codec import StepInput, parse_payload
 from cortex.durable.journal import Journal, StepOutcome
-from tests.support.factories import Record, a_lease, a_step
 from tests.support.knowing import forget_secrets
+from tests.support.records.factories import Record, a_lease, a_step
 
 GIVEN = StepInput(b"given", b"[]")
 VALUE = "sk-0f9e8d7c6b"

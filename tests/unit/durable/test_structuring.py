@@ -70,7 +70,7 @@ def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, output",
     [
         ({}, "name is missing"),
         ({"name": 3}, "name must be text, got 3"),
@@ -99,10 +99,10 @@ def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
         ([], "must be a mapping, got []"),
     ],
 )
-def test_a_misfit_names_its_path_and_what_was_there(value: object, told: str) -> None:
+def test_a_misfit_names_its_path_and_what_was_there(value: object, output: str) -> None:
     with pytest.raises(MisfitError) as caught:
         structure(value, Shape)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
 
 
 def test_all_problems_are_found_at_once() -> None:
@@ -145,7 +145,7 @@ def test_what_json_writes_as_text_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed, told",
+    "changed, output",
     [
         ({"path": 3}, "path must be a path, got 3"),
         ({"id": "7"}, 'id must be a UUID, got "7"'),
@@ -156,11 +156,11 @@ def test_what_json_writes_as_text_comes_back() -> None:
         ({"size": 0}, "is refused: 'size' must be >= 1: 0"),
     ],
 )
-def test_what_is_written_wrongly_is_told(changed: dict[str, object], told: str) -> None:
+def test_what_is_written_wrongly_is_told(changed: dict[str, object], output: str) -> None:
     written: Any = plain(WRITTEN)
     with pytest.raises(MisfitError) as caught:
         structure({**written, **changed}, Written)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(output)
 
 
 class Level(IntEnum):

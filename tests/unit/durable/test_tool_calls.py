@@ -22,7 +22,7 @@ from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Decision, Gate
 from cortex.durable.journal import KEY_CHARS_MAX
-from tests.support.factories import (
+from tests.support.records.factories import (
     EchoTools,
     FactList,
     LedgerDesk,
@@ -40,7 +40,7 @@ async def applied(_: Invocation) -> Verdict:
     return Applied("earlier")
 
 
-def told(error: Exception) -> dict[str, str]:
+def output(error: Exception) -> dict[str, str]:
     return {"tool_error": f"{type(error).__name__}: {error}"}
 
 
@@ -65,7 +65,7 @@ class Job:
             "pay",
             "pay",
             given or GIVEN,
-            on_error=told if tells else None,
+            on_error=output if tells else None,
             on_edited=self.notes.append,
         )
 

@@ -5,17 +5,17 @@ from trio.testing import MockClock
 from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.runtime.liveness.drain import Drain
 from cortex.runtime.running import RunningJobs, Stop
-from tests.support.factories import a_claim
+from tests.support.records.factories import a_claim
 
 INTAKE, JOBS, HAND_BACK, FLUSH, SIGN_OFF = DrainPhase
 
 
 def a_drain(
-    running: RunningJobs | None = None, *, told: list[DrainPhase | None] | None = None
+    running: RunningJobs | None = None, *, output: list[DrainPhase | None] | None = None
 ) -> Drain:
     def changed() -> None:
-        if told is not None:
-            told.append(drain.phase)
+        if output is not None:
+            output.append(drain.phase)
 
     drain = Drain(
         drain_s=40, close_s=10, running=running or RunningJobs(slots=5), on_change=changed
@@ -50,14 +50,14 @@ async def test_an_early_abort_draws_the_later_deadlines_near_and_nothing_moves_t
 
 
 async def test_everybody_can_see_how_far_it_has_come(mock_clock: MockClock) -> None:
-    running, told = RunningJobs(slots=5), list[DrainPhase | None]()
+    running, output = RunningJobs(slots=5), list[DrainPhase | None]()
     running.add(a_claim())
-    drain = a_drain(running, told=told)
+    drain = a_drain(running, output=output)
     drain.enter(INTAKE)
     drain.enter(JOBS)
     mock_clock.jump(10)
     assert drain.status == DrainStatus(phase=JOBS, jobs_left=1, abort_in_s=30, closed_in_s=40)
-    assert told == [INTAKE, JOBS]
+    assert output == [INTAKE, JOBS]
 
 
 async def test_phases_do_not_go_back(mock_clock: MockClock) -> None:

@@ -17,7 +17,7 @@ from cortex.runtime.metrics import metrics_catalogue
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_catalogue import METRICS, Metric
 from cortex.runtime.metrics.metrics_series import SERIES_MAX, Counts, Histograms
-from tests.support.factories import a_claim, a_lease
+from tests.support.records.factories import a_claim, a_lease
 from tests.support.scrape import Scrape, read
 
 
@@ -61,9 +61,9 @@ def test_a_name_is_declared_once_and_says_its_unit() -> None:
 
 def test_what_a_pod_counts_is_what_is_declared() -> None:
     """All but the gauges, which the page adds."""
-    told = {each.name for each in Metrics().families()}
+    output = {each.name for each in Metrics().families()}
     declared = {m.name.removesuffix("_total") for m in METRICS if m.kind != "gauge"}
-    assert told == declared
+    assert output == declared
 
 
 def test_two_pods_of_one_process_do_not_mix() -> None:

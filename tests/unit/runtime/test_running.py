@@ -3,7 +3,7 @@
 import trio
 
 from cortex.runtime.running import RunningJob, RunningJobs, Stop
-from tests.support.factories import a_claim, a_lease
+from tests.support.records.factories import a_claim, a_lease
 
 
 async def test_slots_are_taken_and_given_back() -> None:

@@ -5,7 +5,7 @@ import trio
 
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.runtime.liveness.drain import sign_off
-from tests.support.rows import seeded_random
+from tests.support.records.rows import seeded_random
 
 
 class Goodbye:

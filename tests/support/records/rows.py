@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.support.eventually import WITHIN_S, eventually
-from tests.support.postgres import sql
+from tests.support.servers.postgres import sql
 
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED")
 

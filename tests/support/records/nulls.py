@@ -34,13 +34,13 @@ from cortex.store import (
     quotas,
     tasks,
 )
-from tests.support import dead_letters as failed_jobs
-from tests.support.approvals import Askers, a_verdict
-from tests.support.bulk_operations import an_act
-from tests.support.effects import Doers
-from tests.support.factories import JOB_TYPE
 from tests.support.life import Life
-from tests.support.postgres import sql
+from tests.support.records import dead_letters as failed_jobs
+from tests.support.records.approvals import Askers, a_verdict
+from tests.support.records.bulk_operations import an_act
+from tests.support.records.effects import Doers
+from tests.support.records.factories import JOB_TYPE
+from tests.support.servers.postgres import sql
 
 CHANCE: Final = system_chance()
 _NULLABLE: Final = """

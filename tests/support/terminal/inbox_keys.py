@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.support.tui import Seat
+from tests.support.terminal.tui import Seat
 
 QUIET_S: Final = 0.5
 """A little more than the silence."""

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from cortex.domain.bulk_operation import BulkVerb
 from cortex.store.bulk_operations import BulkOperation
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
 
 
 def an_act(

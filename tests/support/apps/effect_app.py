@@ -127,15 +127,15 @@ async def _open(gate: str) -> None:
         await trio.sleep(GATE_POLL_S)
 
 
-def told(error: Exception) -> dict[str, str]:
+def output(error: Exception) -> dict[str, str]:
     """The text that an agent would receive."""
-    return {"told": f"{type(error).__name__}: {error}"}
+    return {"output": f"{type(error).__name__}: {error}"}
 
 
 @job("pay_and_tell", retry=QUICK)
 async def pay_and_tell(ctx: Context, kind: str, account: str) -> Any:
     """Pay; return the text that an agent would receive for a failure."""
-    return await ctx.tool("pay", f"pay_{kind}", {"account": account}, on_error=told)
+    return await ctx.tool("pay", f"pay_{kind}", {"account": account}, on_error=output)
 
 
 @job("pay_both", retry=QUICK)

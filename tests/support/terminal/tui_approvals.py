@@ -15,8 +15,8 @@ from cortex.domain.errors import ConflictError, CortexError
 from cortex.store.approvals import InboxRow, VoteResult
 from cortex_tui.backend.approvals import in_brief
 from cortex_tui.clock import Clock
-from tests.support.approvals import SCHEMA
-from tests.support.store_rows import an_approval, arguments_of
+from tests.support.records.approvals import SCHEMA
+from tests.support.records.store_rows import an_approval, arguments_of
 
 
 @attrs.define(kw_only=True)

@@ -26,13 +26,13 @@ from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
-from tests.support.job_rows import a_listed_job
-from tests.support.postgres import run_asyncio
-from tests.support.tui_approvals import FakeApprovals
-from tests.support.tui_dead import FakeDead, FakePulse
-from tests.support.tui_effects import FakeEffects
-from tests.support.tui_job import FakeJob
-from tests.support.tui_pods import FakeBreakers, FakePods, FakeQueues
+from tests.support.records.job_rows import a_listed_job
+from tests.support.servers.postgres import run_asyncio
+from tests.support.terminal.tui_approvals import FakeApprovals
+from tests.support.terminal.tui_dead import FakeDead, FakePulse
+from tests.support.terminal.tui_effects import FakeEffects
+from tests.support.terminal.tui_job import FakeJob
+from tests.support.terminal.tui_pods import FakeBreakers, FakePods, FakeQueues
 
 TURNS: Final = 100
 """Turns of the event loop in which everything that was ready has run, at the latest."""

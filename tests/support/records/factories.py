@@ -52,7 +52,7 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
-from tests.support.rows import new_id, seeded_random
+from tests.support.records.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
 VITALS = Vitals(state="READY", loop_lag_ms=0.0, rss_bytes=1, hint_latency_ms=None)

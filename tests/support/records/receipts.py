@@ -13,7 +13,7 @@ from cortex.domain.timeouts import (
     TimeoutReceipt,
     WorkTree,
 )
-from tests.support.factories import a_lease
+from tests.support.records.factories import a_lease
 
 BEGAN = datetime(2025, 1, 1, 12, tzinfo=UTC)
 """When the interrupted step of these receipts began."""

@@ -31,7 +31,7 @@ from cortex.postgres.session import run
 from cortex.store import tokens
 from tests.support.counting import CountingPort
 from tests.support.hall import JOB_TYPES, Hall
-from tests.support.rows import seeded_random
+from tests.support.records.rows import seeded_random
 
 WITHIN_S = 15.0
 

@@ -14,7 +14,7 @@ from cortex.store.breakers import BreakerRow
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex_tui.clock import Clock
-from tests.support.store_rows import a_pod_row
+from tests.support.records.store_rows import a_pod_row
 
 Row = TypeVar("Row")
 Done = tuple[str, object, str, str]

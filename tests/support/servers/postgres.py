@@ -23,8 +23,8 @@ from cortex.postgres.embedded import server
 from cortex.postgres.embedded.account import account_for
 from cortex.postgres.embedded.cluster import Cluster, FileLock
 from cortex.postgres.embedded.install import MAJOR, packaged
-from tests.support.kept_sql import KeptConnections, in_thread
-from tests.support.small_disk import unmount_below
+from tests.support.servers.kept_sql import KeptConnections, in_thread
+from tests.support.servers.small_disk import unmount_below
 
 T = TypeVar("T")
 

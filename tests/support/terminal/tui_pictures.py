@@ -1,4 +1,4 @@
-"""Pictures of the terminal UI for the README: `python -m tests.support.tui_pictures [FOLDER]`.
+"""Pictures of the terminal UI: `python -m tests.support.terminal.tui_pictures [FOLDER]`.
 
 They show the real app on a real Postgres whose clock is stopped: made again they are the same.
 """
@@ -23,7 +23,13 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
 from tests.support.picture_cluster import SAYING, Cluster
-from tests.support.postgres import SharedPostgres, make_run_dir, remove_servers, run_asyncio, sql
+from tests.support.servers.postgres import (
+    SharedPostgres,
+    make_run_dir,
+    remove_servers,
+    run_asyncio,
+    sql,
+)
 
 WIDTH: Final = 112
 BYTES_MAX: Final = 120_000

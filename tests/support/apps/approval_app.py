@@ -63,10 +63,10 @@ async def refund_two(ctx: Context) -> Any:
 @job("refund_and_fail", retry=Retry(max=0, worker_attempts=1))
 async def refund_and_fail(ctx: Context, gate: str) -> Any:
     """Refund when a person has agreed, then fail unless the gate is open."""
-    told = await ctx.tool("pay", "refund_asked", {"customer": "one", "amount": 1.0})
+    output = await ctx.tool("pay", "refund_asked", {"customer": "one", "amount": 1.0})
     if not Path(gate).exists():  # noqa: ASYNC240 -- the test is another process
         raise RejectedError("the gate is closed")
-    return told
+    return output
 
 
 @job("count")

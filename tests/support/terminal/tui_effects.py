@@ -149,8 +149,8 @@ class FakeEffects:
         self._ask("resolve")
         row = self.rows[effect_id]
         if row.status is not EffectStatus.UNKNOWN:
-            told = f"{row.resolved_by} has said that already: {row.resolution}"
-            raise ConflictError(f"effect {effect_id} is {row.status}: {told}")
+            text = f"{row.resolved_by} has said that already: {row.resolution}"
+            raise ConflictError(f"effect {effect_id} is {row.status}: {text}")
         self.rows[effect_id] = attrs.evolve(
             row, status=AFTER[said], resolution=said, resolved_by=by, resolved_reason=reason
         )

@@ -25,9 +25,9 @@ from cortex.domain.job import (
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, effects, jobs, steps, tasks
 from cortex.store.dead_letters import Resubmission
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.postgres import sql
-from tests.support.rows import new_id
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 ARGUMENTS = {"account": "ana", "amount": 1}
 
@@ -92,7 +92,7 @@ class Doers:
 
     def tell(self, claim: Claim, effect_id: UUID, *, result: str | None = None) -> bool:
         """Record that it was applied with a result, or that it was not; False: refused."""
-        told = EffectReport(
+        message = EffectReport(
             lease=claim.lease,
             id=effect_id,
             is_applied=result is not None,
@@ -100,7 +100,7 @@ class Doers:
             result=result,
         )
         return effect_id in self.call(
-            effects.record_outcomes, pod_id=self.pod_id, operations=[told]
+            effects.record_outcomes, pod_id=self.pod_id, operations=[message]
         )
 
     def complete(

@@ -16,9 +16,9 @@ from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, jobs, tasks
 from cortex.store.approvals import VoteResult
-from tests.support.factories import JOB_TYPE, a_submission
-from tests.support.postgres import sql
-from tests.support.rows import new_id
+from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 ARGUMENTS = {"customer": "cus_88", "amount": 12.4}
 SCHEMA = {

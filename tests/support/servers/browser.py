@@ -99,11 +99,11 @@ class Browser:
         self._commands.write(json.dumps(sent).encode() + b"\0")
         self._commands.flush()
         try:
-            told = answer.get(timeout=WITHIN_S)
+            output = answer.get(timeout=WITHIN_S)
         except queue.Empty:
             raise AssertionError(f"the browser did not do {method} in {WITHIN_S:g} s") from None
-        assert "error" not in told, (method, told["error"])
-        result: dict[str, Any] = told["result"]
+        assert "error" not in output, (method, output["error"])
+        result: dict[str, Any] = output["result"]
         return result
 
     def page(
@@ -144,11 +144,11 @@ class Browser:
             for text in whole:
                 self._take(json.loads(text))
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if "id" in told:
-            self._waiting.pop(told["id"]).put(told)
-        elif (happened := self._events.get(told.get("sessionId", ""))) is not None:
-            happened(told)
+    def _take(self, output: dict[str, Any]) -> None:
+        if "id" in output:
+            self._waiting.pop(output["id"]).put(output)
+        elif (happened := self._events.get(output.get("sessionId", ""))) is not None:
+            happened(output)
 
 
 @attrs.define
@@ -165,12 +165,12 @@ class Page:
         """Ask the tab for one thing."""
         return self.browser.call(method, session=self.session, **params)
 
-    def happened(self, told: dict[str, Any]) -> None:
+    def happened(self, output: dict[str, Any]) -> None:
         """Take an event, in the thread that reads."""
-        if told["method"] == "Page.loadEventFired":
+        if output["method"] == "Page.loadEventFired":
             self._loaded.put(None)
-        elif told["method"] == "Network.requestWillBeSent":
-            self.requests.append(told["params"])
+        elif output["method"] == "Network.requestWillBeSent":
+            self.requests.append(output["params"])
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -196,9 +196,9 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page, also where its own scripts are off."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        output = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in output, output["exceptionDetails"]
+        return output["result"].get("value")
 
     @property
     def url(self) -> str:
@@ -243,5 +243,5 @@ class Page:
 
     def screenshot(self, path: Path, *, is_whole: bool = False) -> None:
         """Write what is seen of it, or all of it, as PNG."""
-        told = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
-        path.write_bytes(base64.b64decode(told["data"]))
+        output = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
+        path.write_bytes(base64.b64decode(output["data"]))

@@ -1,4 +1,4 @@
-"""What every screen of the terminal UI shows, kept as text: `python -m tests.support.tui_grids`.
+"""What every screen shows, as text: `python -m tests.support.terminal.tui_grids`.
 
 That draws all anew, at the smallest size, and writes `tests/tui/grids/FILL/SCREEN.txt`, and the
 colours of some screens into `tests/tui/grids/colour/NAME.txt`, see `painted`; names of screens or
@@ -15,12 +15,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from cortex_tui.palette import PALETTES, Palette
-from tests.support.postgres import run_asyncio
-from tests.support.tui import FakeBackend, ManualClock, Seat, sitting
-from tests.support.tui_scenes import FILLS, SCENES, speak
+from tests.support.servers.postgres import run_asyncio
+from tests.support.terminal.tui import FakeBackend, ManualClock, Seat, sitting
+from tests.support.terminal.tui_scenes import FILLS, SCENES, speak
 
 SIZES: Final = ((80, 24), (120, 40), (200, 60))
-ROOT: Final = Path(__file__).parent.parent / "tui" / "grids"
+ROOT: Final = Path(__file__).parents[2] / "tui" / "grids"
 SETTLE_MAX: Final = 50
 """How often the screen may differ from just before, although no time passes."""
 

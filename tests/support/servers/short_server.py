@@ -14,9 +14,9 @@ from attrs import frozen
 
 from cortex.postgres.embedded.server import DATABASE
 from tests.support.eventually import eventually
-from tests.support.postgres import migrate, run_asyncio, sql
-from tests.support.private_postgres import PrivatePostgres
-from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.servers.postgres import migrate, run_asyncio, sql
+from tests.support.servers.private_postgres import PrivatePostgres
+from tests.support.servers.small_disk import SmallDisk, small_disk
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from cortex.store import pulse
 from cortex.store.breakers import FreezeState
 from cortex.store.pulse import Attention, Failure, Need, Trouble
 from tests.support.hostile import HOSTILE, LINES
-from tests.support.tui import FakeBackend, Seat, instant
-from tests.support.tui_dead import a_bucket
-from tests.support.tui_job import a_step
+from tests.support.terminal.tui import FakeBackend, Seat, instant
+from tests.support.terminal.tui_dead import a_bucket
+from tests.support.terminal.tui_job import a_step
 
 QUIET_S: Final = 1.0
 """Longer than any silence that the inbox wants before a key."""
@@ -154,8 +154,8 @@ def speak(cluster: FakeBackend) -> None:
     newest = max(cluster.rows, default=None)
     if newest is not None:
         is_hostile = cluster.rows[newest]["agent"] == MARKUP
-        told = "Dear customer,\n\nyour invoice 8812 was refunded today, in full."
-        text = LINES if is_hostile else told
+        report = "Dear customer,\n\nyour invoice 8812 was refunded today, in full."
+        text = LINES if is_hostile else report
         cluster.one.say(newest, text[:1], key=SAYS)  # from then on the screen shows the speed
         cluster.one.say(newest, text[1:], offset=1, key=SAYS)
 

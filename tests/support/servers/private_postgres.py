@@ -11,7 +11,7 @@ from cortex.postgres.embedded.install import Install, packaged, reachable
 from cortex.postgres.embedded.server import DATABASE
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
-from tests.support.postgres import make_home, sql
+from tests.support.servers.postgres import make_home, sql
 
 READY_WITHIN_S = 30.0
 MADE_WITHIN_S = 50.0  # other workers wait for the one that makes the original

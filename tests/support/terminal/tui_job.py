@@ -14,7 +14,7 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head
 from cortex_tui.backend.protocol import Heard, Told
-from tests.support.job_rows import a_detail, a_watched_job
+from tests.support.records.job_rows import a_detail, a_watched_job
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
 HEAD: dict[str, Any] = {"worker_attempts": 3, "agent_version": 14}

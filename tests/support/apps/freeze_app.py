@@ -7,7 +7,7 @@ import trio
 from cortex.domain.effect import Invocation
 from cortex.durable.context import Context
 from cortex.durable.registry import job
-from tests.support.pod_app import steps
+from tests.support.apps.pod_app import steps
 
 __all__ = ["deliver", "steps"]
 

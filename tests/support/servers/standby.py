@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.eventually import eventually
-from tests.support.postgres import make_home, remove_servers, sql
-from tests.support.private_postgres import PrivatePostgres
+from tests.support.servers.postgres import make_home, remove_servers, sql
+from tests.support.servers.private_postgres import PrivatePostgres
 
 COPIED_WITHIN_S = 60.0
 FOLLOWS_WITHIN_S = 30.0

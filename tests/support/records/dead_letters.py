@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from tests.support.postgres import sql
-from tests.support.rows import new_id
+from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 DEFAULTS: dict[str, Any] = {
     "error_message": "it broke",
