@@ -20,7 +20,7 @@ SEEN_BY = (
     "tests/unit/test_config.py",
     "tests/unit/agent/test_model.py::test_key_and_address_come_from_the_environment",
     "tests/unit/agent/test_model.py::test_without_a_key",
-    "tests/tui/test_crash.py::test_a_fault_is_told_in_one_line[a key]",
+    "tests/tui/terminal/test_crash.py::test_a_fault_is_told_in_one_line[a key]",
     "tests/e2e/test_start.py::test_a_newer_schema_is_refused",
 )
 """Tests that look at settings, at a database, at the model's address and at the user's folders.

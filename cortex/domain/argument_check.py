@@ -205,3 +205,46 @@ def edited_arguments(text: str, *, schema: Mapping[str, Any] | None) -> str:
     if secret := secret_in(edited):
         raise InvalidValueError(f"{WHAT} contain secret {secret}, which must not be recorded")
     return edited
+
+
+@attrs.frozen(kw_only=True)
+class ArgumentChange:
+    """One difference. Both sides are JSON in which nothing is hidden; None: absent."""
+
+    field: str
+    old: str | None
+    new: str | None
+
+
+def changes(old: Any, new: Any) -> list[ArgumentChange]:
+    """Return every difference of two JSON values, types included: 1, 1.0 and true differ.
+
+    Raises `InvalidValueError` for what is no JSON.
+    """
+    return list(_changes(old, new, ()))
+
+
+def _changes(old: Any, new: Any, path: Path) -> Iterator[ArgumentChange]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *(name for name in new if name not in old)]:
+            yield from _change(old.get(name, _ABSENT), new.get(name, _ABSENT), (*path, name))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            was, now = (each[index] if index < len(each) else _ABSENT for each in (old, new))
+            yield from _change(was, now, (*path, index))
+    elif canonical(old) != canonical(new):
+        yield ArgumentChange(field=field_of(path), old=_shown_value(old), new=_shown_value(new))
+
+
+_ABSENT: Final = object()
+
+
+def _change(old: Any, new: Any, path: Path) -> Iterator[ArgumentChange]:
+    if old is _ABSENT or new is _ABSENT:
+        yield ArgumentChange(field=field_of(path), old=_shown_value(old), new=_shown_value(new))
+    else:
+        yield from _changes(old, new, path)
+
+
+def _shown_value(value: Any) -> str | None:
+    return None if value is _ABSENT else safe(canonical(value))

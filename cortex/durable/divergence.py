@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex.domain.argument_diff import changes
+from cortex.domain.argument_check import changes
 from cortex.domain.canonical import parse
 
 CHANGES_MAX: Final = 3

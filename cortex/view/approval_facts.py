@@ -12,7 +12,7 @@ import attrs
 
 from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
 from cortex.domain.approval_vote import last_digits, needs_last_digits, why_sign_in
-from cortex.domain.argument_diff import ArgumentChange, changes
+from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (
     REVERSIBLE,

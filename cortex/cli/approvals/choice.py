@@ -29,7 +29,7 @@ from cortex.domain.approval_vote import (
     varying,
 )
 from cortex.domain.argument_brief import argument_name
-from cortex.domain.argument_diff import changes
+from cortex.domain.argument_check import changes
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import NOTHING, short_id

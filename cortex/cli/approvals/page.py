@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.approval import Approval, ApprovalStatus, ended
-from cortex.domain.argument_diff import ArgumentChange
+from cortex.domain.argument_check import ArgumentChange
 from cortex.domain.phrases import at_instant, localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import Facts, Vote, facts_of

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from cortex.domain.approval import Approval, ApprovalStatus
 from cortex.domain.approval_vote import REASON_CHARS_MAX, VoteError
-from cortex.domain.argument_diff import changes
+from cortex.domain.argument_check import changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, RejectedError
 from cortex.domain.job import JobStatus

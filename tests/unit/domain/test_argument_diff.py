@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.argument_diff import ArgumentChange, changes
+from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.canonical import canonical
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=3)

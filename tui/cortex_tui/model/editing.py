@@ -3,8 +3,7 @@
 from typing import Final
 
 from cortex.domain.approval_vote import check_editable
-from cortex.domain.argument_check import edited_arguments
-from cortex.domain.argument_diff import changes
+from cortex.domain.argument_check import changes, edited_arguments
 from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe

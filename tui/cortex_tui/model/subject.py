@@ -6,7 +6,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import Approval, ApprovalHead
-from cortex.domain.argument_diff import ArgumentChange
+from cortex.domain.argument_check import ArgumentChange
 from cortex.view.approval_facts import Facts, facts_of
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len, chop_cells
 from cortex.domain.approval import Approval, ApprovalStatus, ended
 from cortex.domain.approval_vote import varying
 from cortex.domain.argument_brief import argument_name
-from cortex.domain.argument_diff import ArgumentChange
+from cortex.domain.argument_check import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import RISK_WORDS, Facts, Vote

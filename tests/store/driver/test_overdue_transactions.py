@@ -8,7 +8,7 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError
 from cortex.postgres.database import Database, Profile
-from tests.store.test_database import on_database
+from tests.store.driver.test_database import on_database
 
 
 async def time_out(connection: Any) -> None:

@@ -24,7 +24,7 @@ from tests.support.eventually import eventually
 from tests.support.servers.postgres import remove_servers, sql
 from tests.support.servers.private_postgres import PrivatePostgres, copy_of_original
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")

@@ -15,7 +15,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.dsn import check, has_password, hosts, names_server, redact
 from tests.support.servers.postgres import run_asyncio
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 SECRET = "hunter2-secret"
 # All that means something in an address, and enough of everything else.
 ODD = st.text(st.sampled_from("ab1@:/?#[]%&=+ ';,\\\"\t\n℀é") | st.characters(codec="utf-8"))
