@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from cortex.domain.approval import Approval
-from cortex.domain.canonical import canonical, digest
+from cortex.domain.canonical import canonical, digest, parse
 from cortex.domain.drain import Liveness
 from cortex.store.pods import PodRow
 
@@ -107,7 +107,7 @@ def an_approval(**fields: Any) -> Approval:
         "on_deny": "tell",
         "on_expiry": "fail",
         "now": NOW,
-        "asked": asked,
+        "asked": parse(canonical(asked)),
         "asked_text": canonical(asked),
         "asked_digest": digest(canonical(asked)),
     }
@@ -118,4 +118,4 @@ def an_approval(**fields: Any) -> Approval:
 def arguments_of(arguments: Any) -> dict[str, Any]:
     """Return the fields of an approval that hold its arguments."""
     text = canonical(arguments)
-    return {"arguments": arguments, "arguments_text": text, "digest": digest(text)}
+    return {"arguments": parse(text), "arguments_text": text, "digest": digest(text)}
