@@ -135,7 +135,7 @@ def test_a_status_with_all_that_it_may_have() -> None:
         status=429,
         error_type="api_error",
         error_code="organization_on_hold",
-        message="output",
+        message="told",
         retry_after_date_s=5,
         body="<html>",
         first_delay_s=0.5,

@@ -239,7 +239,7 @@ def test_the_time_left_ticks_and_is_documented_each_minute(
 ) -> None:
     request = askers.asked(expires_s=63.0)
     page = by_link(browser.page(), server, askers, request)
-    live = "document.querySelector('#left-told')"
+    live = "document.querySelector('#left-status')"
     assert page.evaluate(f"{live}.getAttribute('aria-live')") == "polite"
     assert page.evaluate(f"{live}.textContent") == ""
     page.until("document.querySelector('.expiry strong').textContent === '59 s'")

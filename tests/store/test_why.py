@@ -127,7 +127,7 @@ def test_a_running_job_is_as_well_as_its_pod(
     )
     output = why(store, job_id)
     assert output.cause is Cause.RUNNING
-    assert output.sentence == "it is running on here, attempt 1, after step 3 fetch"
+    assert output.sentence == "it is running on here, attempt 1, after step 3 · fetch"
     store(jobs.cancel, job_id, by="ana", reason="")
     assert why(store, job_id).cause is Cause.CANCELLING
     move_clock(database, 100)

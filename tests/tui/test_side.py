@@ -293,4 +293,4 @@ async def test_the_inbox_shows_the_steps_of_the_job_that_asks(
         assert "turn 1 · look_up customer" not in seat.text
         await seat.pilot.resize_terminal(*WIDER)
         await seat.press("z")
-        assert "from 200 columns on" in seat.lines[-2]
+        assert "needs 200 columns" in seat.lines[-2]

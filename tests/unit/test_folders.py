@@ -30,7 +30,7 @@ def named(folder: Path | str, *roots: Path) -> dict[str, Any]:
 
 def test_by_default_no_folder_may_be_named(root: Path) -> None:
     assert Settings().folder_roots == ()
-    with pytest.raises(ForbiddenError, match=r"folder .* is in none .*\n?.*http_folders"):
+    with pytest.raises(ForbiddenError, match=r"folder .* is outside .*\n?.*http_folders"):
         named(root, *Settings().folder_roots)
     assert confine("run_agent", {"prompt": "p"}, ()) == {"prompt": "p"}
     assert confine("other", {"folder": "/"}, ()) == {"folder": "/"}

@@ -32,7 +32,7 @@ from cortex.view.jobs import (
 )
 from cortex.view.steps import step_label
 
-NAME_CELLS: Final = 36
+NAME_CELLS: Final = 44
 NAME_CELLS_MIN: Final = 12
 FIGURES_CELLS: Final = len("model  12.3s  45.6k→1.2k tokens  $0.0123")
 WORD_CELLS: Final = 9

@@ -66,6 +66,6 @@ def test_a_promotion_is_a_start(server: PrivatePostgres, run_dir: Path, bindir: 
         standby.promote()
         assert serving_since(standby) > promoted_at
         with open_session(Profile(dsn=standby.dsn)) as session:
-            look = {"looking": new_id()}
+            look = {"caller": new_id()}
             assert session(pods.without_lock, **look, settle_s=60.0) == []
             assert len(session(pods.without_lock, **look, settle_s=0.0)) == 1

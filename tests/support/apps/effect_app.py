@@ -129,7 +129,7 @@ async def _open(gate: str) -> None:
 
 def output(error: Exception) -> dict[str, str]:
     """The text that an agent would receive."""
-    return {"output": f"{type(error).__name__}: {error}"}
+    return {"told": f"{type(error).__name__}: {error}"}
 
 
 @job("pay_and_tell", retry=QUICK)

@@ -28,7 +28,7 @@ where = sys.argv.pop(1)
 if where == "drawing":
     before = FilterLine._draw
     def draw(self, width):
-        return fault() if self.screen.strip._told.text else before(self, width)
+        return fault() if self.screen.strip._notice.cell.text else before(self, width)
     FilterLine._draw = draw
 elif where == "leaving":
     from asyncio import Event

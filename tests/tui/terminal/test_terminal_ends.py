@@ -3,6 +3,7 @@
 import shlex
 import signal
 import time
+from functools import partial
 
 import psutil
 import pytest
@@ -122,6 +123,7 @@ def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life, how: str) ->
             screen.until(lambda text: "Stopped" in text, what="the shell again")
             if "-CONT" in how:
                 tui.send_signal(signal.SIGCONT)
+                eventually(partial(is_stopped, tui), what="it stops again in the background")
             screen.type("echo mine\n")
             screen.until(lambda text: "\nmine" in text, what="the shell has the keys")
             screen.forget()
@@ -130,6 +132,10 @@ def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life, how: str) ->
         types_in_order(screen)
         screen.type("q")
         screen.until(lambda _: not tui.is_running(), what="the end")
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_STOPPED
 
 
 def types_in_order(screen: PtyScreen) -> None:
