@@ -58,6 +58,10 @@ def serve(control: socket.socket) -> Child | None:
                 if not message:
                     _kill(running)
                     return None
+                if not files:
+                    # No request: the number of a signal, written to a wake-up descriptor of the
+                    # owner that was closed and whose number its end of this socket has now.
+                    continue
                 own = socket.socket(fileno=files[0])
                 request = _read(own)
                 pid = os.fork()

@@ -148,6 +148,15 @@ def test_signals_reach_it(forks: ForkServer, sleeper: Process) -> None:
     sleeper.kill()  # the process that has its number now is not signalled
 
 
+def test_a_byte_without_files_ends_no_server() -> None:
+    """Python writes signals to a wake-up descriptor whose number the socket may have by then."""
+    with ForkServer() as forks:
+        forks.run(["--version"], env=ENV, cwd=ROOT, timeout=WITHIN_S)
+        assert forks._control is not None
+        forks._control.send(b"\x11")
+        assert forks.run(["--version"], env=ENV, cwd=ROOT, timeout=WITHIN_S).returncode == 0
+
+
 def test_many_threads_may_start_and_wait(forks: ForkServer, tmp_path: Path) -> None:
     write(tmp_path, "counts", "import sys; sys.exit(int(sys.argv[1]))")
 
