@@ -53,6 +53,13 @@ def program() -> str | None:
     return found
 
 
+NAVIGATIONS_MAX = 10
+
+
+class NavigatedError(AssertionError):
+    """The page went away while a question to it was under way."""
+
+
 class Browser:
     """One running browser."""
 
@@ -102,6 +109,8 @@ class Browser:
             output = answer.get(timeout=WITHIN_S)
         except queue.Empty:
             raise AssertionError(f"the browser did not do {method} in {WITHIN_S:g} s") from None
+        if "navigated" in str(output.get("error", "")):
+            raise NavigatedError(method)
         assert "error" not in output, (method, output["error"])
         result: dict[str, Any] = output["result"]
         return result
@@ -216,7 +225,15 @@ class Page:
             f"new Promise(done => {{ const look = () => ({expression}) ? done(true)"
             " : requestAnimationFrame(look); look(); })"
         )
-        self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        for _ in range(NAVIGATIONS_MAX):
+            try:
+                self.call(
+                    "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+                )
+            except NavigatedError:  # a page on the way to another one: ask the next
+                continue
+            return
+        raise AssertionError(f"the page never stayed long enough to see {expression}")
 
     def click(self, selector: str) -> None:
         """Click the middle of an element, as a person does."""

@@ -60,8 +60,8 @@ def test_it_says_who_asks_for_what_and_what_it_cost_so_far() -> None:
     assert facts.so_far == "3 steps, $0.0213"
     assert facts.undo == "cannot be undone"
     assert [(row.field, row.value) for row in facts.rows] == [
-        ("customer", "cus_88"),
         ("amount", "12.4"),
+        ("customer", "cus_88"),
     ]
     assert (facts.left_s, facts.is_open) == (252.0, True)
     assert facts.last_digits == str(facts.id)[-4:]
