@@ -10,7 +10,6 @@ from cortex.cli.checks import findings
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.view.doctor import Finding, Grade
 
@@ -29,10 +28,7 @@ def doctor(options: Options) -> None:
     with 8 when jobs are lost, stopped or delayed.
     """
     output = Output(options)
-    if options.columns is not None:
-        raise UsageError(
-            "doctor shows findings, it has no columns", hint="for everything use --json"
-        )
+    options.refuse_columns("doctor shows findings, it has no columns")
     found = list(findings(options, output.terminal))
     is_healthy = not any(each.grade is Grade.FAIL for each in found)
     output.record(

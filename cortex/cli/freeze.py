@@ -12,7 +12,6 @@ from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import rfc3339, since_s, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -108,8 +107,7 @@ def _do(
 
 
 def _output(options: Options) -> Output:
-    if options.columns is not None:
-        raise UsageError("the freeze has no columns", hint="for everything use --json")
+    options.refuse_columns("the freeze has no columns")
     return Output(options)
 
 

@@ -38,6 +38,11 @@ class Options(NamedTuple):
     color: str = "auto"
     no_input: bool = False
 
+    def refuse_columns(self, message: str) -> None:
+        """Raise `UsageError` with the message if columns were chosen: the command has no table."""
+        if self.columns is not None:
+            raise UsageError(message, hint="for everything use --json")
+
 
 def _note(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     """Keep a given value for the whole command; the rightmost one wins."""

@@ -9,7 +9,6 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.why_facts import WhyFacts
@@ -25,10 +24,7 @@ from cortex.view.why import Cause, Why
 def why(options: Options, *, job: str) -> None:
     """Explain why a job is not running, when it will, and what would help."""
     output = Output(options)
-    if options.columns is not None:
-        raise UsageError(
-            "why shows a sentence, it has no columns", hint="for everything use --json"
-        )
+    options.refuse_columns("why shows a sentence, it has no columns")
     with session(options) as call:
         facts = call(store.facts_of, call(jobs.find, job))
     text = rules.why(facts)

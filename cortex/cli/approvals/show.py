@@ -10,7 +10,6 @@ from cortex.cli.screen.output import Output, document_of
 from cortex.cli.target import session
 from cortex.domain.approval import Approval
 from cortex.domain.argument_check import changes
-from cortex.domain.errors import UsageError
 from cortex.store import approvals as store
 from cortex.view.approvals import if_approved, if_denied, if_expired, left_s
 
@@ -29,8 +28,7 @@ FIELDS: Final = (
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show the exact call, who requests it, why, and what each answer leads to."""
-    if options.columns is not None:
-        raise UsageError("one request has no columns", hint="for everything use --json")
+    options.refuse_columns("one request has no columns")
     output = Output(options)
     with session(options) as call:
         approval = call(store.show, call(store.find, name))

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
+from cortex.cli.asking import acting_name, as_option, confirm, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.limits import change_document, kept_reason
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.run.prices import prices_of, unpriced_warning
 from cortex.cli.screen.output import Output
@@ -55,9 +56,6 @@ class Tokens(Amount):
         if amount != amount.to_integral_value():
             self.fail(f"{value} is not a whole number of tokens", param, ctx)
         return amount
-
-
-kept_reason = reason_option("Stored with the change.", is_required=True)
 
 
 @click.command("set", cls=Command)
@@ -258,12 +256,7 @@ async def _summary(
     work: Callable[[Database], Awaitable[BudgetChange]], db: Database
 ) -> dict[str, Any]:
     change = await work(db)
-    return {
-        "name": change.name,
-        "before": None if change.before is None else float(change.before),
-        "after": None if change.after is None else float(change.after),
-        "woken_jobs": change.woken_count,
-    }
+    return change_document(change) | {"woken_jobs": change.woken_count}
 
 
 def _limit_shown(row: Row, which: str) -> Cell:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import click
 
+from cortex.cli.limits import NEARLY, page_options, show_page
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
@@ -18,18 +19,9 @@ from cortex.store import budgets
 from cortex.store.budgets import BudgetRow
 from cortex.view.cells import Cell
 
-LIMIT_MAX: Final = 1000
-NEARLY: Final = Decimal("0.8")
-"""Share of the limit from which a budget counts as nearly spent."""
-
 
 @click.command(cls=Command)
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
-)
-@click.option(
-    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
-)
+@page_options
 @click.pass_obj
 def ls(options: Options, *, limit: int, after: str) -> None:
     """List budgets: limit, amounts spent and reserved, and waiting jobs.
@@ -40,9 +32,7 @@ def ls(options: Options, *, limit: int, after: str) -> None:
     with session(options) as call:
         rows = call(budgets.page, after=after, limit=limit)
     empty = "no budget is set: cortex budgets set --agent NAME --usd 5 --per day --reason TEXT"
-    output.listing("budgets", COLUMNS, rows, empty="no more budgets" if after else empty)
-    if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"more: --after {rows[-1].name}", "dim")
+    show_page(output, "budgets", COLUMNS, rows, limit=limit, after=after, empty=empty)
 
 
 def _left(row: BudgetRow) -> Decimal:

@@ -17,7 +17,6 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import lines_of
 from cortex.cli.target import session
 from cortex.domain.bulk_operation import hold_up, left, progress
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import to_plain
 from cortex.domain.safe import safe
 from cortex.store import bulk_operations
@@ -58,8 +57,7 @@ def ls(options: Options, *, limit: int) -> None:
 @click.pass_obj
 def show(options: Options, *, act_id: int, limit: int) -> None:
     """Show the progress of a bulk operation, and its failures."""
-    if options.columns is not None:
-        raise UsageError("one act has no columns", hint="for everything use --json")
+    options.refuse_columns("one act has no columns")
     output = Output(options)
     with session(options) as call:
         row = call(bulk_operations.show, act_id)

@@ -11,7 +11,6 @@ from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.dead_letter import DeadLetterDetail
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import at_instant, exact, money, short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
@@ -39,8 +38,7 @@ FIELDS: Final = (
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show why a job failed: cause, last good step, cost, and the effect of a retry."""
-    if options.columns is not None:
-        raise UsageError("one dead letter has no columns", hint="for everything use --json")
+    options.refuse_columns("one dead letter has no columns")
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, name)

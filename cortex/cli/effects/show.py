@@ -13,7 +13,6 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.approval import Approval
 from cortex.domain.effect import EffectStatus
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.store import approvals, effects
@@ -36,8 +35,7 @@ FIELDS: Final = (
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show an effect: its call, its outcome, and the consequence of each resolution."""
-    if options.columns is not None:
-        raise UsageError("one effect has no columns", hint="for everything use --json")
+    options.refuse_columns("one effect has no columns")
     output = Output(options)
     with session(options) as call:
         effect = call(effects.show, call(effects.find, name))

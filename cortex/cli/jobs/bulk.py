@@ -132,8 +132,7 @@ def act_on_all(
 
     Under a key everything is one transaction: all or nothing.
     """
-    if options.columns is not None:
-        raise UsageError("counts of jobs have no columns", hint="for everything use --json")
+    options.refuse_columns("counts of jobs have no columns")
     if request.rate is not None and key is not None:
         raise UsageError(
             "--rate does not go with --idempotency-key, which needs a single transaction",
@@ -257,9 +256,9 @@ def _document(came: _BulkResult, choice: JobChoice, *, is_dry_run: bool) -> dict
 def _summary(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
     """Summarise in one line: `1,204 cancelled, 3 had ended meanwhile`."""
     is_dry_run = document["is_dry_run"]
-    count, request = document["count"], document["asked_count"]
+    count, stopping = document["count"], document["asked_count"]
     heirs = document["resubmitted_count"]
-    done = count - request - heirs
+    done = count - stopping - heirs
     parts = [f"dry run: {count:,} {act.would}"] if is_dry_run else []
     if not is_dry_run and (done or not heirs):
         parts.append(f"{done:,} {act.done}")
@@ -267,8 +266,8 @@ def _summary(document: Mapping[str, Any], act: BulkCommand) -> Iterator[str]:
         parts.append(
             f"{heirs:,} of them in new jobs" if is_dry_run else f"{heirs:,} go on in new jobs"
         )
-    if request:
-        parts.append(f"{request:,} asked to end: their pods have to stop them")
+    if stopping:
+        parts.append(f"{stopping:,} asked to end: their pods have to stop them")
     later = "" if is_dry_run else " meanwhile"
     for name, number in document["refused"].items():
         parts.append(f"{number:,} {Refusal[name.upper()].value}{later}")

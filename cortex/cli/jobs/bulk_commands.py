@@ -1,15 +1,17 @@
 """The result of a command on several jobs: one row per job, errors in their own rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
+from cortex.cli.idempotent import mutate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
+from cortex.postgres.session import Session
 from cortex.view.cells import Cell, Row
 from cortex.view.jobs import state_shown
 
@@ -22,6 +24,29 @@ def typed(document: dict[str, Any]) -> dict[str, Any]:
         "status": None if status is None else JobStatus(status),
         "error": None if error is None else error_from(error),
     }
+
+
+def change_named(
+    call: Session,
+    job_ids: Sequence[UUID],
+    work: Callable[..., Coroutine[Any, Any, Sequence[Any]]],
+    *,
+    operation: str,
+    by: str,
+    reason: str,
+    output: Output,
+    key: str | None,
+) -> list[dict[str, Any]]:
+    """Change jobs named by id, once under a key; return a typed row for each."""
+    done = mutate(
+        call,
+        lambda db: work(db, job_ids, by=by, reason=reason),
+        output=output,
+        key=key,
+        operation=operation,
+        request={"jobs": sorted(job_ids), "by": by, "reason": reason},
+    )
+    return [typed(each) for each in done]
 
 
 def show_acts(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:

@@ -6,9 +6,9 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.idempotent import idempotent
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
-from cortex.cli.jobs.bulk_commands import act_columns, show_acts, typed
+from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.jobs.watch import wait_for
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -73,15 +73,16 @@ def cancel(
     with session(options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         confirm(_question(call, job_ids), options, is_agreed=yes)
-        done = mutate(
+        rows = change_named(
             call,
-            lambda db: cancel_each(db, job_ids, by=by, reason=reason),
+            job_ids,
+            cancel_each,
+            operation=CANCEL.operation,
+            by=by,
+            reason=reason,
             output=output,
             key=idempotency_key,
-            operation="jobs.cancel",
-            request={"jobs": sorted(job_ids), "by": by, "reason": reason},
         )
-        rows = [typed(each) for each in done]
         if wait:
             rows = [_waited(call, row, output) for row in rows]
     show_acts(output, COLUMNS, rows)

@@ -9,9 +9,9 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.idempotent import idempotent
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
-from cortex.cli.jobs.bulk_commands import act_columns, show_acts, typed
+from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
@@ -67,7 +67,7 @@ def retry(
     last step, as with `cortex dead retry`; a filter includes failed jobs only if it names them:
     'status:fail'. Exits with 5 if a job cannot be retried.
     """
-    by, new_id = acting_name(actor), system_chance().new_id
+    by = acting_name(actor)
     request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
     if request is not None:
         act_on_all(options, request, RETRY, by=by, reason=reason, key=idempotency_key)
@@ -79,18 +79,20 @@ def retry(
         waited = {row.waiting_on: row for row in shown}
         if failed := [row for row in shown if row.status is JobStatus.FAILED]:
             confirm(_question(failed), options, is_agreed=yes)
-        done = mutate(
+        rows = change_named(
             call,
-            lambda db: retry_each(db, job_ids, by=by, reason=reason, new_id=new_id),
+            job_ids,
+            partial(retry_each, new_id=system_chance().new_id),
+            operation=RETRY.operation,
+            by=by,
+            reason=reason,
             output=output,
             key=idempotency_key,
-            operation="jobs.retry",
-            request={"jobs": sorted(job_ids), "by": by, "reason": reason},
         )
         for name in sorted(each for each in waited if each):
             _report_breaker(call, name, output)
             _report_hold(waited[name], output)
-    show_acts(output, COLUMNS, [typed(each) for each in done])
+    show_acts(output, COLUMNS, rows)
 
 
 def _report_breaker(call: Session, name: str, output: Output) -> None:

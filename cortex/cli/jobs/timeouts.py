@@ -28,8 +28,7 @@ def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
     Documents contain everything: the partial response, files, git state and diff, and for those
     that ended an attempt the transcript of steps up to the interruption.
     """
-    if options.columns is not None:
-        raise UsageError("receipts have no columns", hint="for everything use --json")
+    options.refuse_columns("receipts have no columns")
     if jsonl and "output" in click.get_current_context().meta.get(META_KEY, {}):
         raise UsageError("--jsonl and -o or --json request two formats", hint="give one of them")
     output = Output(options)

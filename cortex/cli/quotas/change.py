@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
+from cortex.cli.asking import acting_name, as_option, confirm, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.limits import change_document, kept_reason
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
@@ -26,8 +27,6 @@ from cortex.view.cells import Cell, Row
 AGENTS_MAX: Final = 1000
 _FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
 _UNIT: Final = re.compile(r"[^\W\d_]\w{0,19}")
-
-kept_reason = reason_option("Stored with the change.", is_required=True)
 
 
 @click.command("set", cls=Command)
@@ -146,12 +145,7 @@ def _change(
 async def _summary(
     work: Callable[[Database], Awaitable[QuotaChange]], db: Database
 ) -> dict[str, Any]:
-    change = await work(db)
-    return {
-        "name": change.name,
-        "before": None if change.before is None else float(change.before),
-        "after": None if change.after is None else float(change.after),
-    }
+    return change_document(await work(db))
 
 
 def _limit_shown(limit: float | None) -> Cell:

@@ -1,11 +1,11 @@
 """`cortex quotas ls`: limits, usage, and waiting jobs."""
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Final
 
 import click
 
+from cortex.cli.limits import NEARLY, page_options, show_page
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
@@ -17,18 +17,9 @@ from cortex.store import quotas as store
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 
-LIMIT_MAX: Final = 1000
-NEARLY: Final = Decimal("0.8")
-"""Share of the limit from which a quota counts as nearly used up."""
-
 
 @click.command(cls=Command)
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
-)
-@click.option(
-    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
-)
+@page_options
 @click.pass_obj
 def ls(options: Options, *, limit: int, after: str) -> None:
     """List quotas: limit, usage, time of the next reset, and waiting jobs."""
@@ -37,9 +28,7 @@ def ls(options: Options, *, limit: int, after: str) -> None:
     with session(options) as call:
         rows = call(store.page, after=after, limit=limit)
     empty = "no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT"
-    output.listing("quotas", COLUMNS, rows, empty="no more quotas" if after else empty)
-    if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"more: --after {rows[-1].name}", "dim")
+    show_page(output, "quotas", COLUMNS, rows, limit=limit, after=after, empty=empty)
 
 
 def _limit(row: QuotaRow) -> Cell:
