@@ -8,6 +8,7 @@ cancelled, it ends the watch within a bound; a lost watch expires by itself.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -32,6 +33,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._goodbyes: set[asyncio.Task[None]] = set()
 
     def add(self) -> None:
         """Track the calling task until it is done."""
@@ -40,15 +42,19 @@ class Listeners:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def leave(self, goodbye: Coroutine[Any, Any, None]) -> None:
+        """End a watch in a task of its own: the listener may be cancelled again and again."""
+        task = asyncio.create_task(goodbye)
+        self._goodbyes.add(task)
+        task.add_done_callback(self._goodbyes.discard)
+
     async def close(self) -> None:
         """Cancel the listeners and wait until they have ended their watches."""
         for task in (tasks := set(self._tasks)):
-            if (
-                not task.cancelling()
-            ):  # a second cancellation would interrupt the ending of the watch
-                task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=2 * GOODBYE_S)
+            task.cancel()
+        for waiting in (tasks, self._goodbyes):
+            if waiting:
+                await asyncio.wait(set(waiting), timeout=2 * GOODBYE_S)
 
 
 class Listening:
@@ -102,16 +108,16 @@ class Listening:
             self._told(told or (POOLED if line.is_pooled else ""))
             await self._keep(line, watcher, lost)
         finally:
-            try:
-                if watcher is not None:
-                    await self._say_goodbye(line, watcher)
-            finally:
-                line.cut()
+            self._among.leave(self._say_goodbye(line, watcher))
 
-    async def _say_goodbye(self, line: Dedicated, watcher: UUID) -> None:
-        with suppress(CortexError, TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
-                await watches.unwatch(line, watcher=watcher, job_ids=[self._job_id])
+    async def _say_goodbye(self, line: Dedicated, watcher: UUID | None) -> None:
+        try:
+            if watcher is not None:
+                with suppress(CortexError, TimeoutError):
+                    async with asyncio.timeout(GOODBYE_S):
+                        await watches.unwatch(line, watcher=watcher, job_ids=[self._job_id])
+        finally:
+            line.cut()
 
     async def _keep(self, line: Dedicated, watcher: UUID | None, lost: asyncio.Event) -> None:
         """Renew the watch, if there is one, until the connection is lost."""
