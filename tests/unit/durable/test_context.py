@@ -26,6 +26,7 @@ from tests.support.records.factories import (
     EchoTools,
     FactList,
     Record,
+    TrioClock,
     a_claim,
     a_context,
     services,
@@ -428,17 +429,17 @@ async def test_a_short_sleep_stays_in_the_pod(autojump_clock: object) -> None:
 async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
     autojump_clock: object,
 ) -> None:
-    record = Record()
+    record, clock = Record(), TrioClock()
     with pytest.raises(Suspended) as first:
-        await a_context(record).sleep("cool off", hours=24)
+        await a_context(record, clock=clock).sleep("cool off", hours=24)
     assert (first.value.waiting_on, first.value.delay_s) == ("sleep", 86_400)
-    await trio.sleep(86_400 - 60)
+    clock.ahead_s = 86_400 - 60
     with pytest.raises(Suspended) as second:
-        await a_context(record).sleep("cool off", hours=24)
+        await a_context(record, clock=clock).sleep("cool off", hours=24)
     assert second.value.delay_s == pytest.approx(60)
-    await trio.sleep(58)
-    await a_context(record).sleep("cool off", hours=24)
-    assert trio.current_time() == pytest.approx(86_400)
+    clock.ahead_s = 86_400 - 2
+    await a_context(record, clock=clock).sleep("cool off", hours=24)
+    assert trio.current_time() == pytest.approx(2)
     with pytest.raises(DivergedError):
         await a_context(record).sleep("cool off", hours=12)
 
