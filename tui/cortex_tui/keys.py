@@ -460,10 +460,14 @@ KEYS: Final = (
         "Previous view of the step",
     ),
     of_job("raw", ("i",), "view('raw')", "raw", "The step as JSON; again: as text"),
-    of_job("attempts", ("x",), "attempts", "compare", "Compare the attempts of the step"),
-    of_job("origin", ("o",), "origin", "origin", "Open the job that this one continues"),
+    of_job("attempts", ("x",), "view('attempts')", "compare", "Compare the attempts of the step"),
+    of_job("origin", ("o",), "open('origin')", "origin", "Open the job that this one continues"),
     of_job(
-        "gate", ("a", "d"), "gate", "what waits", "Open the request or effect the job waits for"
+        "gate",
+        ("a", "d"),
+        "open('gate')",
+        "what waits",
+        "Open the request or effect the job waits for",
     ),
     of_job(
         "budget",

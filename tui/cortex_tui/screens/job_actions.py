@@ -14,6 +14,7 @@ from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.safe import safe
+from cortex.domain.waiting import EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
@@ -24,7 +25,7 @@ from cortex_tui.backend.job import REASON
 from cortex_tui.model.amount import AmountQuestion
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.waterfall import WaterfallRow
-from cortex_tui.render.job_head import tightest
+from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
@@ -59,12 +60,12 @@ def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
         strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
         return
     job_id, by = row.id, desk.session.actor
-    act = Action(
+    action = Action(
         question=f"cancel {job_words(row)}",
         command=("jobs", "cancel", str(job_id), "--yes"),
         work=lambda: desk.backend.jobs.cancel(job_id, by=by),
     )
-    desk.acts.propose(strip, act)
+    desk.acts.propose(strip, action)
 
 
 def retry(
@@ -86,12 +87,12 @@ def retry(
         strip.tell(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
         return None
     job_id, by = row.id, desk.session.actor
-    act = Action(
+    action = Action(
         question=f"retry now {job_words(row)}",
         command=("jobs", "retry", str(job_id)),
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
-    desk.acts.propose(strip, act)
+    desk.acts.propose(strip, action)
     return None
 
 
@@ -103,18 +104,18 @@ async def _retry_failed(
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        (letter,) = await desk.backend.dead.of_jobs([row.id])
+        (dead_letter,) = await desk.backend.dead.of_jobs([row.id])
     except CortexError as error:
         strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(READING)
         return  # the operator has left this screen
-    if not DeadLetterState(letter.state).is_unresolved:
-        strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
+    if not DeadLetterState(dead_letter.state).is_unresolved:
+        strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(dead_letter))}", "warn")
         return
     dead_asking.ask_one(
-        desk, strip, BulkVerb.RETRY, letter, command=("jobs", "retry"), what=HEIR, typed=typed
+        desk, strip, BulkVerb.RETRY, dead_letter, command=("jobs", "retry"), what=HEIR, typed=typed
     )
 
 
@@ -127,19 +128,19 @@ async def pause_queue(
     """
     queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
     try:
-        found = await queues.page()
+        rows = await queues.page()
     except CortexError as error:
         strip.tell(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.untell(READING)
         return  # the operator has left this screen
-    is_paused = any(each.queue == queue and each.paused_at is not None for each in found)
+    is_paused = any(each.queue == queue and each.paused_at is not None for each in rows)
     verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
     text = f"{verb} queue {name}"
 
-    def act(reason: str) -> Action:
+    def action(reason: str) -> Action:
         async def done() -> str:
             return f"{name}: {await change(queue, by=by, reason=reason)}"
 
@@ -151,8 +152,27 @@ async def pause_queue(
             work=done,
         )
 
-    told = text if is_paused else f"{text}: all its jobs wait until it is resumed"
-    propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
+    question = text if is_paused else f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, question, action, is_required=not is_paused, typed=typed)
+
+
+def open_origin(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Open the job that this one continues."""
+    if row is None or row.origin_id is None:
+        strip.tell("this job does not continue another one", "dim")
+    else:
+        desk.open("job", row.origin_id)
+
+
+def open_gate(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Go to the request or effect that the job waits for."""
+    awaited = None if row is None else gate(row)
+    if awaited is None:
+        strip.tell("this job waits for neither an approval nor an unknown effect", "dim")
+    elif isinstance(awaited, EffectWait):
+        desk.open("effects", awaited.id)
+    else:
+        desk.seek(awaited.id)
 
 
 def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
