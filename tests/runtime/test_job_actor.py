@@ -410,7 +410,7 @@ async def test_an_end_that_is_refused_fails_the_job_with_the_reason(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that `encode` accepts is refused today: a broken encoder simulates it."""
-    monkeypatch.setattr("cortex.runtime.jobs.job_actor.encode", lambda *_, **__: "{")
+    monkeypatch.setattr("cortex.durable.handling.encode", lambda *_, **__: "{")
     job_id = await run_one(committing, returns)
     status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "invalid_value")
