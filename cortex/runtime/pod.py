@@ -45,6 +45,7 @@ from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
@@ -409,6 +410,7 @@ class _Pod:
                 new_id=self._chance.new_id,
                 rng=self._rng,
             ),
+            clock=StoreClock(port=self._port, rng=self._rng),
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,

@@ -29,6 +29,7 @@ NO_PROGRESS = frozenset(
         "agents.spec",
         "approvals.of_line",
         "approvals.show",
+        "clock.now",
         "configs.spec",
         "drains.is_requested",
         "effects.unrecorded",

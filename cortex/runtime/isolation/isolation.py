@@ -467,6 +467,9 @@ class _Hosted:
         model_request = shaped(request, ModelRequest)
         return plain(await self.services.models.respond(model_request, await self._caller(caller)))
 
+    async def _do_now(self) -> str:
+        return (await self.services.clock.now()).isoformat()
+
     async def _do_spec(self, *, agent_id: str, version: int) -> Any:
         return await self.services.agents.spec(UUID(agent_id), version)
 

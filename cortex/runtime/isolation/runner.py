@@ -9,6 +9,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -165,6 +166,7 @@ class _Runner:
                 breakers=remote,
                 facts=remote,
                 gateway=remote,
+                clock=remote,
                 workspaces=self._parts.workspaces,
                 rng=self._chance.rng,
                 meter=_Meter(line),
@@ -255,6 +257,9 @@ class _Remote:
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         outcome = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
         return shaped(outcome, StepOutcome)
+
+    async def now(self) -> datetime:
+        return datetime.fromisoformat(await self._line.call("now"))
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         found: dict[str, Any] = await self._line.call(
