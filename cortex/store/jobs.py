@@ -317,7 +317,7 @@ async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
 
 
 async def type_timeouts(db: Database) -> dict[str, int]:
-    """Return every job type that a pod has ever registered, by name, with its timeout in seconds."""
+    """Return every job type that a pod has ever registered, with its timeout in seconds."""
     return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
 
 

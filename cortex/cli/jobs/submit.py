@@ -125,9 +125,7 @@ def submit(
             check_type(job_type, [*registered, *registry.names], way_out=_WAY_OUT)
         if timeout is not None:
             default_s = (
-                default_timeout_s(job_type, registered)
-                if local is None
-                else local.policy.timeout_s
+                default_timeout_s(job_type, registered) if local is None else local.policy.timeout_s
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         by = acting_name(actor)
