@@ -23,7 +23,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.redaction import LONE_SURROGATE
 from cortex.domain.timeouts import parse_span
-from cortex.domain.waiting import PERSON
+from cortex.domain.waiting import PERSON, SLEEP
 
 TEXT_MAX: Final = 2_000
 """Characters of a whole filter."""
@@ -42,11 +42,11 @@ STATE_WORDS: Final = {
 }
 """The short names of states for typing; `appr` is every wait for a person.
 
-For a job that waits for a person, people read the word for what it waits for: `Wait`."""
+For many jobs that wait, people read the word for what they wait for: `Wait`."""
 
 
 class Wait(StrEnum):
-    """What a job waits for that only a person can change: shown instead of its state."""
+    """What a job waits for, if it is neither a retry nor a breaker: shown instead of its state."""
 
     ASKS = "asks"
     """A request for approval."""
@@ -56,17 +56,19 @@ class Wait(StrEnum):
     """A budget or a quota that is spent."""
     PERSON = "person"
     """Anything else that a person has to fix: an account without credit."""
+    SLEEP = "sleep"
+    """A timer of its own code, which no person has to end."""
 
 
 def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
-    """Return which person's action a job waits for, from its state and `waiting_on`; None: none."""
+    """Return the wait that people see, from a job's state and `waiting_on`; None: its state."""
     on = waiting_on or ""
     if status not in (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY):
         return None
     if on.startswith((BUDGET, QUOTA)):
         return Wait.BUDGET
     if status is JobStatus.RETRY:
-        return None
+        return Wait.SLEEP if on == SLEEP else None
     if on.startswith(UNKNOWN_EFFECT):
         return Wait.EFFECT
     return Wait.PERSON if on.startswith(PERSON) else Wait.ASKS
@@ -96,6 +98,7 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
         for prefix in (BUDGET, QUOTA)
     ),
     Wait.PERSON: (StateTerm(_APPR, PERSON),),
+    Wait.SLEEP: (StateTerm(JobStatus.RETRY, SLEEP),),
 }
 _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},

@@ -18,6 +18,8 @@ from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
 from cortex.domain.phrases import utc_time
 from cortex.domain.quota import Period, Quota
 
+SLEEP: Final = "sleep"
+"""A timer of job code: nothing but time ends this wait."""
 PERSON: Final = "person:"
 """Prefix of what only a person can fix: an account without credit."""
 ID_DIGITS: Final = 6
@@ -179,6 +181,8 @@ def named(waiting_on: str) -> str:
         rest = waiting_on.removeprefix(prefix)
         if rest != waiting_on:
             return f"{text} …{rest[-ID_DIGITS:]}"
+    if waiting_on == SLEEP:
+        return "its timer"
     if waiting_on == FREEZE:
         return "the end of the freeze of effects"
     if waiting_on.startswith(QUOTA):

@@ -17,6 +17,7 @@ from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetere
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.timers import DatabaseClock
 
 
 class EffectGateway(Protocol):
@@ -148,6 +149,7 @@ class Services:
     breakers: CircuitBreakers
     facts: Facts
     gateway: EffectGateway
+    clock: DatabaseClock
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

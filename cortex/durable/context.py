@@ -6,6 +6,7 @@ context. After a crash it runs again from its top, on any pod, and gets the reco
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from cortex.durable.journal import Journal, StepClock, StepOutcome
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.threads import called
+from cortex.durable.timers import SHORT_S, sleep_until
 from cortex.durable.tool_calls import call_tool
 
 T = TypeVar("T")
@@ -140,6 +142,42 @@ class Context:
 
         step = self._journal.once(StepKind.STEP, key, given=given, run=run)
         return self._journal.promised(key, step)
+
+    def sleep(
+        self,
+        name: str,
+        seconds: float = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+    ) -> Coroutine[Any, Any, None]:
+        """Wait, also for days; a job that sleeps holds no resources and survives its pod.
+
+        The end is fixed when the job first comes here, by the database's clock, and recorded as a
+        step. People see the state `sleep`, and `name` as its reason.
+        """
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        key = self._journal.key(name)
+        given = input_of("sleep", length.total_seconds(), what=f"input of timer {key!r}")
+        clock = self.services.clock
+
+        async def fix() -> StepOutcome:
+            return StepOutcome(value=(await clock.now() + length).isoformat())
+
+        async def wait() -> None:
+            end = await self._journal.once(StepKind.STEP, key, given=given, run=fix)
+            await sleep_until(datetime.fromisoformat(end), name=name, clock=clock)
+
+        return self._journal.promised(key, wait())
+
+    async def sleep_until(self, name: str, instant: datetime, *, short_s: float = SHORT_S) -> None:
+        """Wait for an instant that is in the record, such as one of a payload or of a step.
+
+        The same as `sleep`, without a step of its own. A rest of up to `short_s` seconds is waited
+        for in the pod.
+        """
+        await sleep_until(instant, name=name, clock=self.services.clock, short_s=short_s)
 
     def llm(
         self,

@@ -13,6 +13,7 @@ from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.phrases import count, localised, money, short_id, since_s, span
 from cortex.domain.waiting import (
     PERSON,
+    SLEEP,
     ApprovalWait,
     EffectWait,
     FreezeWait,
@@ -67,6 +68,7 @@ _WAITS: Final = {
     Wait.EFFECT: State("?", Wait.EFFECT, APPR),
     Wait.BUDGET: State("$", Wait.BUDGET, APPR),
     Wait.PERSON: State("!", Wait.PERSON, APPR),
+    Wait.SLEEP: State("◔", Wait.SLEEP, STATE_WORDS[JobStatus.PENDING]),
 }
 SHOWN: Final = (
     *(each for status, each in _STATES.items() if status is not JobStatus.WAITING_FOR_APPROVAL),
@@ -128,8 +130,11 @@ def _remark_on_waiting(row: JobRow) -> str:
     if row.next_retry_at is None:
         return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
     left_s = (row.next_retry_at - row.now).total_seconds()
-    text = row.why or (f"waits for {named(waiting_on)}" if waiting_on else "")
-    when = f"retries in {span(left_s)}" if left_s > 0 else "retries now"
+    if waiting_on == SLEEP:
+        text, does = row.why or "", "wakes"
+    else:
+        text, does = row.why or (f"waits for {named(waiting_on)}" if waiting_on else ""), "retries"
+    when = f"{does} in {span(left_s)}" if left_s > 0 else f"{does} now"
     return f"{when} · {text}" if text else when
 
 
@@ -205,7 +210,8 @@ def retry_text(attempt: EndedEarly) -> str:
         case "suspended" if attempt.error_source == FREEZE:
             return "goes on when effects may begin, no retry used"
         case "suspended":
-            return f"goes on{after}, no retry used"
+            does = "wakes" if attempt.error_source == SLEEP else "goes on"
+            return f"{does}{after}, no retry used"
         case "failed":
             return f"next worker attempt{after}"
         case _:

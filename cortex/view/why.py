@@ -19,6 +19,7 @@ from cortex.domain.budget import Unit, worded
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import (
     PERSON,
+    SLEEP,
     ApprovalWait,
     EffectWait,
     FreezeWait,
@@ -48,6 +49,7 @@ class Cause(StrEnum):
     FREEZE = "freeze"
     QUOTA = "quota"
     BREAKER = "breaker"
+    SLEEP = "sleep"
     APP_RETRY = "app_retry"
     PAUSED = "paused"
     WORKER_BACKOFF = "worker_backoff"
@@ -239,6 +241,14 @@ def _breaker(f: WhyFacts) -> _Found | None:
     return _Found(sentence, probe_at, f.suspended_at, (close,))
 
 
+def _sleep(f: WhyFacts) -> _Found | None:
+    due_at = _due_at(f)
+    if f.waiting_on != SLEEP or f.task is not None or due_at is None:
+        return None
+    reason = f": {_clipped(f.last.error)}" if f.last is not None and f.last.error else ""
+    return _Found(f"it sleeps{reason}", due_at, f.suspended_at)
+
+
 def _app_retry(f: WhyFacts) -> _Found | None:
     due_at = _due_at(f)
     if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
@@ -357,6 +367,7 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.FREEZE, _freeze),
     (Cause.QUOTA, _quota),
     (Cause.BREAKER, _breaker),
+    (Cause.SLEEP, _sleep),
     (Cause.APP_RETRY, _app_retry),
     (Cause.PAUSED, _paused),
     (Cause.WORKER_BACKOFF, _worker_backoff),

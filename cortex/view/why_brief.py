@@ -23,6 +23,8 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
     """
     found = why(facts)
     match found.cause:
+        case Cause.SLEEP:
+            return "" if facts.last is None else facts.last.error or ""
         case Cause.APP_RETRY | Cause.WORKER_BACKOFF:
             return _failure(facts) or _sentence(found.sentence)
         case Cause.BREAKER if facts.breaker is not None:

@@ -27,7 +27,7 @@ from cortex.runtime.isolation import isolation
 from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_fork_server
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
-from cortex.runtime.running import Stop
+from cortex.runtime.jobs.running import Stop
 from cortex.store import tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench, EchoTools
@@ -114,6 +114,11 @@ async def hangs(ctx: Context) -> None:
     await ctx.step("hang", trio.sleep_forever)
 
 
+@job("rests")
+async def rests(ctx: Context) -> None:
+    await ctx.sleep("cool off", days=2)
+
+
 @job("pid")
 async def pid(_: Context) -> int:
     return os.getpid()
@@ -151,7 +156,7 @@ def frame(**message: Any) -> bytes:
 
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, grows, spins),
-    *(steps_then_dies, raises, waits, hangs, pid, guarded, babbles),
+    *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles),
 )
 
 
@@ -321,6 +326,13 @@ async def test_errors_are_judged_as_in_the_pod(isolated: Bench, database: str) -
         database, "SELECT data->>'stack' AS stack FROM cortex.fact WHERE job_id = $1", job_id
     )
     assert "in raises" in fact["stack"]
+
+
+async def test_a_job_that_sleeps_leaves_its_process(isolated: Bench, database: str) -> None:
+    job_id = await runs(isolated, database, "rests")
+    await isolated.running.wait_until_empty()
+    row = job_row(database, job_id)
+    assert (row["status"], row["waiting_on"], row["retry_count"]) == ("RETRY", "sleep", 0)
 
 
 async def test_a_job_that_waits_for_people_leaves_its_process(

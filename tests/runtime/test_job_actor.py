@@ -13,11 +13,19 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim
 from cortex.durable.context import Context
-from cortex.runtime.running import RunningJob, Stop
+from cortex.runtime.jobs.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
+from cortex.view.jobs import state_of
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
-from tests.support.records.rows import NoPause, assert_one_truth, attempts, history, job_row
+from tests.support.records.rows import (
+    NoPause,
+    assert_one_truth,
+    attempts,
+    history,
+    job_row,
+    move_clock,
+)
 from tests.support.records.rows import steps as steps_of
 from tests.support.servers.postgres import sql
 
@@ -410,7 +418,7 @@ async def test_an_end_that_is_refused_fails_the_job_with_the_reason(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that `encode` accepts is refused today: a broken encoder simulates it."""
-    monkeypatch.setattr("cortex.runtime.jobs.job_actor.encode", lambda *_, **__: "{")
+    monkeypatch.setattr("cortex.durable.handling.encode", lambda *_, **__: "{")
     job_id = await run_one(committing, returns)
     status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "invalid_value")
@@ -453,3 +461,28 @@ async def test_a_closed_committer_leaves_the_job_to_others(bench: Bench, databas
         await bench.committer.record(attrs.evolve)  # type: ignore[arg-type]
     counts = await bench.port(jobs.counts, [claim.lease.job_id])
     assert list(counts.values()) == [1]
+
+
+async def test_a_job_sleeps_without_a_pod_and_without_a_retry(
+    committing: Bench, database: str
+) -> None:
+    async def rests(ctx: Context) -> int:
+        await ctx.sleep("cool off", hours=24)
+        return ctx.attempt
+
+    job_id = await run_one(committing, rests)
+    row = job_row(database, job_id)
+    assert (row["status"], row["waiting_on"], row["retry_count"]) == ("RETRY", "sleep", 0)
+    assert (row["pod"], row["task_state"]) == (None, None), "no pod can die with it"
+    due_s = (row["next_retry_at"] - row["updated_at"]).total_seconds()
+    assert due_s == pytest.approx(86_400, abs=5)
+    shown = await committing.port(jobs.show, job_id)
+    assert str(state_of(shown)) == "◔ sleep"
+    assert await committing.port(retries.due, limit=10) == 0
+    move_clock(database, 86_400)
+    assert await committing.port(retries.due, limit=10) == 1
+    (claim,) = await committing.claim()
+    committing.run(claim)
+    await ended(committing)
+    assert output(database, job_id)[:2] == ("COMPLETED", 2)
+    assert attempts(database, job_id) == [(1, "suspended")]

@@ -47,6 +47,8 @@ Every job is in one of seven states. Lists and pages show `○ pend`, `● run`,
 - `$ budget`: a spent budget or quota;
 - `! person`: anything else that a person has to fix, such as an account without credit.
 
+A job that waits for a timer of its own code (`ctx.sleep`) shows `◔ sleep`.
+
 Each word is a filter: `status:effect`. `status:appr` matches every `WAITING_FOR_APPROVAL`."""
 Rows = Iterable[list[str]]
 
@@ -103,7 +105,7 @@ def _call_retries() -> Rows:
 
 def _classes() -> Rows:
     for code, meaning in CODES.items():
-        text = meaning.message + ("; a person is notified at once" if meaning.is_escalated else "")
+        text = meaning.message + ("; only a person can mend it" if meaning.is_escalated else "")
         yield [_code(code), meaning.cls.value, text]
 
 

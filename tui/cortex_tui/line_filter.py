@@ -39,6 +39,7 @@ _ASCII: Final = {
         ("✓", "+"),
         ("✗\N{MULTIPLICATION SIGN}", "x"),
         ("⊘", "-"),
+        ("◔", "z"),
     )
     for sign in signs
 }

@@ -16,8 +16,6 @@ from cortex_tui.clock import Clock
 from cortex_tui.link import Link
 
 HEAD_EVERY_S: Final = 1.0
-WHYS_EVERY_S: Final = 5.0
-"""How often to reread what blocks the waiting jobs in sight."""
 QUIET_S: Final = 0.5
 """Between statements while nothing changes: one a second each for the head and the screen."""
 UNWATCHED_S: Final = 1.0

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,14 @@ from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import SelfFence
+from cortex.runtime.jobs.running import RunningJob, RunningJobs
+from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
@@ -355,6 +357,17 @@ class NoAgents:
         raise AssertionError(f"agent {agent_id} {version} was asked for")
 
 
+@define
+class TrioClock:
+    """A database whose clock goes with trio's, or is ahead of it."""
+
+    ahead_s: float = 0.0
+
+    async def now(self) -> datetime:
+        now_s = trio.current_time() + self.ahead_s
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=now_s)
+
+
 def services(**fields: Any) -> Services:
     defaults: dict[str, Any] = {
         "models": EchoModel(),
@@ -364,6 +377,7 @@ def services(**fields: Any) -> Services:
         "breakers": ClosedBreakers(),
         "facts": FactList(),
         "gateway": LedgerDesk(),
+        "clock": TrioClock(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
@@ -486,7 +500,7 @@ class Bench:
             port=self.port,
             committer=self.committer,
             registry=self.registry,
-            services=services(),
+            services=services(clock=StoreClock(port=self.port, rng=self.rng)),
             policies=DefaultPolicies(),
             receipts=self.receipts,
             running=self.running,

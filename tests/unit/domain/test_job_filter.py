@@ -39,6 +39,7 @@ APPR = JobStatus.WAITING_FOR_APPROVAL
             "status:fail status:RETRY STATUS:Fail",
             JobFilter(states=(StateTerm(FAILED), StateTerm(RETRY))),
         ),
+        ("status:sleep", JobFilter(states=(StateTerm(RETRY, "sleep"),))),
         ("status:waiting_for_approval", JobFilter(states=(StateTerm(APPR),))),
         ('queue:"big jobs, slow",q2', JobFilter(queues=("big jobs, slow", "q2"))),
         ("tenant:'it\"s'", JobFilter(tenants=('it"s',))),

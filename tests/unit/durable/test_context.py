@@ -1,6 +1,7 @@
 """What a handler does through its context: steps, model and tool calls, many of them at once."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.support.records.factories import (
     EchoTools,
     FactList,
     Record,
+    TrioClock,
     a_claim,
     a_context,
     services,
@@ -413,3 +415,41 @@ async def test_the_time_that_the_record_takes_is_not_the_steps(
         await ctx.step("fifth", take, 7)
     assert scope.cancelled_caught, "what the step itself takes still counts"
     assert record.keys == ["first", "second", "third", "fourth"]
+
+
+async def test_a_short_sleep_stays_in_the_pod(autojump_clock: object) -> None:
+    record = Record()
+    await a_context(record).sleep("rest", 3)
+    assert trio.current_time() == pytest.approx(3)
+    await a_context(record).sleep("rest", 3)
+    assert trio.current_time() == pytest.approx(3), "a replay finds the timer over"
+    assert [step.key for step in record.steps] == ["rest"]
+
+
+async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
+    autojump_clock: object,
+) -> None:
+    record, clock = Record(), TrioClock()
+    with pytest.raises(Suspended) as first:
+        await a_context(record, clock=clock).sleep("cool off", hours=24)
+    assert (first.value.waiting_on, first.value.delay_s) == ("sleep", 86_400)
+    clock.ahead_s = 86_400 - 60
+    with pytest.raises(Suspended) as second:
+        await a_context(record, clock=clock).sleep("cool off", hours=24)
+    assert second.value.delay_s == pytest.approx(60)
+    clock.ahead_s = 86_400 - 2
+    await a_context(record, clock=clock).sleep("cool off", hours=24)
+    assert trio.current_time() == pytest.approx(2)
+    with pytest.raises(DivergedError):
+        await a_context(record).sleep("cool off", hours=12)
+
+
+async def test_a_sleep_until_an_instant_records_nothing(autojump_clock: object) -> None:
+    record = Record()
+    ctx = a_context(record)
+    instant = await ctx.services.clock.now() + timedelta(seconds=4)
+    with pytest.raises(Suspended):
+        await ctx.sleep_until("rate", instant, short_s=0)
+    await ctx.sleep_until("rate", instant)
+    assert trio.current_time() == pytest.approx(4)
+    assert record.steps == []

@@ -11,6 +11,7 @@ from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import Wait, wait_of
 from cortex.domain.phrases import day_time, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait
@@ -116,7 +117,7 @@ def _budget(row: WatchedJob) -> str:
 def why_line(row: WatchedJob, now: datetime) -> Cell:
     """Return why the job has its state, when that changes, and which key helps."""
     status = row.status
-    if status is JobStatus.RETRY:
+    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) is not Wait.SLEEP:
         return Cell(safe(_retry(row, now)), "retry")
     if status is JobStatus.RUNNING and row.cancel_requested_at is None:
         return Cell(safe(_under_way(row)), "dim")

@@ -1,0 +1,3 @@
+-- name: now
+-- The clock that all pods share. Locks: none.
+SELECT cortex.now() AS now;
