@@ -50,7 +50,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/runtime/self_fence.py",
+                "cortex/runtime/liveness/self_fence.py",
                 "        return self.silent_s > self._fence_s\n",
                 "        return False\n",
             ),

@@ -13,7 +13,7 @@ from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.replacing import STARTED_WITHIN_S, free_places, replaced
 from chaos.nemeses.target import NO_TARGET, draw_place, hit
 from chaos.windows import Window, inspect
-from cortex.durable.crash_points import POINTS, VARIABLE, Kind
+from cortex.crash_points import POINTS, VARIABLE, Kind
 
 REACHED_WITHIN_S: Final = 6.0
 NTHS: Final = (1, 1, 1, 2, 3)

@@ -23,9 +23,9 @@ from chaos.cluster.scale import SCALED
 from chaos.history import History
 from chaos.points.programs import REFUSED
 from chaos.workloads.terms import terms_of
+from cortex.crash_points import VARIABLE
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
-from cortex.durable.crash_points import VARIABLE
 from cortex.postgres.database import Database, Profile, open_database
 
 SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)

@@ -15,7 +15,7 @@ from chaos.points.bench import TROUBLE, Bench
 from chaos.points.judge import problems
 from chaos.points.programs import EVERYONES, PROGRAMS, Program
 from chaos.points.shot import Recorded, Shot, fire, record
-from cortex.durable.crash_points import POINTS, Kind
+from cortex.crash_points import POINTS, Kind
 
 AT_ONCE: Final = 8
 """Trials; more only wait for each other on two cores."""

@@ -15,7 +15,7 @@ from chaos.points.bench import TROUBLE, Bench
 from chaos.points.exhaust import shots_of
 from chaos.points.programs import Program
 from chaos.points.shot import Left, NotPassedError, Shot, fire, record
-from cortex.durable.crash_points import POINTS, Kind
+from cortex.crash_points import POINTS, Kind
 
 OWN: Final = frozenset(Kind) - {Kind.POD}
 ENDS_WELL: Final = "COMPLETED"

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from chaos.workloads.program import Op, Operation, account
 from chaos.workloads.program import Program as Operations
-from cortex.durable.crash_points import Kind
+from cortex.crash_points import Kind
 
 APP: Final = "chaos.points.app"
 REFUSED: Final = "refused"

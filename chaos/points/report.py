@@ -6,7 +6,7 @@ from typing import Any
 from attrs import asdict
 
 from chaos.points.exhaust import WAYS, Result
-from cortex.durable.crash_points import POINTS
+from cortex.crash_points import POINTS
 
 _HEAD = ("point", *WAYS, "pair", "with")
 

@@ -16,7 +16,7 @@ from chaos.points.bench import Bench, MissingError, Trial, TrialPod
 from chaos.points.events import begin, happen, happen_again
 from chaos.points.person import attend
 from chaos.points.programs import Program, gate
-from cortex.durable.crash_points import RECORD
+from cortex.crash_points import RECORD
 
 _AT_REST: Final = """
     SELECT count(*) FROM cortex.job j

@@ -28,10 +28,10 @@ from cortex import (
     job,
     tool,
 )
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
-from cortex.durable.crash_points import crash_point
 
 CALL_S: Final = 30.0
 MODEL_CALL_S: Final = 8.0

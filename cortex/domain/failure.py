@@ -59,7 +59,7 @@ class Failure:
     """Which limit fired, for a time-out: job, step, call, connect or idle."""
     limit_s: float | None = None
     is_escalated: bool = False
-    """A person must be notified at once: bad credentials, a suspended account."""
+    """Only a person can mend it: bad credentials, a suspended account."""
     raw: str | None = None
     """The text in place of a valid output, for INVALID_OUTPUT."""
 

@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.crash_points import crash_point
 from cortex.domain.canonical import parse
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
@@ -34,7 +35,6 @@ from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, Un
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
-from cortex.durable.crash_points import crash_point
 from cortex.durable.gates import frozen_arguments
 from cortex.durable.threads import called
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from cortex.crash_points import crash_point
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
@@ -17,7 +18,6 @@ from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
 from cortex.durable.attempt import Attempt
 from cortex.durable.codec import StepInput, encode
-from cortex.durable.crash_points import crash_point
 from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
 from cortex.durable.journal import StepOutcome

@@ -17,7 +17,7 @@ import asyncpg
 import attrs
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
+from cortex.domain.errors import CortexError, Trouble, UnavailableError
 from cortex.postgres import connections
 from cortex.postgres.connections import set_locally
 from cortex.postgres.dsn import redact
@@ -400,24 +400,3 @@ async def open_database(profile: Profile, *, rng: random.Random) -> Database:
 def affected(rows: Sequence[Any], column: str = "id") -> set[Any]:
     """Return the ids that a statement returned."""
     return {row[column] for row in rows}
-
-
-# --- Calls whose reply was lost: they are repeated where that is safe.
-
-
-TRIES_MAX: Final = 3
-
-
-async def repeat_if_lost(call: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-    """Make a call, repeat it when its reply is lost; return its result and whether it repeated.
-
-    Doing it twice must be the same as once. Raises what the call raises, `OutcomeUnknownError` when
-    `TRIES_MAX` replies were lost.
-    """
-    for lost_count in range(TRIES_MAX):
-        try:
-            return await call(), lost_count > 0
-        except OutcomeUnknownError:
-            if lost_count == TRIES_MAX - 1:
-                raise
-    raise AssertionError("the last try returns or raises")

@@ -33,11 +33,11 @@ from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
 from cortex.agent.models.calls import ModelCalls
 from cortex.config import Settings, host_and_port
+from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainPhase, Liveness
 from cortex.domain.policy import RuntimeConfig
 from cortex.durable.attempt import Services
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
@@ -59,10 +59,12 @@ from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.policies import AgentSpecCache, Policies
 from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
+from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
@@ -71,8 +73,6 @@ from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.process import LoopLag
-from cortex.runtime.running import RunningJobs
-from cortex.runtime.self_fence import SelfFence
 from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 

@@ -16,11 +16,12 @@ import attrs
 
 from cortex.domain.bulk_operation import LETTERS_MAX, BulkChange, BulkState, BulkVerb
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError, UsageError
-from cortex.postgres.database import Connection, Database, Record, repeat_if_lost
+from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.errors import is_called_off, is_locked
 from cortex.postgres.queries import sql
 from cortex.store import dead_letters
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, SettledDeadLetter
+from cortex.store.lost_replies import repeat_if_lost
 
 BATCH_S: Final = 0.5
 """A batch has as many dead letters as the rate admits in this time."""

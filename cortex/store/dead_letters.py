@@ -29,9 +29,10 @@ from cortex.domain.errors import (
 )
 from cortex.domain.idempotency import error_document
 from cortex.domain.phrases import utc_time
-from cortex.postgres.database import Database, Record, repeat_if_lost
+from cortex.postgres.database import Database, Record
 from cortex.postgres.errors import is_overdue, of_statement
 from cortex.store.jobs import payload_of
+from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.rows import row_of, rows_of
 
 RESUBMIT_BATCH: Final = 20

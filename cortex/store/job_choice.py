@@ -33,11 +33,12 @@ from cortex.domain.job_filter import (
     why_not_cancel,
     why_not_retry,
 )
-from cortex.postgres.database import Database, Record, repeat_if_lost
+from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters, jobs, retries
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.job_pages import page
 from cortex.store.jobs import ListedJob
+from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.rows import row_of
 
 PAGE: Final = 500

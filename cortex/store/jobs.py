@@ -20,7 +20,8 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
-from cortex.postgres.database import Database, affected, repeat_if_lost
+from cortex.postgres.database import Database, affected
+from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.references import by_name
 from cortex.store.rows import row_of, rows_of
 
@@ -315,13 +316,8 @@ async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
     )
 
 
-async def known_types(db: Database) -> list[str]:
-    """Return every job type that a pod has ever registered."""
-    return [row["name"] for row in await db.fetch("jobs.types")]
-
-
 async def type_timeouts(db: Database) -> dict[str, int]:
-    """Return the timeout in seconds of every job type that a pod has ever registered."""
+    """Return every job type that a pod has ever registered, with its timeout in seconds."""
     return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
 
 

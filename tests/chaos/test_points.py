@@ -20,7 +20,7 @@ from chaos.points.judge import problems
 from chaos.points.programs import PROGRAMS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
 from chaos.workloads.program import Op
-from cortex.durable.crash_points import POINTS, Kind
+from cortex.crash_points import POINTS, Kind
 from tests.support.servers.postgres import make_home, remove_servers, run_asyncio
 
 T = TypeVar("T")

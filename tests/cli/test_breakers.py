@@ -32,7 +32,7 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
         fail(life, "llm:claude", asked_s=90.0, message="\x1b[31mbusy")
     fail(life, "llm:claude")
     fail(life, "tool:probed", asked_s=1.0)
-    life.call(breakers.force_open, "notify:mail", by="ana", reason="spam")
+    life.call(breakers.force_open, "http:mail.example.org", by="ana", reason="spam")
     move_clock(life.dsn, 10)
     life.call(breakers.take_probe, "tool:probed", pod_id=life.pod("pod-7"), lease_s=30.0)
 
@@ -46,7 +46,7 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     assert "! needs attention: overloaded: busy" in lines["llm:claude"]
     assert "◆ half-open 1/3" in lines["tool:probed"]
     assert "by pod-7" in lines["tool:probed"]
-    assert 'held open by ana "spam"' in lines["notify:mail"]
+    assert 'held open by ana "spam"' in lines["http:mail.example.org"]
     assert "● closed 1/5" in lines["http:well.example"]
     assert list(lines)[-1] == "http:well.example"
 
@@ -56,8 +56,8 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     rows = cortex("breakers", "ls", "--json").document["breakers"]
     found = {row["name"]: row for row in rows}
     assert 70 < found["llm:claude"]["probe_in_s"] < 81
-    assert found["notify:mail"]["probe_in_s"] is None
-    assert found["notify:mail"]["forced_by"] == "ana"
+    assert found["http:mail.example.org"]["probe_in_s"] is None
+    assert found["http:mail.example.org"]["forced_by"] == "ana"
     assert found["llm:claude"]["waiting"] == 0
     assert [turn["after"] for turn in found["llm:claude"]["turns"]] == ["OPEN", "OPEN"]
     assert found["llm:claude"]["errors"] == [], "no job recorded one"
@@ -115,7 +115,7 @@ def test_what_is_no_breaker_or_has_no_reason_is_refused(cortex: Cortex, verb: st
     ended = cortex("breakers", verb, "claude", "--reason", "r", "--yes")
     assert ended.code == 2
     assert "'claude' is not the name of a circuit breaker" in ended.err
-    assert "llm:NAME, tool:NAME, http:NAME, notify:NAME" in ended.err
+    assert "llm:NAME, tool:NAME, http:NAME" in ended.err
     for reason in ([], ["--reason", ""]):
         ended = cortex("breakers", verb, "llm:claude", *reason, "--yes")
         assert ended.code == 2

@@ -27,7 +27,7 @@ from cortex.runtime.isolation import isolation
 from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_fork_server
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
-from cortex.runtime.running import Stop
+from cortex.runtime.jobs.running import Stop
 from cortex.store import tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench, EchoTools

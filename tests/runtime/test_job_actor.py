@@ -13,7 +13,7 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim
 from cortex.durable.context import Context
-from cortex.runtime.running import RunningJob, Stop
+from cortex.runtime.jobs.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
 from cortex.view.jobs import state_of
 from tests.support.eventually import eventually_async
@@ -418,7 +418,7 @@ async def test_an_end_that_is_refused_fails_the_job_with_the_reason(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that `encode` accepts is refused today: a broken encoder simulates it."""
-    monkeypatch.setattr("cortex.runtime.jobs.job_actor.encode", lambda *_, **__: "{")
+    monkeypatch.setattr("cortex.durable.handling.encode", lambda *_, **__: "{")
     job_id = await run_one(committing, returns)
     status, _, code, message = output(database, job_id)
     assert (status, code) == ("FAILED", "invalid_value")

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from cortex.durable.context import Context
-from cortex.runtime.running import Stop
+from cortex.runtime.jobs.running import Stop
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import attempts, job_row

@@ -228,7 +228,7 @@ def test_what_breaks_an_act_off_tells_what_was_done(
 ) -> None:
     ids = [new_id() for _ in range(3 * BATCH)]
     store(jobs.submit, [a_submission(id=each) for each in ids])
-    monkeypatch.setattr("cortex.postgres.database.TRIES_MAX", 1)
+    monkeypatch.setattr("cortex.store.lost_replies.TRIES_MAX", 1)
     breaking(monkeypatch, "jobs.cancel", at_call=3, error=error, is_done=False)
     with pytest.raises(
         PartlyDoneError, match=r"400 of 600 were cancelled .* before that: gone"

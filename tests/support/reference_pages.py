@@ -105,7 +105,7 @@ def _call_retries() -> Rows:
 
 def _classes() -> Rows:
     for code, meaning in CODES.items():
-        text = meaning.message + ("; a person is notified at once" if meaning.is_escalated else "")
+        text = meaning.message + ("; only a person can mend it" if meaning.is_escalated else "")
         yield [_code(code), meaning.cls.value, text]
 
 

@@ -18,9 +18,9 @@ from cortex.store import budgets, tasks
 from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.bulk import JobsVerb
+from cortex_tui.model.job_order import Order
 from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
-from cortex_tui.screens.job_orders import Order
 from tests.support.life import Life
 from tests.support.records.rows import new_id, seeded_random, submit
 from tests.support.servers.postgres import run_asyncio

@@ -257,7 +257,7 @@ KEYS: Final = (
     look(
         "mark.all",
         ("asterisk",),
-        "mark_all",
+        "mark('all')",
         "mark all",
         "Mark every job that matches the filter",
         where=("jobs",),
@@ -265,7 +265,7 @@ KEYS: Final = (
     look(
         "mark.clear",
         ("ctrl+backslash",),
-        "unmark",
+        "mark('none')",
         "clear marks",
         "Clear all marks",
         where=("jobs",),

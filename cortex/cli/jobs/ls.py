@@ -123,5 +123,5 @@ def types(options: Options) -> None:
     output = Output(options)
     with session(options) as call:
         live = set(call(pods.live_types))
-        rows = [{"type": name, "is_live": name in live} for name in call(jobs.known_types)]
+        rows = [{"type": name, "is_live": name in live} for name in call(jobs.type_timeouts)]
     output.listing("types", TYPE_COLUMNS, rows, empty="no pod has registered a type yet: cortex up")

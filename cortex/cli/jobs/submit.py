@@ -120,14 +120,12 @@ def submit(
         job_key=key,
     )
     with session(options) as call:
+        registered = call(jobs.type_timeouts) if local is None else {}
         if local is None:
-            known = [*call(jobs.known_types), *registry.names]
-            check_type(job_type, known, way_out=_WAY_OUT)
+            check_type(job_type, [*registered, *registry.names], way_out=_WAY_OUT)
         if timeout is not None:
             default_s = (
-                default_timeout_s(job_type, call(jobs.type_timeouts))
-                if local is None
-                else local.policy.timeout_s
+                default_timeout_s(job_type, registered) if local is None else local.policy.timeout_s
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         by = acting_name(actor)

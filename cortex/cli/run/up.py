@@ -9,6 +9,7 @@ import click
 import structlog
 import trio
 
+from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.run.apps import load_app
@@ -19,7 +20,6 @@ from cortex.cli.run.serve import serve
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
-from cortex.durable import crash_points
 from cortex.runtime import process
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready

@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from cortex.crash_points import crash_point
 from cortex.domain.idempotency import request_digest
-from cortex.durable.crash_points import crash_point
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import answer
 from cortex.postgres.database import Database

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from starlette.responses import RedirectResponse, Response
 
+from cortex.crash_points import crash_point
 from cortex.domain.approval import Approval
 from cortex.domain.approval_vote import Vote, VoteError, check_signed_in, edit_in, refusal
 from cortex.domain.errors import ConflictError, ForbiddenError, RejectedError
 from cortex.domain.token import Role
-from cortex.durable.crash_points import crash_point
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.origin import client_of, refuse_foreign

@@ -8,6 +8,7 @@ import attrs
 import orjson
 from starlette.responses import Response
 
+from cortex.crash_points import crash_point
 from cortex.domain.job import Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
@@ -23,7 +24,6 @@ from cortex.domain.policy import (
 )
 from cortex.domain.token import Role
 from cortex.durable.codec import parse_payload
-from cortex.durable.crash_points import crash_point
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX

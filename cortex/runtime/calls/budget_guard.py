@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from cortex.actors.backoff import retry_while_unavailable
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
@@ -28,7 +29,6 @@ from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.model import Usage
 from cortex.durable.calls import Caller, Reservation
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.store import budgets

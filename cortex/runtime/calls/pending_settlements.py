@@ -14,8 +14,8 @@ from uuid import UUID
 
 import structlog
 
+from cortex.crash_points import crash_point
 from cortex.domain.errors import CortexError, UnavailableError
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store import budgets
 from cortex.store.budgets import Bill

@@ -26,6 +26,7 @@ import trio
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.mailbox import Mailbox, MailboxClosed
 from cortex.actors.reply import Reply
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
@@ -40,7 +41,6 @@ from cortex.domain.job import (
     StepDone,
     Suspend,
 )
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.blocked_operations import BlockedOperations
 from cortex.runtime.metrics.metrics import Metrics

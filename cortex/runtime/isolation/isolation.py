@@ -13,7 +13,7 @@ On stop: a stopped job has `STOP_S` to end, then its process group is killed.
 import math
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final, Protocol
@@ -33,10 +33,8 @@ from cortex.domain.job import (
     EffectIntent,
     EffectReport,
     Finish,
-    OpenEffect,
     Operation,
     Release,
-    Step,
     StepDone,
     StepKind,
     Suspend,
@@ -47,6 +45,7 @@ from cortex.domain.retry import CallRetry
 from cortex.durable.attempt import Services
 from cortex.durable.calls import Admission, Caller
 from cortex.durable.codec import decode
+from cortex.durable.handling import Recorded
 from cortex.durable.progress import (
     PartialAnswer,
     Progress,
@@ -59,7 +58,7 @@ from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
-from cortex.runtime.running import RunningJob, RunningJobs, Stop
+from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
 """How long a stopped job may take to end by itself, before its process is killed."""
@@ -112,16 +111,6 @@ class AttemptReport:
     """None: its lease is lost, or it was stopped."""
     error: BaseException | None
     """Stands for the handler's error, if it raised one."""
-
-
-@attrs.frozen
-class RecordedSteps:
-    """What the database holds of a job when an attempt begins."""
-
-    steps: Sequence[Step]
-    effects: Sequence[OpenEffect]
-    recall: Callable[[str], Awaitable[str | None]]
-    """Returns the recorded input of the step with a key."""
 
 
 class Policies(Protocol):
@@ -186,7 +175,7 @@ class Isolation:
         claim: Claim,
         job: RunningJob,
         tally: Tally,
-        recorded: RecordedSteps,
+        recorded: Recorded,
         *,
         services: Services,
         policies: Policies,
@@ -276,7 +265,7 @@ class _Hosted:
     claim: Claim
     job: RunningJob
     tally: Tally
-    recorded: RecordedSteps
+    recorded: Recorded
     line: Channel
     committer: Committer
     services: Services

@@ -41,9 +41,9 @@ from cortex.domain.policy import JobPolicy
 from cortex.durable.attempt import JobLimits, Services, Tools
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
-from cortex.durable.context import Context
-from cortex.durable.journal import Journal, LeaveRequest, StepOutcome
-from cortex.durable.progress import StepUnderWay, timed_out_by
+from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.journal import LeaveRequest, StepOutcome
+from cortex.durable.progress import Progress, StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
@@ -125,7 +125,7 @@ class _Runner:
         claim = shaped(message["claim"], Claim)
         began = trio.current_time()
         raised: BaseException | None = None
-        result: Any = None
+        result = ""
         try:
             with self._scope:
                 # From here on a death is the job's; before, none of its code has run.
@@ -135,57 +135,46 @@ class _Runner:
             raise
         except BaseException as error:  # noqa: BLE001 -- also SystemExit: as in the pod itself
             raised = error
-        if raised is None and self._scope.cancelled_caught:
-            self.send_end(line, None)
-            return
         if raised is None:
-            try:
-                text = encode(result, what=f"result of job type {claim.type!r}")
-            except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
-                raised = error
-            else:
-                ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
-                self.send_end(line, ending)
-                return
+            ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
+            self.send_end(line, None if self._scope.cancelled_caught else ending)
+            return
         await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
 
-    async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> Any:
-        job_type = self._parts.registry.get(claim.type)
-        arguments = job_type.arguments(claim.payload)
+    async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> str:
         remote = _Remote(line, self._chance)
-        leave = LeaveRequest(
-            is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
+
+        def follow(progress: Progress) -> None:
+            progress.on_step = remote.on_step
+
+        return await run_handler(
+            self._parts.registry,
+            claim,
+            recorder=remote,
+            recorded=Recorded(
+                steps=shaped(message["steps"], list[Step]),
+                effects=shaped(message["effects"], list[OpenEffect]),
+                recall=remote.recall,
+            ),
+            leave=LeaveRequest(
+                is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
+            ),
+            services=Services(
+                models=remote,
+                tools=self._parts.tools,
+                agents=remote,
+                policies=remote,
+                breakers=remote,
+                facts=remote,
+                gateway=remote,
+                clock=remote,
+                bulk=remote,
+                workspaces=self._parts.workspaces,
+                rng=self._chance.rng,
+                meter=_Meter(line),
+            ),
+            follow=follow,
         )
-        journal = Journal(
-            claim.lease,
-            remote,
-            shaped(message["steps"], list[Step]),
-            effects=shaped(message["effects"], list[OpenEffect]),
-            recall=remote.recall,
-            leave=leave,
-        )
-        journal.progress.on_step = remote.on_step
-        services = Services(
-            models=remote,
-            tools=self._parts.tools,
-            agents=remote,
-            policies=remote,
-            breakers=remote,
-            facts=remote,
-            gateway=remote,
-            clock=remote,
-            bulk=remote,
-            workspaces=self._parts.workspaces,
-            rng=self._chance.rng,
-            meter=_Meter(line),
-        )
-        ctx = Context(claim, journal, services, final=job_type.final)
-        try:
-            result = await job_type.handler(ctx, **arguments)
-            journal.check_end()
-        finally:
-            journal.close()
-        return result
 
     async def _failed(
         self, line: Channel, claim: Claim, error: BaseException, *, ran_s: float

@@ -23,8 +23,8 @@ import trio
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
+from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.loop_guard import LINES_MAX, stack_of
-from cortex.runtime.running import RunningJob, RunningJobs
 from cortex.store import facts
 from cortex.store.facts import Fact
 

@@ -28,15 +28,15 @@ import trio
 
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff, GrowingLimit, grown
 from cortex.domain.bulk import BULK
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.running import RunningJob, RunningJobs
-from cortex.runtime.self_fence import SelfFence
+from cortex.runtime.jobs.running import RunningJob, RunningJobs
+from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import tasks
 
 # --- Slow start of claims after an outage: a few jobs at first, then doubling.

@@ -14,7 +14,7 @@ raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -37,18 +37,18 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import Services
-from cortex.durable.codec import encode
-from cortex.durable.context import Context
-from cortex.durable.journal import Journal, LeaveRequest
+from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.journal import LeaveRequest
+from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RecordedSteps, RunnerDied
+from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RunnerDied
 from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.running import RunningJob, RunningJobs, Stop
 from cortex.store import effects, steps
 
 NO_PROCESS_PAUSE_S: Final = 1.0
@@ -127,15 +127,11 @@ class JobActors:
             return await self._out_of_time(claim, job, raised)
         if raised is not None:
             return await self._failed(claim, job, raised)
-        try:
-            text = encode(result, what=f"result of job type {claim.type!r}")
-        except Exception as error:  # noqa: BLE001 -- converting runs the job's own code
-            return await self._failed(claim, job, error)
-        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=text)
+        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
 
-    async def _ran(self, claim: Claim, job: RunningJob) -> tuple[Any, BaseException | None]:
-        """Run the handler within the job's scope; return its result, or its error."""
-        result: Any = None
+    async def _ran(self, claim: Claim, job: RunningJob) -> tuple[str | None, BaseException | None]:
+        """Run the handler within the job's scope; return its result as JSON, or its error."""
+        result: str | None = None
         raised: BaseException | None = None
         job.task = trio.lowlevel.current_task()
         leave_island()
@@ -158,15 +154,15 @@ class JobActors:
         tally = Tally(())
         try:
             with job.scope:
-                committed_steps, left = await self._recorded(claim)
-                tally = Tally(committed_steps)
+                recorded = await self._recorded(claim)
+                tally = Tally(recorded.steps)
                 job.progress = tally.progress
                 self.receipts.follow(claim, tally.progress)
                 ended = await isolation.attempt(
                     claim,
                     job,
                     tally,
-                    RecordedSteps(committed_steps, left, partial(self._recall, claim.lease.job_id)),
+                    recorded,
                     services=self.services,
                     policies=self.policies,
                 )
@@ -236,37 +232,28 @@ class JobActors:
         await self.receipts.ended(claim, job, ending, None)
         return ending
 
-    async def _handle(self, claim: Claim, job: RunningJob) -> Any:
-        job_type = self.registry.get(claim.type)
-        arguments = job_type.arguments(claim.payload)
-        committed_steps, left = await self._recorded(claim)
-        leave = LeaveRequest(
-            is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
+    async def _handle(self, claim: Claim, job: RunningJob) -> str:
+        def follow(progress: Progress) -> None:
+            job.progress = progress
+            self.receipts.follow(claim, progress)
+
+        return await run_handler(
+            self.registry,
+            claim,
+            recorder=self.committer,
+            recorded=await self._recorded(claim),
+            leave=LeaveRequest(
+                is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
+            ),
+            services=self.services,
+            follow=follow,
         )
-        journal = Journal(
-            claim.lease,
-            self.committer,
-            committed_steps,
-            effects=left,
-            recall=partial(self._recall, claim.lease.job_id),
-            leave=leave,
-        )
-        job.progress = journal.progress
-        self.receipts.follow(claim, journal.progress)
-        ctx = Context(claim, journal, self.services, final=job_type.final)
-        try:
-            result = await job_type.handler(ctx, **arguments)
-            journal.check_end()
-        finally:
-            journal.close()
-        return result
 
     def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
         """The errors that its type declares final; none for a type that is gone."""
         return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
-    async def _recorded(self, claim: Claim) -> tuple[Sequence[Step], Sequence[OpenEffect]]:
-        """Return what earlier attempts committed, and the effects that they began besides."""
+    async def _recorded(self, claim: Claim) -> Recorded:
         job_id = claim.lease.job_id
         goes_on = claim.lineage_id is not None and claim.has_steps
         answered = partial(
@@ -281,7 +268,7 @@ class JobActors:
             left = await answered(
                 lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
             )
-        return committed_steps, left
+        return Recorded(steps=committed_steps, effects=left, recall=partial(self._recall, job_id))
 
     async def _recall(self, job_id: UUID, key: str) -> str | None:
         """Return the recorded input of a step; None at once if it is unavailable."""

@@ -24,6 +24,7 @@ import structlog
 import trio
 
 from cortex.agent.workspace.receipts import take_receipt
+from cortex.crash_points import crash_point
 from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
@@ -36,11 +37,10 @@ from cortex.domain.timeouts import (
     clipped,
 )
 from cortex.durable.calls import Caller
-from cortex.durable.crash_points import crash_point
 from cortex.durable.progress import Progress
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.interruption import Attempt, of_call, of_error, of_job
-from cortex.runtime.running import RunningJob
+from cortex.runtime.jobs.running import RunningJob
 from cortex.store import jobs, timeouts
 
 _log = structlog.get_logger(__name__)

@@ -15,10 +15,10 @@ import trio
 
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.phases import Outcome, ShutdownLog
+from cortex.crash_points import crash_point
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
 from cortex.domain.errors import CortexError, UnavailableError
-from cortex.durable.crash_points import crash_point
-from cortex.runtime.running import RunningJobs, Stop
+from cortex.runtime.jobs.running import RunningJobs, Stop
 
 # --- The request to shut down a pod.
 

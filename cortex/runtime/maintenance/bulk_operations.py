@@ -13,8 +13,8 @@ import random
 from typing import Final
 
 from cortex.actors.runner import Runner
+from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import CONTROL
 from cortex.store import bulk_operations

@@ -12,7 +12,7 @@ import random
 from typing import Final
 
 from cortex.actors.runner import AT_ONCE, Runner
-from cortex.durable.crash_points import crash_point
+from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store import approvals
 

@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from cortex.actors.runner import Runner
-from cortex.durable.crash_points import crash_point
+from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.store import budgets

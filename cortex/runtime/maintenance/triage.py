@@ -20,8 +20,8 @@ from uuid import UUID
 import structlog
 
 from cortex.actors.runner import Runner
+from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
-from cortex.durable.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store.triage import Triaged, triage
 

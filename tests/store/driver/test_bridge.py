@@ -137,7 +137,7 @@ async def test_with_sessions_that_are_killed_only_the_broken_ones_are_in_doubt(
 
 async def works(port: Port) -> bool:
     try:
-        await port(jobs.known_types)
+        await port(jobs.type_timeouts)
     except UnavailableError:
         return False
     return True
@@ -281,7 +281,7 @@ async def test_trouble_that_asyncio_reports_is_logged_and_kills_nothing(database
             sql(database, "SELECT pg_notify('cortex_test', '')")
             await eventually_async(lambda: bool(lines), what="the trouble is logged")
         assert "in a callback" in lines[0]["error"]
-        assert await port(jobs.known_types) == []
+        assert await port(jobs.type_timeouts) == {}
         await port.cross(session.close)
 
 

@@ -13,11 +13,11 @@ import trio
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from cortex.agent.tools.tool import ToolContext, tool
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import RejectedError
 from cortex.durable.context import Context
-from cortex.durable.crash_points import crash_point
 from cortex.durable.registry import Retry, job
 
 CALL_S = 30.0

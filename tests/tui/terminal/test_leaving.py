@@ -171,7 +171,7 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(
         await seat.settle()
         assert not seat.app.is_running
         ended = await seat.app.desk.acts.settle(within_s=0)
-        (output,) = [*seat.app.parting, *(each.told for each in ended)]
+        (output,) = [*seat.app.quitting.parting, *(each.told for each in ended)]
         assert "200 cancelled, 300 not begun" in output
     assert seat.app.return_value == CODE
 
@@ -192,7 +192,7 @@ async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
         await seat.settle()
         assert not seat.app.is_running
         ended = await seat.app.desk.acts.settle(within_s=0)
-        one, many = sorted([*seat.app.parting, *(each.told for each in ended)])
+        one, many = sorted([*seat.app.quitting.parting, *(each.told for each in ended)])
         assert "…000001 refund" in one
         assert ": ✓ " in one
         assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in many
@@ -210,7 +210,7 @@ async def test_who_quits_during_a_last_part_is_told_in_the_shell(
         cluster.gate.set()
         await seat.settle()
         assert not seat.app.is_running
-        (output,) = seat.app.parting
+        (output,) = seat.app.quitting.parting
         assert "…000001" in output
         assert ": ✓ " in output
 
@@ -219,7 +219,7 @@ async def test_who_quits_during_a_last_part_is_told_in_the_shell(
 async def test_what_never_ends_does_not_hold_who_leaves(
     jobs: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex_tui.app.SETTLE_S", 0.0)
+    monkeypatch.setattr("cortex_tui.quitting.SETTLE_S", 0.0)
     async with sit(size=(160, 40)) as seat:
         await bulk(jobs, seat)
         await seat.press("q")

@@ -2,7 +2,7 @@
 
 import trio
 
-from cortex.runtime.running import RunningJob, RunningJobs, Stop
+from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 from tests.support.records.factories import a_claim, a_lease
 
 

@@ -1,16 +1,20 @@
-"""The effect of a bulk operation on jobs, counted before the operator confirms it."""
+"""A bulk operation on jobs: the selected jobs, and its effect, counted before it is confirmed."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
-from cortex.domain.job_filter import HEIRS, Refusal
+import attrs
+
+from cortex.domain.job_filter import HEIRS, STATE_WORDS, UNFINISHED, JobFilter, Refusal
 from cortex.store.job_choice import JobChoice
 
 ACT_MAX: Final = 10_000
 """The newest jobs of one operation, as `cortex jobs cancel --limit` has it."""
 MANY: Final = 100
 """For more than that the operator types the number."""
+_UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
 
 
 class JobsVerb(StrEnum):
@@ -18,6 +22,23 @@ class JobsVerb(StrEnum):
 
     CANCEL = "cancel"
     RETRY = "retry"
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """The selected jobs: the marked ones, or all that match a filter if none is marked by hand."""
+
+    job_ids: tuple[UUID, ...]
+    which: JobFilter
+    text: str
+    """The filter as typed."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments for the command line."""
+        if self.job_ids:
+            return tuple(map(str, self.job_ids))
+        return ("--filter", self.text or _UNFINISHED, "--limit", str(ACT_MAX))
 
 
 DONE: Final = {JobsVerb.CANCEL: "cancelled", JobsVerb.RETRY: "try again now"}

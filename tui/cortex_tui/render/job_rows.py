@@ -1,6 +1,6 @@
 """A job on one line: the columns of the list, and the reason for its state."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
@@ -28,11 +28,6 @@ from cortex_tui.render.words import countdown, short
 
 NONE: Final = Cell(NOTHING, "dim")
 ALARM: Final = "!"
-
-
-def standing(row: JobRow) -> Hashable:
-    """Return a key for the job's state: a reason that was read holds only while it is equal."""
-    return row.id, row.status, row.attempt, row.retry_count
 
 
 def why(row: JobRow, now: datetime) -> str:

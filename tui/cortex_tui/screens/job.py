@@ -26,11 +26,10 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.step_list import PAGE_STEPS, StepList
 from cortex_tui.model.stream import Stream
+from cortex_tui.model.wait_reasons import EVERY_S, standing
 from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.model.window import Window
-from cortex_tui.poller import WHYS_EVERY_S
 from cortex_tui.render import job_head, step_page
-from cortex_tui.render.job_rows import standing
 from cortex_tui.render.step_page import View
 from cortex_tui.render.table import fit
 from cortex_tui.screens import job_actions
@@ -220,7 +219,7 @@ class JobScreen(Frame):
         before = self._row
         if before is None:
             return False
-        self._why_due = self.desk.session.clock.now() + WHYS_EVERY_S
+        self._why_due = self.desk.session.clock.now() + EVERY_S
         found = await self.desk.backend.jobs.whys([self._job_id])
         self._why_brief = standing(before), found.get(self._job_id, "")
         self._row = attrs.evolve(before, why=self._why_brief[1])

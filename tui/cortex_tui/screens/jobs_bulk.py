@@ -4,112 +4,97 @@ Only the jobs that were counted are changed: counting fixes their ids.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 from uuid import UUID
 
-import attrs
 from textual.events import Key
 
 from cortex.domain.errors import ConflictError, CortexError, OutcomeUnknownError
-from cortex.domain.job_filter import STATE_WORDS, UNFINISHED, JobFilter, Refusal
+from cortex.domain.job_filter import Refusal
 from cortex.store.job_choice import BATCH, BulkDone, JobChoice, PartlyDoneError
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model import bulk
-from cortex_tui.model.bulk import ACT_MAX, DONE, JobsVerb
+from cortex_tui.model.bulk import ACT_MAX, DONE, JobsVerb, Selection
 from cortex_tui.render.words import failed
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 COUNTING: Final = "counting …"
-_UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
 
 
-@attrs.frozen(kw_only=True)
-class Wanted:
-    """The chosen jobs: the marked ones, or all that match a filter if none is marked."""
+class JobsBulk:
+    """Takes a selection of the list, asks with its count, and runs the operation."""
 
-    job_ids: tuple[UUID, ...]
-    which: JobFilter
-    text: str
-    """The filter as typed."""
+    def __init__(self, desk: AppContext, strip: StripLine, *, began: Callable[[], None]) -> None:
+        """`began` is called when an operation was confirmed."""
+        self._desk, self._strip, self._began = desk, strip, began
+        self._run: BulkRun | None = None
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments for the command line."""
-        if self.job_ids:
-            return tuple(map(str, self.job_ids))
-        return ("--filter", self.text or _UNFINISHED, "--limit", str(ACT_MAX))
+    def stop(self) -> bool:
+        """Stop the operation after its current batch; return whether there is one."""
+        return self._run is not None and self._run.stop()
 
+    def ask(
+        self, verb: JobsVerb, selection: Selection, *, is_wanted: Callable[[], bool]
+    ) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that counts, then asks, unless `is_wanted` returns False by then.
 
-async def ask(
-    desk: AppContext,
-    strip: StripLine,
-    verb: JobsVerb,
-    wanted: Wanted,
-    *,
-    began: Callable[["BulkRun"], None],
-    is_wanted: Callable[[], bool],
-    typed: Sequence[Key],
-) -> None:
-    """Count, then ask; `began` gets the run. Does not ask once `is_wanted` returns False.
+        From now on it keeps the keys that are typed ahead.
+        """
+        typed = self._strip.expect(COUNTING)
+        return self._ask(verb, selection, is_wanted=is_wanted, typed=typed)
 
-    `typed`: the return value of the strip's `expect`.
-    """
-    jobs = desk.backend.jobs
-    try:
-        if wanted.job_ids:
-            choice = await jobs.choose_marked(verb, wanted.job_ids)
-        else:
-            choice = await jobs.choose(verb, wanted.which, limit=ACT_MAX)
-    except CortexError as error:
-        strip.tell(f"✗ {failed(error)}", "fail")
-        return
-    if not strip.may_ask or not is_wanted():
-        strip.untell(COUNTING)
-        return
-    if not choice.job_ids:
-        strip.tell(bulk.nothing(verb, choice), "warn")
-    else:
-        _ask(desk, strip, verb, wanted, choice, began=began, typed=typed)
+    async def _ask(
+        self,
+        verb: JobsVerb,
+        selection: Selection,
+        *,
+        is_wanted: Callable[[], bool],
+        typed: Sequence[Key],
+    ) -> None:
+        jobs, strip = self._desk.backend.jobs, self._strip
+        try:
+            if selection.job_ids:
+                choice = await jobs.choose_marked(verb, selection.job_ids)
+            else:
+                choice = await jobs.choose(verb, selection.which, limit=ACT_MAX)
+        except CortexError as error:
+            strip.tell(f"✗ {failed(error)}", "fail")
+            return
+        if not strip.may_ask or not is_wanted():
+            strip.untell(COUNTING)
+            return
+        if not choice.job_ids:
+            strip.tell(bulk.nothing(verb, choice), "warn")
+            return
+        propose(
+            self._desk,
+            strip,
+            bulk.question(verb, choice),
+            lambda reason: self._action(verb, selection, choice, reason),
+            is_required=False,
+            wanted=bulk.wanted(choice),
+            typed=typed,
+            is_bulk=True,
+        )
 
-
-def _ask(
-    desk: AppContext,
-    strip: StripLine,
-    verb: JobsVerb,
-    wanted: Wanted,
-    choice: JobChoice,
-    *,
-    began: Callable[["BulkRun"], None],
-    typed: Sequence[Key],
-) -> None:
-    text = bulk.question(verb, choice)
-
-    def act(reason: str) -> Action:
-        run = BulkRun(desk, strip, verb, choice.job_ids, reason=reason)
-        began(run)
-        command = ("jobs", verb, *wanted.arguments, *because(reason), "--yes")
+    def _action(
+        self, verb: JobsVerb, selection: Selection, choice: JobChoice, reason: str
+    ) -> Action:
+        """Return the confirmed operation."""
+        run = BulkRun(self._desk, self._strip, verb, choice.job_ids, reason=reason)
+        self._run = run
+        self._began()
         return Action(
-            question=text,
-            command=command,
+            question=bulk.question(verb, choice),
+            command=("jobs", verb, *selection.arguments, *because(reason), "--yes"),
             work=run.run,
             is_bulk=True,
             stop=run.stop,
             progress=run.progress,
         )
-
-    propose(
-        desk,
-        strip,
-        text,
-        act,
-        is_required=False,
-        wanted=bulk.wanted(choice),
-        typed=typed,
-        is_bulk=True,
-    )
 
 
 class BulkRun:
@@ -180,10 +165,10 @@ class BulkRun:
     def progress(self) -> str:
         """Return the progress."""
         heirs = self._resubmitted
-        told = f"{self._changed - self._asked - heirs:,} {DONE[self._verb]}"
+        text = f"{self._changed - self._asked - heirs:,} {DONE[self._verb]}"
         if heirs:
-            told += f", {heirs:,} go on in new jobs"
+            text += f", {heirs:,} go on in new jobs"
         if self._asked:
-            told += f", {self._asked:,} asked: their pods stop them"
-        told += bulk.refused_words(self._refused) + (" meanwhile" if self._refused else "")
-        return told + (f", {len(self._left):,} not begun" if self._left else "")
+            text += f", {self._asked:,} asked: their pods stop them"
+        text += bulk.refused_words(self._refused) + (" meanwhile" if self._refused else "")
+        return text + (f", {len(self._left):,} not begun" if self._left else "")

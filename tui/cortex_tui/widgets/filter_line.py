@@ -43,11 +43,11 @@ class FilterLine(Horizontal):
             super().__init__()
             self.text = text
 
-    def __init__(self, desk: AppContext, *, told: Callable[[], str]) -> None:
-        """`told` returns the text at the right."""
+    def __init__(self, desk: AppContext, *, status: Callable[[], str]) -> None:
+        """`status` returns the text at the right."""
         super().__init__()
         self._desk = desk
-        self._told = told
+        self._status = status
         self.text = ""
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
         self._input.cursor_blink = False  # nothing blinks
@@ -95,11 +95,11 @@ class FilterLine(Horizontal):
 
     def _draw(self, width: int) -> Strip:
         palette = self._desk.palette
-        told = safe(self._told())
-        room = max(0, width - cell_len(told) - 4)
+        status = safe(self._status())
+        room = max(0, width - cell_len(status) - 4)
         parts = [
             Segment(" /", palette["accent" if self.text else "dim"]),
             Segment(fit(f" {safe(self.text)}", room), palette[""]),
-            Segment(f" {told} ", palette["dim"]),
+            Segment(f" {status} ", palette["dim"]),
         ]
         return Strip(parts).adjust_cell_length(width)

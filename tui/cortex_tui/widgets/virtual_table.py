@@ -104,6 +104,11 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
                 window.move({"down": 1, "up": -1, "half_down": half, "half_up": -half}[how])
         self._moved()
 
+    def move_to(self, index: int) -> None:
+        """Put the cursor on a row of the window."""
+        self._window.move_to(index)
+        self._moved()
+
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
         self._window.scroll(WHEEL_ROWS)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from cortex import crash_points as module
+from cortex.crash_points import POINTS, RECORD, VARIABLE, arm, crash_point, crash_points
 from cortex.domain.drain import DrainPhase
 from cortex.domain.errors import UsageError
-from cortex.durable import crash_points as module
-from cortex.durable.crash_points import POINTS, RECORD, VARIABLE, arm, crash_point, crash_points
 
-PACKAGE = Path(module.__file__).parent.parent
+PACKAGE = Path(module.__file__).parent
 A_TOOLS_OWN = "during_call"
 WRITERS = (
     "runtime/**/*.py",
-    "http/idempotent.py",
+    "http/framework/idempotent.py",
     "http/page/approval.py",
     "http/routes/job_submit.py",
 )
@@ -130,7 +130,7 @@ def test_the_rule_finds_a_write_without_points() -> None:
 @pytest.mark.parametrize(
     "path",
     sorted(path for each in WRITERS for path in PACKAGE.glob(each)),
-    ids=lambda p: str(p.relative_to(PACKAGE)),
+    ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_each_write_of_progress_stands_between_points(path: Path) -> None:
     assert uncovered(path.read_text("utf-8")) == []
@@ -206,7 +206,7 @@ def test_a_setting_that_is_none_is_refused(setting: str) -> None:
 
 def test_it_is_a_kill_that_nothing_can_catch() -> None:
     code = """
-from cortex.durable.crash_points import arm, crash_point
+from cortex.crash_points import arm, crash_point
 arm("after_call:1")
 crash_point("after_call")
 print()

@@ -1,0 +1,59 @@
+"""One run of a handler: replay what is recorded, run the rest, encode the result."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+
+from cortex.domain.job import Claim, OpenEffect, Step
+from cortex.durable.attempt import Services
+from cortex.durable.codec import encode
+from cortex.durable.context import Context
+from cortex.durable.journal import Journal, LeaveRequest, Recorder
+from cortex.durable.progress import Progress
+from cortex.durable.registry import Registry
+
+
+@attrs.frozen(kw_only=True)
+class Recorded:
+    """The record of a job when an attempt begins."""
+
+    steps: Sequence[Step]
+    effects: Sequence[OpenEffect]
+    """Those that have begun and whose steps are not recorded."""
+    recall: Callable[[str], Awaitable[str | None]]
+    """Returns the recorded input of the step with a key."""
+
+
+async def run_handler(
+    registry: Registry,
+    claim: Claim,
+    *,
+    recorder: Recorder,
+    recorded: Recorded,
+    leave: LeaveRequest,
+    services: Services,
+    follow: Callable[[Progress], None],
+) -> str:
+    """Run the handler of a claim's type; return its result as JSON.
+
+    `follow` is called with the progress of the run before the handler begins. Raises what the
+    handler raises, and the error of a payload or a result that does not fit its type.
+    """
+    job_type = registry.get(claim.type)
+    arguments = job_type.arguments(claim.payload)
+    journal = Journal(
+        claim.lease,
+        recorder,
+        recorded.steps,
+        effects=recorded.effects,
+        recall=recorded.recall,
+        leave=leave,
+    )
+    follow(journal.progress)
+    context = Context(claim, journal, services, final=job_type.final)
+    try:
+        result = await job_type.handler(context, **arguments)
+        journal.check_end()
+    finally:
+        journal.close()
+    return encode(result, what=f"result of job type {claim.type!r}")
