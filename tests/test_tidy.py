@@ -312,7 +312,7 @@ RULES: list[Rule] = [
 
 METHODS_MAX = 25
 """Of a class of the terminal UI: a screen that has more is a screen, a controller and a state."""
-FAT = {"ApprovalsScreen": 54, "JobScreen": 47}
+FAT = {"JobScreen": 47}
 """Those that are still to be split, with what they have: none of them may grow."""
 
 
