@@ -88,13 +88,13 @@ class Navigation:
 
     async def go_most_urgent(self) -> None:
         """Go to the request that expires first."""
-        (await self._inbox()).go_first()
+        (await self._inbox()).controller.go_first()
 
     def seek(self, approval_id: UUID) -> None:
         """Go to a request for approval."""
 
         async def go() -> None:
-            (await self._inbox()).go_to(approval_id)
+            (await self._inbox()).controller.go_to(approval_id)
 
         self._app.call_later(go)
 

@@ -172,6 +172,7 @@ class Frame(Screen[None]):
         _ = self.call_after_refresh(self.repaint)  # the list reports which columns it omits
 
     def on_screen_resume(self) -> None:
+        self.watched()
         self.take_keys()
         self._set_aside(self.app.size.width)  # another screen may have changed it
         self.repaint()  # it may have been muted or have lost its pod since
@@ -201,5 +202,5 @@ class Frame(Screen[None]):
 
     def _small(self, width: int) -> Strip:
         size = self.app.size
-        told = f"{size.width} by {size.height} is too small: at least {WIDTH_MIN} by {HEIGHT_MIN}"
-        return Strip([Segment(told)]).adjust_cell_length(width)
+        text = f"{size.width} by {size.height} is too small: at least {WIDTH_MIN} by {HEIGHT_MIN}"
+        return Strip([Segment(text)]).adjust_cell_length(width)
