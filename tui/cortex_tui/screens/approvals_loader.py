@@ -71,7 +71,7 @@ class ApprovalsLoader:
         is_news = inbox.take(rows)
         if inbox.give_up(also):
             self._strip.tell("that request waits no more", "warn")
-        self._table.tell_cut(approval_lines.cut(inbox))
+        self._table.show_cut(approval_lines.cut(inbox))
         if is_anew and state.wants_first:
             state.wants_first = False
             inbox.go_first(session.now)

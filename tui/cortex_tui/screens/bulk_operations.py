@@ -85,7 +85,7 @@ class BulkOperationsScreen(Frame):
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.acts()
         is_first, self._is_read = not self._is_read, True
-        self._table.tell_cut("older ones: cortex dead acts ls" if len(rows) >= ACTS_MAX else "")
+        self._table.show_cut("older ones: cortex dead acts ls" if len(rows) >= ACTS_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
@@ -144,7 +144,7 @@ class BulkOperationScreen(Frame):
         rows = await self.desk.backend.dead.failures(self._act["id"])
         is_first, self._is_read = not self._is_read, True
         more = f"more of them: cortex dead acts show {self._act['id']} --limit 10000"
-        self._table.tell_cut(more if len(rows) >= FAILURES_MAX else "")
+        self._table.show_cut(more if len(rows) >= FAILURES_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:

@@ -95,7 +95,7 @@ class _DeadLetters(Frame, Generic[Row]):
         if self.strip.is_asking:
             return False  # the order is frozen while a question is open
         is_first, self._is_read = not self._is_read, True
-        self._table.tell_cut(self.cut(rows))
+        self._table.show_cut(self.cut(rows))
         if self._is_fresh:
             self._is_fresh, self._new_count = False, 0
             self._window.renew(rows, below=None)

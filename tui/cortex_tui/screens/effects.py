@@ -117,7 +117,7 @@ class EffectsScreen(Frame):
                 return before != self._freeze
             case "quotas":
                 rows = await backend.quotas()
-                self._quota_table.tell_cut(
+                self._quota_table.show_cut(
                     "more of them: cortex quotas ls" if len(rows) >= QUOTAS_MAX else ""
                 )
                 is_changed = self._quotas.refill(rows)
@@ -162,7 +162,7 @@ class EffectsScreen(Frame):
         rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
         is_full = self._list.take_page(rows, start)
         if is_full is not None:
-            self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
+            self._table.show_cut("more: cortex effects ls --status unknown" if is_full else "")
 
     # --- keys
 
