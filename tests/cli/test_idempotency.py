@@ -86,7 +86,9 @@ def test_eight_processes_at_once_submit_one_job(cortex: Cortex, life: Life, data
     life.type()
     life.pod()
     with ThreadPoolExecutor(8) as threads:
-        ended = list(threads.map(lambda _: submit(cortex), range(8)))
+        ended = list(
+            threads.map(lambda _: cortex.process("jobs", "submit", "digest", *KEY), range(8))
+        )
     assert {each.code for each in ended} == {0}
     assert len({UUID(each.out.strip()) for each in ended}) == 1
     assert sorted(each.err for each in ended) == ["", *[REPLAYED] * 7]
