@@ -72,6 +72,7 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     "run_agent": JobPolicy(
         max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
     ),
+    "bulk": JobPolicy(timeout_s=604_800),
 }
 """The built-in job types that need figures of their own."""
 

@@ -23,6 +23,7 @@ from cortex.cli.screen.table import Column
 from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
 from cortex.domain.dead_letter import (
     DeadLetter,
+    DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterHead,
     DeadLetterState,
@@ -34,7 +35,6 @@ from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import DeadLetterFilter
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
 
