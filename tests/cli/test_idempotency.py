@@ -16,8 +16,9 @@ from cortex.domain.idempotency import KEY_TTL_S
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs
-from tests.support.command_line import Cortex, Ended
+from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
+from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import job_count, move_clock
