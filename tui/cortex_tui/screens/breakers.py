@@ -108,7 +108,7 @@ class BreakersScreen(Frame):
         """Ask whether to hold a breaker open or, if it is not closed, whether to close it."""
         row = self._window.current
         if row is None:
-            self.strip.tell(self._window.why_none("no breaker under the cursor"), "warn")
+            self.strip.show(self._window.why_none("no breaker under the cursor"), "warn")
             return
         name: str = row.name
         hold_text = safe(f"open {name}: jobs wait")

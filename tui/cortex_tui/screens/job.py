@@ -170,14 +170,14 @@ class JobScreen(Frame):
         follows = self._steps.follow()
         if follows:
             self._stream.lines.follow()
-        self.strip.tell("following" if follows else "not following", "dim")
+        self.strip.show("following" if follows else "not following", "dim")
 
     def action_fold(self, how: str) -> None:
         self._steps.fold(how)
 
     def action_problem(self, way: str) -> None:
         if not self._steps.problem(way):
-            self.strip.tell("no problem in these steps", "dim")
+            self.strip.show("no problem in these steps", "dim")
 
     def action_view(self, how: str) -> None:
         """Change the view of the step."""
