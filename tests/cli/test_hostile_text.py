@@ -17,7 +17,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
-from tests.support.in_process import InProcess, Kept
+from tests.support.in_process import Ended, InProcess
 from tests.support.life import Life
 from tests.support.pods import Pods, first_line
 from tests.support.records.rows import submit, until_jobs, until_status
@@ -235,7 +235,7 @@ def record(
     dsn = shared_postgres.create_migrated()
     cortex = InProcess(dsn, folder)
 
-    def done(*arguments: str) -> Kept:
+    def done(*arguments: str) -> Ended:
         kept = cortex(*arguments)
         assert kept.code == 0, kept.err
         return kept
@@ -312,13 +312,13 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 
 
-def run(record: Record, command: str, way: Way, mode: str) -> Kept:
+def run(record: Record, command: str, way: Way, mode: str) -> Ended:
     arguments = [*command.split(), *way(record), *MODES[mode]]
     is_tty = mode in ("on a terminal", "in colour")
     return record.cortex(*arguments, is_tty=is_tty)
 
 
-def wrong_with(kept: Kept, mode: str) -> list[str]:
+def wrong_with(kept: Ended, mode: str) -> list[str]:
     found = [
         *treacherous(kept.out.replace("\t", " "), has_color=mode == "in colour"),
         *treacherous(kept.err, has_color=mode == "in colour"),

@@ -47,7 +47,7 @@ class Navigation:
         """Open a screen on top of the current one, unless too many are open."""
         frame = self.frame
         if frame is not None and len(internals.screens(self._app)) > OPENED_MAX:
-            frame.strip.tell(f"{OPENED_MAX} screens are open: close one with esc", "warn")
+            frame.strip.show(f"{OPENED_MAX} screens are open: close one with esc", "warn")
             return
         opened = self._make(name, *about)
         opened.opened = (name, about)

@@ -6,6 +6,8 @@ from decimal import Decimal
 from typing import Final
 
 from rich.cells import cell_len
+from rich.segment import Segment
+from textual.strip import Strip
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
@@ -19,10 +21,45 @@ from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
 from cortex.view.steps import numbered_step
+from cortex_tui.model.step_list import StepList
+from cortex_tui.palette import Palette
 from cortex_tui.render.job_rows import why
+from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 GAP: Final = 3
+
+
+def state_strip(row: WatchedJob | None, now: datetime, palette: Palette, width: int) -> Strip:
+    """Return the first line; empty until the job was read."""
+    if row is None:
+        return Strip.blank(width)
+    parts = [Segment(" ")]
+    for cell in head_line(row, now, width):
+        parts += [Segment(cell.text, palette[cell.style]), Segment(" " * GAP)]
+    return Strip(parts).adjust_cell_length(width)
+
+
+def why_strip(row: WatchedJob | None, now: datetime, palette: Palette, width: int) -> Strip:
+    """Return the second line; empty until the job was read."""
+    if row is None:
+        return Strip.blank(width)
+    cell = why_line(row, now)
+    return Strip([Segment(fit(f" {cell.text}", width), palette[cell.style])])
+
+
+def no_steps(row: WatchedJob | None) -> str:
+    """Return why there is no step to show."""
+    if row is None:
+        return "reading …"
+    return "no step is recorded yet" if row.finished_at is None else "no step was recorded"
+
+
+def steps_range(steps: StepList) -> Cell:
+    """Return which steps are loaded, unless all are."""
+    if steps.first == 1 and steps.has_end:
+        return Cell("")
+    return Cell(f"steps {steps.first:,} to {steps.last:,} of {steps.newest:,} ", "dim")
 
 
 def head_line(row: WatchedJob, now: datetime, width: int) -> list[Cell]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from cortex.domain.canonical import canonical, is_deep
@@ -16,6 +15,7 @@ from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
 from cortex.view.steps import step_label
+from cortex_tui.model.open_job import View
 from cortex_tui.model.waterfall import WaterfallRow, endings
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.attempt_lines import attempt_lines
@@ -24,17 +24,6 @@ from cortex_tui.render.words import countdown, span, tokens
 
 NOT_YET: Final = "nothing happened yet"
 EMPTY: Final = (None, "null", "{}", "[]", '""')
-
-
-class View(StrEnum):
-    """A view of the row."""
-
-    STEP = "step"
-    LOG = "log"
-    PROMPT = "prompt"
-    RESPONSE = "response"
-    ATTEMPTS = "attempts"
-    RAW = "raw"
 
 
 EFFECTS: Final = {

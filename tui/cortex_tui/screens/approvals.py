@@ -140,7 +140,7 @@ class ApprovalsScreen(Frame):
     def paint(self) -> None:
         self._table.redraw()
         self._pane.page.redraw()
-        self._steps.pane.tell()
+        self._steps.pane.follow()
         for line in ("#tabs", "#one"):
             self.query_one(line, Line).redraw()
         self.controller.withdraw_if_over()

@@ -78,7 +78,7 @@ class ApprovalsController:
         if self._strip.is_asking:
             self._strip.withdraw(why or NOT_SEEN)
         elif why:
-            self._strip.tell(why, "warn")
+            self._strip.show(why, "warn")
 
     def withdraw_if_over(self) -> None:
         """Withdraw the question about requests that cannot be decided any more."""
@@ -151,18 +151,18 @@ class ApprovalsController:
         """Take the marked requests together, or leave the batch."""
         if not self._state.toggle_batch():
             how = f"mark 2 to {BATCH_MAX} requests of one shape with space, then press b"
-            self._strip.tell(how, "warn")
+            self._strip.show(how, "warn")
         self.refocus()
 
     def raw(self) -> None:
         """Show the arguments as they are stored, or in rows again."""
         if len(self._state.in_front) > 1:
             hint = "a batch shows in what its requests differ: b, then i for one"
-            self._strip.tell(hint, "dim")
+            self._strip.show(hint, "dim")
             return
         self._state.is_raw = not self._state.is_raw
         self._pane.lay_out(is_other=False)
 
     def _unmark(self) -> None:
         if count := self._state.unmark():
-            self._strip.tell(f"{count} marked before: not marked any more", "warn")
+            self._strip.show(f"{count} marked before: not marked any more", "warn")

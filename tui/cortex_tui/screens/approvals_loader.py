@@ -70,8 +70,8 @@ class ApprovalsLoader:
             return True
         is_news = inbox.take(rows)
         if inbox.give_up(also):
-            self._strip.tell("that request waits no more", "warn")
-        self._table.tell_cut(approval_lines.cut(inbox))
+            self._strip.show("that request waits no more", "warn")
+        self._table.show_cut(approval_lines.cut(inbox))
         if is_anew and state.wants_first:
             state.wants_first = False
             inbox.go_first(session.now)
@@ -88,7 +88,7 @@ class ApprovalsLoader:
             check_batch(approvals)
         except UsageError as error:
             state.batch = ()
-            self._strip.tell(f"✗ {safe(_shortened(error.message, wanted))}", "fail")
+            self._strip.show(f"✗ {safe(_shortened(error.message, wanted))}", "fail")
             self._controller.refocus()
             return True
         subject = await _subject_of(approvals)

@@ -52,7 +52,7 @@ class DecisionFlow:
         if not page.is_seen and subject.facts.risk.rank >= Risk.MED.rank:
             page.scroll_page("pagedown")
             self._silence.restart()
-            self._strip.tell(approval_front.unread_hint(page.below_count), "warn")
+            self._strip.show(approval_front.unread_hint(page.below_count), "warn")
             return
         decider, edit = self._decider, self._state.edit
         question = decider.approving(subject, edit)
@@ -86,7 +86,7 @@ class DecisionFlow:
         if subject is None:
             return
         if (refusal := why_not_edited(subject)) is not None:
-            self._strip.tell(refusal, "warn")
+            self._strip.show(refusal, "warn")
         else:
             self._pane.edit(subject)
 
@@ -94,25 +94,25 @@ class DecisionFlow:
         """Take back a decision that was not sent yet, and go to its request."""
         held = self._desk.recall.take_back()
         if held is None:
-            self._strip.tell("there is nothing to recall: what you decided was sent", "dim")
+            self._strip.show("there is nothing to recall: what you decided was sent", "dim")
             return
         inbox = self._state.inbox
         if inbox.tab is Tab.DECIDED:
             self._controller.to_tab(Tab.MINE)
-        self._strip.tell(f"recalled: {safe(held.act.question)}: nothing was sent", "warn")
+        self._strip.show(f"recalled: {safe(held.action.question)}: nothing was sent", "warn")
         inbox.seek(held.ids[0])
         self._controller.moved()
 
     def _ready(self, *, is_approving: bool) -> Subject | None:
         """Return the subject that this key can decide, or show why there is none."""
-        refusal = self._desk.acts.why_not()
+        refusal = self._desk.actions.why_not()
         if refusal is None and not self._silence.is_over:
             self._silence.fill()
             return None
         if refusal is None:
             refusal = self._why_undecidable(is_approving=is_approving)
         if refusal is not None:
-            self._strip.tell(refusal, "warn")
+            self._strip.show(refusal, "warn")
             return None
         return self._state.subject
 
@@ -141,7 +141,7 @@ class DecisionFlow:
                 state.agreed_at = self._desk.session.clock.now()
                 self._send(subject, action())
             else:
-                self._strip.tell("nothing was done", "dim")
+                self._strip.show("nothing was done", "dim")
             state.inbox.arrange()
 
         self._strip.ask(question, answered)
@@ -155,7 +155,7 @@ class DecisionFlow:
         recall, for_s = self._desk.recall, self._decider.recall_s(subject)
         if not for_s or self._desk.session.why_not_act() is not None:
             recall.send()
-            self._desk.acts.agreed(self._strip, action, waits=True)
+            self._desk.actions.agreed(self._strip, action, waits=True)
             return
         recall.hold(self._strip, action, subject.ids, for_s=for_s, changed=self._strip.redraw)
         self._decided(subject.ids)

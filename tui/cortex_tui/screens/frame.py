@@ -86,7 +86,7 @@ class Frame(Screen[None]):
     def pressed(self) -> None:
         """Called before a key acts, while no question is open."""
         if self.workers.cancel_group(self, CHOSEN):
-            self.strip.tell("a key was pressed before the question: nothing was done", "warn")
+            self.strip.show("a key was pressed before the question: nothing was done", "warn")
 
     def watched(self) -> None:
         """Called when keys come here again; the operator may still be typing for another screen."""
@@ -165,7 +165,7 @@ class Frame(Screen[None]):
     def action_side(self) -> None:
         """Hide or show the panes beside lists, which take room from the columns."""
         if self.app.size.width < self.SIDE_FROM:
-            self.strip.tell(f"a side pane needs {self.SIDE_FROM} columns", "dim")
+            self.strip.show(f"a side pane needs {self.SIDE_FROM} columns", "dim")
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)

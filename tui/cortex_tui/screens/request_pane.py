@@ -66,7 +66,7 @@ class RequestPane(Vertical):
     @on(JsonEditor.Left)
     def _discard(self) -> None:
         self.stop_editing()
-        self._frame.strip.tell("the arguments stay as they are", "dim")
+        self._frame.strip.show("the arguments stay as they are", "dim")
 
     @on(JsonEditor.Taken)
     def _accept(self, event: JsonEditor.Taken) -> None:
@@ -82,7 +82,7 @@ class RequestPane(Vertical):
         state.edit, state.is_to_approve = edit, edit is not None
         self.lay_out(is_other=True)
         if edit is None:
-            self._frame.strip.tell("nothing was changed", "dim")
+            self._frame.strip.show("nothing was changed", "dim")
 
     @on(Page.Resized)
     def _resized(self) -> None:
