@@ -27,10 +27,10 @@ from tests.support.servers.scripted_model import MODEL, scripted_model
 
 RUN = f"agent:{NAME}:usd:run"
 DAY = "tenant:acme:tokens:day"
-JOBS = 14
+JOBS = 18
 SLOTS = 3
 """Slots of each pod: fewer than the calls that fit into the budget at once."""
-LIMIT = 32_000
+LIMIT = 60_000
 LENGTH = 16_000
 """Characters of a prompt: half of the tokens that its call may take are really used."""
 

@@ -205,7 +205,7 @@ def test_an_outage_longer_than_the_threshold_makes_no_zombie(
     database: str, tmp_path: Path, gate: Path
 ) -> None:
     """All pods stop their jobs by themselves, and take them up again."""
-    quick: dict[str, object] = {"zombie_s": 4, "settle_s": 1, "sweep_s": 0.2, "slots": JOBS}
+    quick: dict[str, object] = {"zombie_s": 4, "settle_s": 1, "sweep_s": 0.2, "slots": JOBS // 2}
     with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
         for _ in range(2):
             pods.start("--http", "127.0.0.1:0", **quick)

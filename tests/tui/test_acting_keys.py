@@ -27,7 +27,21 @@ BUDGET: Final = "agent:bot:usd:run"
 EDITED: Final = "EDITED"
 """No key: the arguments are edited."""
 WHY: Final = (*"try", "enter")
-WRONG: Final = ("Y", "enter", "space", "n", "N", "q", "j", "tab", "2", "ctrl+d", "colon", "at")
+WRONG: Final = (
+    "Y",
+    "enter",
+    "space",
+    "n",
+    "N",
+    "q",
+    "j",
+    "tab",
+    "2",
+    "ctrl+d",
+    "colon",
+    "at",
+    *"KRX",
+)
 """None of them agrees to anything. No two that follow each other are a reason and Enter."""
 
 
