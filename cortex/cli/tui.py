@@ -100,7 +100,7 @@ def show(
         pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         reports=platformdirs.user_log_path("cortex", appauthor=False),
         is_debug=options.debug,
-        told=_report,
+        report=_report,
         pod=pod,
     )
 

@@ -169,7 +169,7 @@ async def test_nothing_is_asked_so_often_while_nobody_watches(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
-        seat.app.poller.is_watched = False
+        seat.app.refresher.poller.is_watched = False
         await seat.pass_time(2)
         cluster.asked.clear()
         await seat.pass_time(10)
@@ -214,7 +214,7 @@ async def test_what_was_changed_elsewhere_is_seen_when_one_comes_back(
         await seat.press(there, "m", back)
         after = styled(seat)
         assert after != before
-        seat.app._repaint()  # as each second
+        seat.app.refresher.repaint()  # as each second
         await seat.settle()
         assert after == styled(seat)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex_tui.app import OPENED_MAX
+from cortex_tui.navigation import OPENED_MAX
 from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.terminal.tui_job import a_step
 from tests.tui.conftest import ALONE, OpenSession
@@ -215,7 +215,7 @@ async def test_no_more_than_four_statements_a_second(
         for attempt in range(40):
             cluster.change(job, attempt=attempt)
             await seat.press("j")
-            seat.app.poller.wake()
+            seat.app.desk.wake()
             await seat.pass_time(0.25)
         assert 30 <= len(cluster.asked) <= 44
 

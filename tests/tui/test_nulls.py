@@ -93,7 +93,7 @@ async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str =
             for _ in range(LOOKS):
                 seat.clock._now += LATER_S
                 await frame.look()
-            await app._look_at_head()
+            await app.refresher.read_head()
             frame.repaint()
             await settle(seat, rows)
             assert "cannot be shown" not in seat.text

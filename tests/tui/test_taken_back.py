@@ -111,7 +111,7 @@ async def _switch(app: CortexApp) -> None:
 
 
 async def _open(app: CortexApp) -> None:
-    app.open("log")
+    app.desk.open("log")
 
 
 @pytest.mark.parametrize("leave", [_switch, _open])

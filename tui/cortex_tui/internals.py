@@ -1,7 +1,7 @@
 """Everything that relies on Textual's internals; the version of Textual is pinned for it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from rich.console import RenderableType
@@ -12,6 +12,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingsMap
 from textual.command import CommandPalette
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.keys import _character_to_key
 from textual.message import Message
 from textual.screen import Screen
@@ -148,6 +149,17 @@ async def press(app: App[Any], key: str) -> bool:
         if await app._check_bindings(key, has_priority):  # noqa: SLF001
             return True
     return False
+
+
+def driver(app: App[Any]) -> Driver | None:
+    """Return the driver of the app's terminal; None before there is one."""
+    return app._driver  # noqa: SLF001
+
+
+def screens(app: App[Any]) -> Sequence[Screen[Any]]:
+    """Return the shown screens, the front one last; none before the app has one."""
+    has_one = app.is_running and app._screen_stacks.get(app.DEFAULT_MODE)  # noqa: SLF001
+    return app.screen_stack if has_one else ()
 
 
 def focused(screen: Screen[Any]) -> Widget | None:

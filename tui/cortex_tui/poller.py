@@ -35,15 +35,15 @@ class Poller:
         *,
         head: Look,
         screen: Look,
-        told: Callable[[CortexError | None, bool], None],
+        polled: Callable[[CortexError | None, bool], None],
     ) -> None:
-        """`told` is called after each poll.
+        """`polled` is called after each poll.
 
         Its arguments: an error that is not the link's, if there was one, and whether anything
         visible changed.
         """
         self._clock, self._link = clock, link
-        self._head, self._screen, self._told = head, screen, told
+        self._head, self._screen, self._polled = head, screen, polled
         self._pace = PollRate(quiet_gap_s=QUIET_S)
         self._wanted = asyncio.Event()
         self._head_at = float("-inf")
@@ -76,20 +76,20 @@ class Poller:
         if is_head:
             self._head_at = began
         refused: CortexError | None = None
-        found: bool | None = None
+        is_news: bool | None = None
         had_trouble = self._link.is_stale(began)
         try:
-            found = await (self._head if is_head else self._screen)()
+            is_news = await (self._head if is_head else self._screen)()
         except (UnavailableError, OutcomeUnknownError, SchemaError) as error:
             self._link.failed(error)
         except CortexError as error:
             refused = error
-        if found is not None:
+        if is_news is not None:
             now = self._clock.now()
             self._link.answered(now, took_s=now - began)
-        self._pace.polled(began, found=bool(found) or is_wanted)
+        self._pace.polled(began, found=bool(is_news) or is_wanted)
         had_trouble |= self._link.error is not None
-        self._told(refused, bool(found) or had_trouble or refused is not None)
+        self._polled(refused, bool(is_news) or had_trouble or refused is not None)
 
     async def _rest(self) -> None:
         """Wait until a poll is due, or `wake`."""

@@ -21,13 +21,14 @@ from cortex.domain.safe import safe
 from cortex.postgres.database import READER_ROLE, Database, Profile, open_database
 from cortex.postgres.session import read_only_profile
 from cortex_tui import crash
-from cortex_tui.app import SETTLE_S, CortexApp
+from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
 from cortex_tui.ending import ending_by_signal
 from cortex_tui.hints import hear
 from cortex_tui.key_table import read_keys
+from cortex_tui.quitting import SETTLE_S
 from cortex_tui.session import Session
 from cortex_tui.terminal import Terminal
 
@@ -56,13 +57,13 @@ def run(
     pictures: Path,
     reports: Path,
     is_debug: bool,
-    told: Callable[[str], object],
+    report: Callable[[str], object],
     pod: PodBeside | None = None,
 ) -> int:
     """Run until the operator quits; return the exit code. Raises `CortexError` before it starts.
 
     The code is 128 + n for signal n: SIGHUP when the terminal is gone. `pod` receives the signals.
-    `told` gets a line for each interrupted action, once the shell has the terminal again.
+    `report` gets a line for each interrupted action, once the shell has the terminal again.
     """
     keys = read_keys(keys_file)
     session = Session(
@@ -89,7 +90,7 @@ def run(
         try:
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
-            hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.poller.wake))
+            hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.desk.wake))
             gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)
             try:
@@ -101,10 +102,10 @@ def run(
                     await hearing
                 await backend.close()
             try:
-                await _settle(app, told)
+                await _settle(app, report)
             finally:
-                if faults := (*app.faults, *app.desk.acts.faults):
-                    code = crash.tell(faults, folder=reports, at=session.now, is_debug=is_debug)
+                if faults := (*app.faults, *app.desk.actions.faults):
+                    code = crash.report(faults, folder=reports, at=session.now, is_debug=is_debug)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()
@@ -131,18 +132,18 @@ async def _look_for_schema(backend: StoreBackend) -> None:
         await backend.head()
 
 
-async def _settle(app: CortexApp, told: Callable[[str], object]) -> None:
+async def _settle(app: CortexApp, report: Callable[[str], object]) -> None:
     """Finish running actions and send the held decision: a signal waits for neither."""
-    acts = app.desk.acts
-    ended = await acts.settle(within_s=SETTLE_S)
-    for line in (*app.parting, *(each.told for each in ended)):
-        told(line)
+    actions = app.desk.actions
+    ended = await actions.settle(within_s=SETTLE_S)
+    for line in (*app.quitting.parting, *(each.outcome for each in ended)):
+        report(line)
     done = None
     try:
         done = await app.desk.recall.leave()
     except Exception as fault:
-        if fault not in acts.faults:  # these are reported with the app's faults
+        if fault not in actions.faults:  # these are reported with the app's faults
             raise
-        told(safe(f"{acts.log[0].command}: {acts.log[0].told}"))
+        report(safe(f"{actions.log[0].command}: {actions.log[0].outcome}"))
     if done is not None and not done.is_done:
-        raise ConflictError(done.told)
+        raise ConflictError(done.outcome)

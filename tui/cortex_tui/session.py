@@ -48,7 +48,7 @@ class Session:
     """The clock's time of the last key press: the key may have been handled later."""
     _offset: timedelta | None = None
 
-    def tell_time(self, database_now: datetime) -> None:
+    def set_time(self, database_now: datetime) -> None:
         """Take the database's time from a response; countdowns use it."""
         self._offset = database_now - self._mine()
 
@@ -72,8 +72,8 @@ class Session:
         if self.pod is not None:
             ended = self.pod.ended()
             runs = f"runs with this screen{f', API at {self.pod.http}' if self.pod.http else ''}"
-            told = f"pod {self.pod.name} {ended or runs}"
-            yield Cell(safe(told), "dim" if ended is None else "fail")
+            state = f"pod {self.pod.name} {ended or runs}"
+            yield Cell(safe(state), "dim" if ended is None else "fail")
             yield Cell(safe(f"its log: {self.pod.log}"), "dim")
 
     def _mine(self) -> datetime:

@@ -118,7 +118,7 @@ class _Seat:
 
     async def job(self, job_id: UUID) -> None:
         """Go to one job, whose model speaks, and there to the step that a person decided."""
-        self.app.open("job", job_id)
+        self.app.desk.open("job", job_id)
         await self.shows("running")
         said = AnswerPiece(
             job_id=job_id,
@@ -156,7 +156,7 @@ class _Seat:
         await asyncio.sleep(0.1)
         for _ in range(ROUNDS):
             self.app.session.link.answered(self.clock.now(), took_s=ANSWERED_S)
-        self.app._repaint()
+        self.app.refresher.repaint()
         await self.pilot.pause()
         return self_contained(self.app.export_screenshot(title="cortex tui"))
 
