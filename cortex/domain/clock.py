@@ -18,7 +18,11 @@ def uuid7(unix_ms: int, rng: random.Random) -> UUID:
 
     Unique across processes only if `rng` is seeded from the operating system.
     """
-    chance = rng.getrandbits(74)
+    return uuid7_of(unix_ms, rng.getrandbits(74))
+
+
+def uuid7_of(unix_ms: int, chance: int) -> UUID:
+    """Make a UUIDv7 of a time and 74 bits."""
     return UUID(
         int=(unix_ms & 0xFFFF_FFFF_FFFF) << 80
         | 0x7 << 76

@@ -1,5 +1,6 @@
 """Dead letters: the triage's decision about a failed job, and the prospect of its retry."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -32,6 +33,44 @@ class DeadLetterState(StrEnum):
 
 
 UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetterFilter:
+    """Selects dead letters; None leaves a criterion out."""
+
+    fingerprint: str | None = None
+    """The fingerprint or its beginning."""
+    type: str | None = None
+    code: str | None = None
+    error_class: str | None = None
+    agent: str | None = None
+    tenant: str | None = None
+    states: tuple[DeadLetterState, ...] = UNRESOLVED
+    since_s: float | None = None
+    """Failed at most this many seconds ago."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """The first parameters of each query that filters."""
+        given = (self.fingerprint, self.type, self.code, self.error_class, self.agent, self.tenant)
+        return (*given, [state.value for state in self.states], self.since_s)
+
+    def typed(self, *, limit: int) -> str:
+        """Return it in the syntax of the command line, except for the states."""
+        since = None if self.since_s is None else f"{self.since_s:.0f}s"
+        given = {
+            "--fingerprint": self.fingerprint,
+            "--type": self.type,
+            "--code": self.code,
+            "--class": self.error_class,
+            "--agent": self.agent,
+            "--tenant": self.tenant,
+            "--since": since,
+            "--limit": str(limit),
+        }
+        return shlex.join(word for name, value in given.items() if value for word in (name, value))
+
 
 _CREDENTIALS: Final = "the credentials are fixed"
 _THING: Final = "what it asks for exists"

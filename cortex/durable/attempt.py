@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import Decided
+from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
 from cortex.domain.model import ModelRequest
@@ -138,6 +139,19 @@ class Policies(Protocol):
     async def limits(self, claim: Claim) -> JobLimits: ...
 
 
+class BulkOperations(Protocol):
+    """Chooses and changes many jobs or dead letters; given by the pod."""
+
+    async def choose(self, job_id: UUID, request: BulkRequest) -> BulkChoice:
+        """Fix the ids that a job of type `bulk` will change, in its submitter's name."""
+
+    async def settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice:
+        """Change the first of these in one transaction: all, or fewer if that is too much at once.
+
+        Safe to repeat. Raises `Suspended` while the first one is locked.
+        """
+
+
 @attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
@@ -150,6 +164,7 @@ class Services:
     facts: Facts
     gateway: EffectGateway
     clock: DatabaseClock
+    bulk: BulkOperations
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

@@ -42,6 +42,7 @@ from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
+from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -411,6 +412,7 @@ class _Pod:
                 rng=self._rng,
             ),
             clock=StoreClock(port=self._port, rng=self._rng),
+            bulk=StoreBulkOperations(port=self._port, rng=self._rng),
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,

@@ -4,7 +4,6 @@ The database writes a dead letter when a job fails. A dead letter is settled onc
 gets an error that names who settled it and when.
 """
 
-import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,6 +15,7 @@ from cortex.domain.dead_letter import (
     UNRESOLVED,
     DeadLetter,
     DeadLetterDetail,
+    DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterState,
 )
@@ -45,43 +45,6 @@ LOOKED_MAX: Final = 5_000
 """Errors, and dead letters, that are read for suggestions."""
 
 T = TypeVar("T")
-
-
-@attrs.frozen(kw_only=True)
-class DeadLetterFilter:
-    """Selects dead letters; None leaves a criterion out."""
-
-    fingerprint: str | None = None
-    """The fingerprint or its beginning."""
-    type: str | None = None
-    code: str | None = None
-    error_class: str | None = None
-    agent: str | None = None
-    tenant: str | None = None
-    states: tuple[DeadLetterState, ...] = UNRESOLVED
-    since_s: float | None = None
-    """Failed at most this many seconds ago."""
-
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """The first parameters of each query that filters."""
-        given = (self.fingerprint, self.type, self.code, self.error_class, self.agent, self.tenant)
-        return (*given, [state.value for state in self.states], self.since_s)
-
-    def typed(self, *, limit: int) -> str:
-        """Return it in the syntax of the command line, except for the states."""
-        since = None if self.since_s is None else f"{self.since_s:.0f}s"
-        given = {
-            "--fingerprint": self.fingerprint,
-            "--type": self.type,
-            "--code": self.code,
-            "--class": self.error_class,
-            "--agent": self.agent,
-            "--tenant": self.tenant,
-            "--since": since,
-            "--limit": str(limit),
-        }
-        return shlex.join(word for name, value in given.items() if value for word in (name, value))
 
 
 @attrs.frozen(kw_only=True)

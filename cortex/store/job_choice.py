@@ -120,7 +120,7 @@ async def choose_to_retry(db: Database, which: JobFilter, *, limit: int) -> JobC
     """
 
     async def judge(db: Database, rows: Sequence[ListedJob]) -> dict[UUID, Refusal | None]:
-        return await _why_not_retried(db, [row.id for row in rows])
+        return await why_not_retried(db, [row.id for row in rows])
 
     never = {*_ENDED, JobStatus.PENDING} - {JobStatus.FAILED}
     which = _actable(which, never, "tried again now")
@@ -197,7 +197,7 @@ async def retry_chosen(
                 ours = await db.fetch("retries.let_go_by", stayed, by, reason, since_s)
                 counts.changed += len(ours)
                 stayed = sorted({*stayed} - {row["job_id"] for row in ours})
-            for why_not in (await _why_not_retried(db, stayed)).values() if stayed else ():
+            for why_not in (await why_not_retried(db, stayed)).values() if stayed else ():
                 # A job that could be released now was just ending its attempt.
                 counts.refuse(why_not or Refusal.RUNNING, 1)
     return counts.done
@@ -242,7 +242,7 @@ class _Counts:
     def settled(self, letter: SettledDeadLetter) -> None:
         """Count a failed job whose dead letter was to be retried."""
         if letter.error is not None:
-            self.refuse(_why_not_resubmitted(letter.error), 1)
+            self.refuse(why_not_resubmitted(letter.error), 1)
             return
         self.changed += 1
         self.resubmitted += 1
@@ -308,7 +308,7 @@ def _of_marked(
     return JobChoice(job_ids=chosen, refused=_some(refused), has_more=False, failed=dead)
 
 
-async def _why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Refusal | None]:
+async def why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Refusal | None]:
     """Return for each job, in this order, why it cannot be retried now; None: it can."""
     standings = await _standings(db, job_ids)
     return {each: why_not_retry(standings[each]) for each in job_ids if each in standings}
@@ -340,7 +340,7 @@ def _letter(letter: DeadLetter | None) -> DeadLetterSituation | None:
     )
 
 
-def _why_not_resubmitted(error: CortexError) -> Refusal:
+def why_not_resubmitted(error: CortexError) -> Refusal:
     """Return why a selected dead letter was not retried after all."""
     match error:
         case ConflictError():

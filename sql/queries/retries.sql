@@ -164,3 +164,9 @@ SELECT DISTINCT f.job_id FROM cortex.fact f
 WHERE f.job_id = ANY ($1::uuid[]) AND f.subtype = 'retried_now'
   AND f.at >= cortex.now() - $4::float8 * interval '1 second'
   AND f.data->>'by' = $2::text AND f.data->>'reason' = $3::text;
+
+-- name: let_go_since
+-- Which of these jobs a person has retried. $1 ids, $2 who, $3 why, $4 since when. Locks: none.
+SELECT DISTINCT f.job_id FROM cortex.fact f
+WHERE f.job_id = ANY ($1::uuid[]) AND f.subtype = 'retried_now' AND f.at >= $4::timestamptz
+  AND f.data->>'by' = $2::text AND f.data->>'reason' = $3::text;

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import cli
 from cortex.domain.redaction import storable
+from tests.support.command_line import Cortex
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.in_process import InProcess
-from tests.support.pods import environment
 
 # They run until they are stopped, for minutes, or need a person at a terminal.
 ENDLESS = {"approvals watch", "demo", "up"}
@@ -120,51 +120,50 @@ def test_commands_with_texts_are_among_them() -> None:
     assert {"jobs submit", "agents show", "budgets set", "dead retry"} <= {v.path for v in VERBS}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (b"jobs", b"submit", b"noop", b"--tenant", b"a\xff"),
-        (b"budgets", b"set", b"--agent", b"a\xff", b"--usd", b"1", b"--reason", b"why"),
-        (b"jobs", b"cancel", b"\xff\xfe", b"--yes"),
-        (b"jobs", b"ls", b"--type", b"\xff"),
-        (b"facts", b"--source", b"\xff"),
-        (b"agents", b"apply", b"\xff.yaml"),
-        (b"jobs", b"submit", b"noop", b"--payload", b'{"a": "\xff"}'),
-    ],
-    ids=lambda words: b" ".join(words).decode("latin-1"),
+BYTES = (
+    (b"jobs", b"submit", b"noop", b"--tenant", b"a\xff"),
+    (b"budgets", b"set", b"--agent", b"a\xff", b"--usd", b"1", b"--reason", b"why"),
+    (b"jobs", b"cancel", b"\xff\xfe", b"--yes"),
+    (b"jobs", b"ls", b"--type", b"\xff"),
+    (b"facts", b"--source", b"\xff"),
+    (b"agents", b"apply", b"\xff.yaml"),
+    (b"jobs", b"submit", b"noop", b"--payload", b'{"a": "\xff"}'),
 )
-def test_bytes_that_are_no_text_are_refused(
-    database: str, tmp_path: Path, arguments: tuple[bytes, ...]
-) -> None:
-    """As a shell passes them: not as Python text."""
+
+
+def test_bytes_that_are_no_text_are_refused(cortex: Cortex) -> None:
+    for arguments in BYTES:
+        ended = cortex(*map(os.fsdecode, arguments))
+        assert ended.code in (0, 2, 3), arguments
+        assert "fault in Cortex" not in ended.err, arguments
+        errors = [line for line in ended.err.splitlines() if line.startswith("error:")]
+        assert len(errors) <= 1, arguments
+
+
+def test_bytes_come_from_a_shell_as_they_do_here(cortex: Cortex) -> None:
+    """Python's own decoding of its arguments, which only its start has."""
     done = subprocess.run(
-        [os.fsencode(sys.executable), b"-m", b"cortex", *arguments],
-        env=environment(database, tmp_path, {}),
+        [os.fsencode(sys.executable), b"-m", b"cortex", *BYTES[0]],
+        env=cortex.environ(None),
         capture_output=True,
         check=False,
     )
-    said = done.stderr.decode()
-    assert done.returncode in (0, 2, 3)
-    assert "fault in Cortex" not in said
-    assert len([line for line in said.splitlines() if line.startswith("error:")]) <= 1
+    ended = cortex(*map(os.fsdecode, BYTES[0]))
+    assert (done.returncode, done.stderr.decode()) == (ended.code, ended.err)
 
 
 @pytest.mark.parametrize("name", [b"a\xffb", "\x1b[2J\u202e".encode()], ids=["bytes", "hostile"])
 def test_a_system_user_with_a_strange_name_is_refused_or_visible(
-    database: str, tmp_path: Path, name: bytes
+    cortex: Cortex, name: bytes
 ) -> None:
-    variables = {k.encode(): v.encode() for k, v in environment(database, tmp_path, {}).items()}
-    for variable in (b"LOGNAME", b"USER", b"LNAME", b"USERNAME"):
-        variables[variable] = name
+    variables = dict.fromkeys(("LOGNAME", "USER", "LNAME", "USERNAME"), os.fsdecode(name))
     command = ["breakers", "open", "tool:x", "--yes", "--reason", "why"]
-    done = subprocess.run(
-        [sys.executable, "-m", "cortex", *command], env=variables, capture_output=True, check=False
-    )
-    said = done.stderr.decode() + done.stdout.decode()
-    assert not treacherous(said.replace("\t", " "))  # the columns of a piped table
+    ended = cortex(*command, env=variables)
+    message = ended.err + ended.out
+    assert not treacherous(message.replace("\t", " "))  # the columns of a piped table
     if b"\xff" in name:
-        assert done.returncode == 2
-        assert "name yourself: --as NAME" in said
+        assert ended.code == 2
+        assert "name yourself: --as NAME" in message
     else:
-        assert done.returncode == 0
-        assert "U+202E" in said
+        assert ended.code == 0
+        assert "U+202E" in message

@@ -5,6 +5,7 @@ from tests.support.command_line import Cortex
 
 def test_jobs_are_measured_beside_an_attack(cortex: Cortex) -> None:
     ended = cortex("bench", "abuse", "--seconds", "0.5", "--only", "sign-in flood", "--json")
+    assert ended.out, ended.err
     rows = ended.document["attacks"]
     assert [row["attack"] for row in rows] == ["idle", "sign-in flood"]
     assert all(row["jobs"] > 0 and row["p99_ms"] >= row["p50_ms"] > 0 for row in rows)

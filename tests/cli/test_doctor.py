@@ -16,7 +16,8 @@ from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import open_session
 from cortex.store import doctor, pods
 from cortex.view.cells import width_of
-from tests.support.command_line import Cortex, Ended
+from tests.support.command_line import Cortex
+from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.rows import move_clock
 from tests.support.servers.pgbouncer import pgbouncer

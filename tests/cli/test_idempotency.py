@@ -16,8 +16,9 @@ from cortex.domain.idempotency import KEY_TTL_S
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs
-from tests.support.command_line import Cortex, Ended
+from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
+from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import job_count, move_clock
@@ -86,7 +87,9 @@ def test_eight_processes_at_once_submit_one_job(cortex: Cortex, life: Life, data
     life.type()
     life.pod()
     with ThreadPoolExecutor(8) as threads:
-        ended = list(threads.map(lambda _: submit(cortex), range(8)))
+        ended = list(
+            threads.map(lambda _: cortex.process("jobs", "submit", "digest", *KEY), range(8))
+        )
     assert {each.code for each in ended} == {0}
     assert len({UUID(each.out.strip()) for each in ended}) == 1
     assert sorted(each.err for each in ended) == ["", *[REPLAYED] * 7]

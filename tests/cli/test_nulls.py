@@ -14,7 +14,7 @@ from cortex.cli import target
 from cortex.cli.main import cli
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from tests.support.in_process import InProcess, Kept
+from tests.support.in_process import Ended, InProcess
 from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
 from tests.support.servers.postgres import SharedPostgres, sql
 from tests.support.terminal.tui import on_asyncio
@@ -27,7 +27,6 @@ NEWEST: Final = {
     "unknown": "SELECT id::text FROM cortex.effect WHERE status = 'UNKNOWN' ORDER BY id",
     "effect": "SELECT id::text FROM cortex.effect ORDER BY id",
     "letter": "SELECT job_id::text AS id FROM cortex.dead_letter WHERE state = 'OPEN' ORDER BY 1",
-    "act": "SELECT id::text FROM cortex.dead_act ORDER BY id",
     "agent": "SELECT name AS id FROM cortex.agent",
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
@@ -61,8 +60,6 @@ LOOKS: Final = (
     "dead show {letter}",
     "dead retry {letter} --dry-run",
     "dead discard {letter} --dry-run",
-    "dead acts ls",
-    "dead acts show {act}",
     "tokens ls",
 )
 ACTS: Final = (
@@ -119,7 +116,7 @@ async def commands(
         patch.setattr(target, "open_session", opened)
         cortex = InProcess(dsn, folder)
 
-        async def run(words: Sequence[str], *, is_tty: bool) -> Kept:
+        async def run(words: Sequence[str], *, is_tty: bool) -> Ended:
             return await asyncio.to_thread(cortex, *words, is_tty=is_tty)
 
         yield rows, run
@@ -169,7 +166,7 @@ async def test_a_command_acts_whichever_column_is_null(
                         assert "fault in Cortex" not in kept.err, (str(column), kept.err)
 
 
-async def shown(run: Callable[..., Any], words: Sequence[str]) -> list[Kept]:
+async def shown(run: Callable[..., Any], words: Sequence[str]) -> list[Ended]:
     """What a command shows to people and to machines."""
     return [await run(words, is_tty=True), await run([*words, *MACHINES], is_tty=False)]
 

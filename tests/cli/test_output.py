@@ -26,18 +26,14 @@ def hostile(life: Life) -> str:
     return str(job_id)
 
 
-@pytest.mark.parametrize(
-    "arguments", ["jobs ls", "jobs show ID", "jobs watch ID", "jobs wait ID", "pods ls --all"]
-)
-@pytest.mark.parametrize("form", ["table", "json", "yaml", "jsonl"])
-def test_no_text_of_a_job_acts_on_a_terminal(
-    cortex: Cortex, hostile: str, arguments: str, form: str
-) -> None:
-    if arguments == "jobs watch ID" and form == "yaml":
-        return
-    ended = cortex(*arguments.replace("ID", hostile).split(), "-o", form)
-    assert ended.out
-    assert not CONTROL.findall(ended.out + ended.err)
+def test_no_text_of_a_job_acts_on_a_terminal(cortex: Cortex, hostile: str) -> None:
+    for arguments in ("jobs ls", "jobs show ID", "jobs watch ID", "jobs wait ID", "pods ls --all"):
+        for form in ("table", "json", "yaml", "jsonl"):
+            if (arguments, form) == ("jobs watch ID", "yaml"):
+                continue
+            ended = cortex(*arguments.replace("ID", hostile).split(), "-o", form)
+            assert ended.out
+            assert not CONTROL.findall(ended.out + ended.err), (arguments, form)
 
 
 def test_no_result_acts_on_a_terminal(cortex: Cortex, life: Life) -> None:
@@ -109,29 +105,27 @@ def test_documents_escape_what_pages_mark(cortex: Cortex, life: Life) -> None:
             assert safe(char) == char, f"{char!r} in {form}"
 
 
-@pytest.mark.parametrize(
-    "env, arguments, is_coloured",
-    [
-        ({}, [], True),
-        ({"NO_COLOR": "1"}, [], False),
-        ({"CORTEX_NO_COLOR": "1"}, [], False),
-        ({"TERM": "dumb"}, [], False),
-        ({"TERM": ""}, [], False),
-        ({"NO_COLOR": ""}, [], True),
-        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, [], False),
-        ({"NO_COLOR": "1"}, ["--color", "always"], True),
-        ({}, ["--color=never"], False),
-    ],
-)
-def test_colours_on_a_terminal(
-    cortex: Cortex, life: Life, env: dict[str, str], arguments: list[str], is_coloured: bool
-) -> None:
+COLOURED: list[tuple[dict[str, str], list[str], bool]] = [
+    ({}, [], True),
+    ({"NO_COLOR": "1"}, [], False),
+    ({"CORTEX_NO_COLOR": "1"}, [], False),
+    ({"TERM": "dumb"}, [], False),
+    ({"TERM": ""}, [], False),
+    ({"NO_COLOR": ""}, [], True),
+    ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, [], False),
+    ({"NO_COLOR": "1"}, ["--color", "always"], True),
+    ({}, ["--color=never"], False),
+]
+
+
+def test_colours_on_a_terminal(cortex: Cortex, life: Life) -> None:
     life.failed()
-    terminal = cortex.on_terminal("jobs", "ls", *arguments, env=env)
-    assert terminal.end() == 0
-    assert ("\x1b[31m✗ fail\x1b[0m" in terminal.text) is is_coloured
-    assert ("\x1b" in terminal.text) is is_coloured
-    assert "✗ fail" in terminal.text
+    for env, arguments, is_coloured in COLOURED:
+        terminal = cortex.on_terminal("jobs", "ls", *arguments, env=env)
+        assert terminal.end() == 0
+        found = ("\x1b[31m✗ fail\x1b[0m" in terminal.text, "\x1b" in terminal.text)
+        assert found == (is_coloured, is_coloured), (env, arguments)
+        assert "✗ fail" in terminal.text
 
 
 def test_colours_where_no_terminal_is(cortex: Cortex, life: Life) -> None:
@@ -152,20 +146,23 @@ def test_a_table_fits_its_terminal(cortex: Cortex, life: Life) -> None:
         assert "…" in terminal.text
 
 
-@pytest.mark.parametrize(
-    "env", [{"LANG": "C"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "ascii"}]
-)
-def test_ascii_where_nothing_else_is_shown(cortex: Cortex, life: Life, env: dict[str, str]) -> None:
+def test_ascii_where_nothing_else_is_shown(cortex: Cortex, life: Life) -> None:
+    """Whichever variable says so: Python makes one decision of them, at its start."""
     pod = life.pod()
     job_id = life.job()
     claim = life.claim(pod)
     life.step(pod, claim, 1, "read")
     life.finish(pod, claim)
-    for arguments in (["ls"], ["show", str(job_id)], ["watch", str(job_id)]):
+    ways: list[tuple[dict[str, str], list[str]]] = [
+        ({"LANG": "C"}, ["ls"]),
+        ({"LC_ALL": "POSIX"}, ["show", str(job_id)]),
+        ({"PYTHONIOENCODING": "ascii"}, ["watch", str(job_id)]),
+    ]
+    for env, arguments in ways:
         terminal = cortex.on_terminal("jobs", *arguments, env=env)
         terminal.end()
-        assert terminal.text.isascii()
-        assert "+ done" in terminal.text
+        assert terminal.text.isascii(), env
+        assert "+ done" in terminal.text, env
 
 
 def test_other_text_survives_a_terminal_without_it(cortex: Cortex, life: Life) -> None:

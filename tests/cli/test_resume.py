@@ -14,7 +14,8 @@ from cortex.domain.timeouts import Choice, TimeoutReceipt
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import facts, jobs, resumptions, steps, timeouts
-from tests.support.command_line import Cortex, Ended
+from tests.support.command_line import Cortex
+from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.receipts import (
     BEFORE,

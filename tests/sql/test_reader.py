@@ -8,6 +8,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.drain import Moved
 from cortex.domain.errors import CortexError
 from cortex.domain.job_filter import JobFilter
@@ -16,7 +17,6 @@ from cortex.postgres.migrate import migrations
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
 from cortex.store.breakers import past
-from cortex.store.dead_letters import DeadLetterFilter
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
 from cortex.view.why import Cause

@@ -18,6 +18,7 @@ from cortex.domain.bulk_operation import (
     left,
     progress,
 )
+from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -29,7 +30,6 @@ from cortex.postgres.database import Database, Profile, Record
 from cortex.postgres.session import Session, open_session
 from cortex.store import bulk_operations, dead_letters
 from cortex.store.bulk_operations import UNDER_WAY_MAX
-from cortex.store.dead_letters import DeadLetterFilter
 from tests.sql.test_plans import explain
 from tests.support.records.bulk_operations import an_act
 from tests.support.records.dead_letters import fail, letter, lifecycle

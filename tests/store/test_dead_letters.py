@@ -10,13 +10,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import NEWEST, DeadLetterState
+from cortex.domain.dead_letter import NEWEST, DeadLetterFilter, DeadLetterState
 from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownError
 from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.postgres.database import Database, Profile, Record
 from cortex.postgres.session import Session, open_session
 from cortex.store import agents, dead_letters, jobs, tasks
-from cortex.store.dead_letters import DeadLetterFilter, Resubmission, SettledDeadLetter
+from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from tests.sql.test_plans import explain
 from tests.support.records.dead_letters import fail, letter, lifecycle, set_breaker
 from tests.support.records.rows import (

@@ -2,9 +2,10 @@
 
 import pytest
 
+from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.postgres.session import Session
 from cortex.store import dead_letters
-from cortex.store.dead_letters import DeadLetterFilter, KnownValues
+from cortex.store.dead_letters import KnownValues
 from tests.support.records.dead_letters import fail, set_breaker
 from tests.support.records.rows import move_clock
 

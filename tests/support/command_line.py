@@ -1,6 +1,5 @@
 """The command line as its users run it: a process of its own, redirected or on a terminal."""
 
-import json
 import os
 import pty
 import select
@@ -13,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from fcntl import ioctl
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import attrs
 import pytest
 
 from chaos.cluster.fork_server import Process, fits
+from tests.support.in_process import Ended, run_here
 from tests.support.pods import FORKS
 from tests.support.pty_screen import CORTEX
 
@@ -27,29 +27,8 @@ PTY_WITHIN_S = 20.0
 COMMAND_WITHIN_S = 50.0
 
 
-@attrs.frozen(kw_only=True)
-class Ended:
-    """How a command ended and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """Stdout as one JSON document."""
-        return json.loads(self.out)
-
-    @property
-    def documents(self) -> list[Any]:
-        """Stdout as a JSON document a line."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    @property
-    def error(self) -> dict[str, Any]:
-        """Stderr as a JSON error."""
-        found: dict[str, Any] = json.loads(self.err)["error"]
-        return found
+OWN_PROCESS: Final = frozenset({"bench", "demo", "tui", "up"})
+"""Commands that run pods, programs or a screen."""
 
 
 @attrs.frozen
@@ -62,11 +41,29 @@ class Cortex:
     def __call__(
         self, *arguments: str, stdin: str | bytes = b"", env: dict[str, str] | None = None
     ) -> Ended:
-        """Run a command to its end, with stdout and stderr redirected."""
-        given = stdin.encode() if isinstance(stdin, str) else stdin
+        """Run a command to its end, with stdout and stderr redirected.
+
+        In this process, which costs a fifth, unless it imports an app, runs others or needs an
+        interpreter of its own.
+        """
+        environ = self.environ(env)
+        if OWN_PROCESS.isdisjoint(arguments[:1]) and "--app" not in arguments and fits(environ):
+            return run_here(arguments, env=environ, folder=self.folder, stdin=_bytes(stdin))
+        return self.process(*arguments, stdin=stdin, env=env)
+
+    def process(
+        self, *arguments: str, stdin: str | bytes = b"", env: dict[str, str] | None = None
+    ) -> Ended:
+        """Run a command as a process of its own, from any thread, also where trio runs."""
         environ = self.environ(env)
         run = FORKS.run if fits(environ) else run_from_nothing
-        done = run(arguments, stdin=given, cwd=self.folder, env=environ, timeout=COMMAND_WITHIN_S)
+        done = run(
+            arguments,
+            stdin=_bytes(stdin),
+            cwd=self.folder,
+            env=environ,
+            timeout=COMMAND_WITHIN_S,
+        )
         return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
@@ -104,6 +101,10 @@ class Cortex:
             "PYTHONWARNINGS": "error",
         }
         return mine | ({"CORTEX_DSN": self.dsn} if self.dsn else {}) | (more or {})
+
+
+def _bytes(given: str | bytes) -> bytes:
+    return given.encode() if isinstance(given, str) else given
 
 
 def run_from_nothing(

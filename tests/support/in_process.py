@@ -1,8 +1,14 @@
 """The command line in this process: quick, with a terminal or without, its streams kept."""
 
 import io
+import json
+import os
 import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -10,13 +16,29 @@ import pytest
 from cortex.cli.main import run
 
 
-@attrs.frozen
-class Kept:
+@attrs.frozen(kw_only=True)
+class Ended:
     """How a command ended and what it wrote."""
 
     code: int
     out: str
     err: str
+
+    @property
+    def document(self) -> Any:
+        """Stdout as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def documents(self) -> list[Any]:
+        """Stdout as a JSON document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """Stderr as a JSON error."""
+        found: dict[str, Any] = json.loads(self.err)["error"]
+        return found
 
 
 class _Stream(io.TextIOWrapper):
@@ -34,6 +56,42 @@ class _Stream(io.TextIOWrapper):
         return kept.getvalue().decode("utf-8", "surrogateescape")
 
 
+def run_here(
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    folder: Path,
+    stdin: bytes = b"",
+    is_tty: bool = False,
+) -> Ended:
+    """Run a command to its end in a folder, with this environment and no other variables."""
+    out, err = _Stream(is_tty=is_tty), _Stream(is_tty=is_tty)
+    given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch, _environment(env):
+        patch.chdir(folder)
+        for name, stream in (("stdout", out), ("stderr", err), ("stdin", given)):
+            patch.setattr(sys, name, stream)
+        code = run(arguments)
+    return Ended(code=code, out=out.text, err=err.text)
+
+
+@contextmanager
+def _environment(env: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment in place: other modules hold this very object."""
+    former = dict(os.environ)
+    try:
+        _become(env)
+        yield
+    finally:
+        _become(former)
+
+
+def _become(env: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+
+
 @attrs.frozen
 class InProcess:
     """Runs `cortex` on a database, isolated from the user's settings."""
@@ -41,17 +99,15 @@ class InProcess:
     dsn: str
     folder: Path
 
-    def __call__(self, *arguments: str, is_tty: bool = False, stdin: bytes = b"") -> Kept:
+    def __call__(self, *arguments: str, is_tty: bool = False, stdin: bytes = b"") -> Ended:
         """Run a command to its end. On a terminal nothing moves the cursor, which is tested."""
-        out, err = _Stream(is_tty=is_tty), _Stream(is_tty=is_tty)
-        given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-        environment = {"CORTEX_DSN": self.dsn, "TERM": "dumb", "COLUMNS": "100", "LANG": "C.UTF-8"}
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in {**environment, "XDG_CONFIG_HOME": str(self.folder)}.items():
-                patch.setenv(name, value)
-            patch.setenv("CORTEX_DATA", str(self.folder))
-            patch.chdir(self.folder)
-            for name, stream in (("stdout", out), ("stderr", err), ("stdin", given)):
-                patch.setattr(sys, name, stream)
-            code = run(arguments)
-        return Kept(code, out.text, err.text)
+        env = {
+            "CORTEX_DATA": str(self.folder),
+            "CORTEX_DSN": self.dsn,
+            "COLUMNS": "100",
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+            "PATH": os.environ["PATH"],
+            "TERM": "dumb",
+        }
+        return run_here(arguments, env=env, folder=self.folder, stdin=stdin, is_tty=is_tty)

@@ -62,7 +62,7 @@ def test_who_leaves_waits_for_the_end_of_the_watch(database: str) -> None:
         db = await open_database(Profile(dsn=database), rng=seeded_random())
         try:
             backend = StoreBackend(db)
-            listening = backend.job.listen(job_id, heard=lambda _: None, told=lambda _: None)
+            listening = backend.job.listen(job_id, heard=lambda _: None, on_status=lambda _: None)
             task = asyncio.create_task(listening.run())
             await eventually_asyncio(lambda: sql(database, WATCHES), what="the watch")
             task.cancel()

@@ -29,6 +29,8 @@ NO_PROGRESS = frozenset(
         "agents.spec",
         "approvals.of_line",
         "approvals.show",
+        "bulk.choose",
+        "bulk.give_up",
         "clock.now",
         "configs.spec",
         "drains.is_requested",
@@ -65,6 +67,8 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
+        # repeated in its step, whose points stand around it
+        "bulk.settle",
         # what has expired anyway is forgotten
         "budgets.forget",
         "bulk_operations.forget",

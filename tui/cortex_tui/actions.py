@@ -70,7 +70,7 @@ class ActionResult:
     """By the database's clock."""
     command: str
     """As typed in a shell."""
-    told: str
+    outcome: str
     style: str
 
     @property
@@ -83,7 +83,7 @@ class ActionResult:
 class InterruptedAction:
     """The outcome of an action that was running when the operator quit."""
 
-    act: Action
+    action: Action
     done: ActionResult | None
     """None: it was cancelled, or a fault of the UI ended it."""
 
@@ -93,13 +93,13 @@ class InterruptedAction:
         return self.done is not None and self.done.is_done
 
     @property
-    def told(self) -> str:
+    def outcome(self) -> str:
         """Return the outcome as one safe line."""
         if self.done is not None:
-            return f"{safe(self.act.question)}: {self.done.told}"
-        progress = self.act.progress()
+            return f"{safe(self.action.question)}: {self.done.outcome}"
+        progress = self.action.progress()
         how_far = f"; up to then: {progress}" if progress else ""
-        return f"{safe(self.act.question)}: {UNKNOWN}{safe(how_far)}"
+        return f"{safe(self.action.question)}: {UNKNOWN}{safe(how_far)}"
 
 
 class Asker(Protocol):
@@ -107,7 +107,7 @@ class Asker(Protocol):
 
     def ask(self, question: Prompt, answered: Callable[[bool], None]) -> None: ...
 
-    def tell(self, text: str, style: str, *, is_outcome: bool = False) -> None: ...
+    def show(self, text: str, style: str, *, is_outcome: bool = False) -> None: ...
 
 
 class Actions:
@@ -133,41 +133,41 @@ class Actions:
         self.done: Callable[[], None] = lambda: None
         """Called after each action, to refresh the screen."""
 
-    def propose(self, asker: Asker, act: Action) -> None:
+    def propose(self, asker: Asker, action: Action) -> None:
         """Ask for confirmation, or say why the action is not possible."""
-        if (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
-            asker.tell(refusal, "warn")
+        if (refusal := self.why_not(is_bulk=action.is_bulk)) is not None:
+            asker.show(refusal, "warn")
             return
-        question = Question(safe(act.question), wanted=act.wanted)
-        asker.ask(question, lambda is_agreed: self._answered(asker, act, is_agreed=is_agreed))
+        question = Question(safe(action.question), wanted=action.wanted)
+        asker.ask(question, lambda is_agreed: self._answered(asker, action, is_agreed=is_agreed))
 
-    def _answered(self, asker: Asker, act: Action, *, is_agreed: bool) -> None:
+    def _answered(self, asker: Asker, action: Action, *, is_agreed: bool) -> None:
         if not is_agreed:
-            asker.tell("nothing was done", "dim")
+            asker.show("nothing was done", "dim")
         else:
-            self.agreed(asker, act)
+            self.agreed(asker, action)
 
-    def agreed(self, asker: Asker, act: Action, *, waits: bool = False) -> None:
+    def agreed(self, asker: Asker, action: Action, *, waits: bool = False) -> None:
         """Run a confirmed action, or say why it is not possible.
 
         `waits`: queue it behind a running action; a refusal then goes to the log.
         """
-        if not waits and (refusal := self.why_not(is_bulk=act.is_bulk)) is not None:
-            asker.tell(refusal, "warn")
+        if not waits and (refusal := self.why_not(is_bulk=action.is_bulk)) is not None:
+            asker.show(refusal, "warn")
             return
-        asker.tell(f"{safe(act.question)} …", "dim")
-        self._start(_until_done(self._begun(asker, act)))
+        asker.show(f"{safe(action.question)} …", "dim")
+        self._start(_until_done(self._begun(asker, action)))
 
-    def _begun(self, asker: Asker, act: Action) -> asyncio.Task[ActionResult]:
+    def _begun(self, asker: Asker, action: Action) -> asyncio.Task[ActionResult]:
         """Start an action. It survives the end of the app and the cancellation of its callers."""
-        task = asyncio.create_task(self._finish(asker, act))
-        self._under_way[task] = act
+        task = asyncio.create_task(self._finish(asker, action))
+        self._under_way[task] = action
         task.add_done_callback(self._under_way.pop)
         return task
 
-    async def finish(self, asker: Asker, act: Action) -> ActionResult:
+    async def finish(self, asker: Asker, action: Action) -> ActionResult:
         """Run an action in its turn, show and log its outcome; cancellation does not stop it."""
-        return await asyncio.shield(self._begun(asker, act))
+        return await asyncio.shield(self._begun(asker, action))
 
     @property
     def is_busy(self) -> bool:
@@ -179,59 +179,59 @@ class Actions:
         Actions that take longer are cancelled, and their outcome is unknown. If this call is
         cancelled, the actions continue, and the next call also returns those that ended meanwhile.
         """
-        acts = self._unsettled | self._under_way
-        if not acts:
+        actions = self._unsettled | self._under_way
+        if not actions:
             return ()
-        self._unsettled = acts
-        for act in acts.values():
-            act.stop()
-        _, late = await asyncio.wait(acts, timeout=within_s)
+        self._unsettled = actions
+        for action in actions.values():
+            action.stop()
+        _, late = await asyncio.wait(actions, timeout=within_s)
         for task in late:
             task.cancel()
         if late:
             _, late = await asyncio.wait(late, timeout=within_s)
         self._unsettled = {}
-        cut_off = {task for task in acts if task in late or task.cancelled() or task.exception()}
+        cut_off = {task for task in actions if task in late or task.cancelled() or task.exception()}
         return [
-            InterruptedAction(act=act, done=None if task in cut_off else task.result())
-            for task, act in acts.items()
+            InterruptedAction(action=action, done=None if task in cut_off else task.result())
+            for task, action in actions.items()
         ]
 
-    async def _finish(self, asker: Asker, act: Action) -> ActionResult:
+    async def _finish(self, asker: Asker, action: Action) -> ActionResult:
         is_begun = False
         try:
-            async with self._bulk_turn if act.is_bulk else self._turn:
+            async with self._bulk_turn if action.is_bulk else self._turn:
                 is_begun = True
-                told, style = await self._done(act)
+                outcome, style = await self._done(action)
         except asyncio.CancelledError:
-            _ = self._keep(act, UNKNOWN if is_begun else "✗ it was not sent", "warn")
+            _ = self._keep(action, UNKNOWN if is_begun else "✗ it was not sent", "warn")
             raise
         except Exception as fault:
             self.faults.append(fault)
-            _ = self._keep(act, UNKNOWN, "warn")
+            _ = self._keep(action, UNKNOWN, "warn")
             raise
-        done = self._keep(act, told, style)
-        asker.tell(done.told, style, is_outcome=True)
+        done = self._keep(action, outcome, style)
+        asker.show(done.outcome, style, is_outcome=True)
         self.done()
         return done
 
-    def _keep(self, act: Action, told: str, style: str) -> ActionResult:
+    def _keep(self, action: Action, outcome: str, style: str) -> ActionResult:
         self._number += 1
         done = ActionResult(
             number=self._number,
             at=self._session.now,
-            command=act.typed(actor=self._session.actor),
-            told=safe(told),
+            command=action.typed(actor=self._session.actor),
+            outcome=safe(outcome),
             style=style,
         )
         self.log.appendleft(done)
         return done
 
-    async def _done(self, act: Action) -> tuple[str, str]:
+    async def _done(self, action: Action) -> tuple[str, str]:
         if (refusal := self._session.why_not_act()) is not None:
             return f"✗ {refusal}", "fail"
         try:
-            return f"✓ {await act.work()}", "done"
+            return f"✓ {await action.work()}", "done"
         except OutcomeUnknownError as error:
             return f"? outcome unknown: {failed(error)}", "warn"
         except CortexError as error:
@@ -239,7 +239,7 @@ class Actions:
 
     def why_not(self, *, is_bulk: bool = False) -> str | None:
         """Return why no action, or no bulk action, is possible now; None if it is."""
-        if any(act.is_bulk == is_bulk for act in self._under_way.values()):
+        if any(action.is_bulk == is_bulk for action in self._under_way.values()):
             return BUSY
         return self._session.why_not_act()
 

@@ -91,7 +91,7 @@ class CortexApp(internals.Orderly[int]):
         internals.forget_no_color(self)
         self.session = session
         beside = partial(self.run_worker, exit_on_error=True)
-        acts = Actions(session, start=beside)
+        actions = Actions(session, start=beside)
         self.navigation = Navigation(
             self, make=lambda name, *about: OPENED[name](self.desk, *about)
         )
@@ -99,15 +99,15 @@ class CortexApp(internals.Orderly[int]):
             session=session,
             backend=backend,
             keys=keys or KeyTable(),
-            acts=acts,
-            recall=Recall(session, acts, start=beside),
+            actions=actions,
+            recall=Recall(session, actions, start=beside),
             wake=lambda: self.refresher.poller.wake(),  # noqa: PLW0108 -- made below
             open=self.navigation.open,
             take_head=lambda head: self.refresher.take_head(head),  # noqa: PLW0108 -- as well
             seek=self.navigation.seek,
             arrived=self.navigation.visit,
         )
-        acts.done = self.desk.wake
+        actions.done = self.desk.wake
         self._router = KeyRouter(
             self,
             session,
@@ -188,7 +188,7 @@ class CortexApp(internals.Orderly[int]):
 
     async def action_history(self, by: str) -> None:
         if not await self.navigation.go(int(by)) and self.frame is not None:
-            self.frame.strip.tell(f"no {'earlier' if int(by) < 0 else 'later'} screen", "dim")
+            self.frame.strip.show(f"no {'earlier' if int(by) < 0 else 'later'} screen", "dim")
 
     def action_help(self) -> None:
         if self.frame is not None and not isinstance(self.frame, HelpScreen):
@@ -222,14 +222,14 @@ class CortexApp(internals.Orderly[int]):
             bell.mute(now)
         if self.frame is not None:
             is_muted = bell.is_muted(now)
-            self.frame.strip.tell("bell off for an hour" if is_muted else "bell on", "dim")
+            self.frame.strip.show("bell off for an hour" if is_muted else "bell on", "dim")
         self.refresher.repaint()
 
     def action_next_theme(self) -> None:
         names = list(BY_COLORS[self.session.colors])
         if len(names) == 1:
             if self.frame is not None:
-                self.frame.strip.tell(
+                self.frame.strip.show(
                     "this terminal has 16 colours: only its own theme fits", "dim"
                 )
             return
@@ -245,7 +245,7 @@ class CortexApp(internals.Orderly[int]):
         """Ctrl-C: an ordinary key, because the app owns the terminal."""
         if self.frame is not None:
             quit_key = self.desk.keys.named("quit").keys[0]
-            self.frame.strip.tell(f"press {quit_key} to quit", "dim")
+            self.frame.strip.show(f"press {quit_key} to quit", "dim")
 
     @on(Terminal.Stopping)
     async def action_to_shell(self) -> None:

@@ -24,7 +24,7 @@ class AppContext:
     session: Session
     backend: Backend
     keys: KeyTable
-    acts: Actions
+    actions: Actions
     recall: Recall
     wake: Callable[[], None]
     """Request a poll as soon as the pace allows."""

@@ -21,7 +21,7 @@ REPORTS_MAX: Final = 20
 OURS: Final = "cortex_tui"
 
 
-def tell(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: bool) -> int:
+def report(errors: Sequence[Exception], *, folder: Path, at: datetime, is_debug: bool) -> int:
     """Write a crash report and one line about it to stderr; return the exit code.
 
     Errors with one cause are reported once. Only the report has the text of an error. `is_debug`:

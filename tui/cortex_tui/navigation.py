@@ -47,7 +47,7 @@ class Navigation:
         """Open a screen on top of the current one, unless too many are open."""
         frame = self.frame
         if frame is not None and len(internals.screens(self._app)) > OPENED_MAX:
-            frame.strip.tell(f"{OPENED_MAX} screens are open: close one with esc", "warn")
+            frame.strip.show(f"{OPENED_MAX} screens are open: close one with esc", "warn")
             return
         opened = self._make(name, *about)
         opened.opened = (name, about)
@@ -88,13 +88,13 @@ class Navigation:
 
     async def go_most_urgent(self) -> None:
         """Go to the request that expires first."""
-        (await self._inbox()).go_first()
+        (await self._inbox()).controller.go_first()
 
     def seek(self, approval_id: UUID) -> None:
         """Go to a request for approval."""
 
         async def go() -> None:
-            (await self._inbox()).go_to(approval_id)
+            (await self._inbox()).controller.go_to(approval_id)
 
         self._app.call_later(go)
 

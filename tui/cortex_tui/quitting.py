@@ -50,15 +50,15 @@ class Quitting:
         of that fails, the app stays open.
         """
         self._desk.recall.send()
-        ended = await self._unless_ended(self._desk.acts.settle(within_s=SETTLE_S))
+        ended = await self._unless_ended(self._desk.actions.settle(within_s=SETTLE_S))
         if ended is None:
             return  # a signal cannot wait that long: the caller of the app settles the rest
         if ended:
             self._drop_typed()
-        outcomes = [each.told for each in ended]
+        outcomes = [each.outcome for each in ended]
         if not all(each.is_done for each in ended) and not self.is_ended.is_set():
             if (frame := self._navigation.frame) is not None:
-                frame.strip.tell("; ".join(outcomes), "warn", is_outcome=True)
+                frame.strip.show("; ".join(outcomes), "warn", is_outcome=True)
             return
         self.parting = outcomes
         if self.is_ended.is_set():
@@ -93,7 +93,7 @@ class Quitting:
         report = safe(f"✗ pod {pod.name} {ended} · {log_key} shows where its log is")
         if self._is_leaving:
             frame.strip.withdraw(report)
-        frame.strip.tell(report, "fail")
+        frame.strip.show(report, "fail")
 
     async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Wait for something; return None early when the app is asked to end."""

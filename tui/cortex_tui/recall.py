@@ -26,7 +26,7 @@ _PARTS: Final = 1_000
 class Held:
     """A decision, and the time until which it can be undone."""
 
-    act: Action
+    action: Action
     asker: Asker
     ids: tuple[UUID, ...]
     """The requests that it decides."""
@@ -42,12 +42,12 @@ class Recall:
     def __init__(
         self,
         session: Session,
-        acts: Actions,
+        actions: Actions,
         *,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """`start` runs a coroutine alongside the app."""
-        self._session, self._acts, self._start = session, acts, start
+        self._session, self._actions, self._start = session, actions, start
         self._held: Held | None = None
 
     @property
@@ -67,7 +67,7 @@ class Recall:
     def hold(
         self,
         asker: Asker,
-        act: Action,
+        action: Action,
         ids: tuple[UUID, ...],
         *,
         for_s: float,
@@ -75,10 +75,10 @@ class Recall:
     ) -> None:
         """Send it after a delay, and the previous one at once; `changed` is called to redraw."""
         self.send()
-        asker.tell(f"{safe(act.question)} …", "dim")
+        asker.show(f"{safe(action.question)} …", "dim")
         now = self._session.clock.now()
         self._held = held = Held(
-            act=act, asker=asker, ids=ids, since=now, until=now + for_s, changed=changed
+            action=action, asker=asker, ids=ids, since=now, until=now + for_s, changed=changed
         )
         changed()
         self._start(self._wait(held))
@@ -86,7 +86,7 @@ class Recall:
     def send(self) -> None:
         """Send the held decision now, if there is one."""
         if (held := self._take()) is not None:
-            self._acts.agreed(held.asker, held.act, waits=True)
+            self._actions.agreed(held.asker, held.action, waits=True)
 
     def take_back(self) -> Held | None:
         """Drop the held decision and return it; None if it is already sent."""
@@ -95,15 +95,15 @@ class Recall:
     async def leave(self) -> ActionResult | None:
         """Send the held decision and wait for its outcome; None if nothing was held."""
         held = self._take()
-        return None if held is None else await self._acts.finish(held.asker, held.act)
+        return None if held is None else await self._actions.finish(held.asker, held.action)
 
     async def is_clear(self, asker: Asker) -> bool:
         """Send the held decision before this process is suspended; False: do not suspend now.
 
         The reason was shown: sending failed, or an action is running and would be left half done.
         """
-        if self._acts.is_busy:
-            asker.tell(BUSY, "warn")
+        if self._actions.is_busy:
+            asker.show(BUSY, "warn")
             return False
         while (done := await self.leave()) is not None:
             if not done.is_done:

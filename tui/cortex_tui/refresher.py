@@ -93,7 +93,7 @@ class Refresher:
     def _polled(self, error: CortexError | None, is_news: bool) -> None:  # noqa: FBT001 -- the poller's
         frame = self._navigation.frame
         if error is not None and frame is not None:
-            frame.strip.tell(f"✗ {failed(error)}", "fail")
+            frame.strip.show(f"✗ {failed(error)}", "fail")
         if is_news or (frame is not None and frame.has_other):
             self.repaint()
 

@@ -104,8 +104,8 @@ def run(
             try:
                 await _settle(app, report)
             finally:
-                if faults := (*app.faults, *app.desk.acts.faults):
-                    code = crash.tell(faults, folder=reports, at=session.now, is_debug=is_debug)
+                if faults := (*app.faults, *app.desk.actions.faults):
+                    code = crash.report(faults, folder=reports, at=session.now, is_debug=is_debug)
             return app.return_code or 0 if code is None else code
         finally:
             await db.close()
@@ -134,16 +134,16 @@ async def _look_for_schema(backend: StoreBackend) -> None:
 
 async def _settle(app: CortexApp, report: Callable[[str], object]) -> None:
     """Finish running actions and send the held decision: a signal waits for neither."""
-    acts = app.desk.acts
-    ended = await acts.settle(within_s=SETTLE_S)
-    for line in (*app.quitting.parting, *(each.told for each in ended)):
+    actions = app.desk.actions
+    ended = await actions.settle(within_s=SETTLE_S)
+    for line in (*app.quitting.parting, *(each.outcome for each in ended)):
         report(line)
     done = None
     try:
         done = await app.desk.recall.leave()
     except Exception as fault:
-        if fault not in acts.faults:  # these are reported with the app's faults
+        if fault not in actions.faults:  # these are reported with the app's faults
             raise
-        report(safe(f"{acts.log[0].command}: {acts.log[0].told}"))
+        report(safe(f"{actions.log[0].command}: {actions.log[0].outcome}"))
     if done is not None and not done.is_done:
-        raise ConflictError(done.told)
+        raise ConflictError(done.outcome)

@@ -9,11 +9,10 @@ from typing import Any, Final
 import click
 
 from cortex.cli.options import Span, Text
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
 from cortex.domain.failure import FailureClass
 from cortex.postgres.session import Session
 from cortex.store import agents, dead_letters
-from cortex.store.dead_letters import DeadLetterFilter
 
 NAME: Final = Text(200)
 SUGGESTED_MAX: Final = 8

@@ -10,11 +10,10 @@ from cortex.cli.dead.filters import filtered, nothing_matches, states_of
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import DeadLetterFilter
 
 LIMIT_MAX: Final = 1000
 NO_OLDER: Final = "no older ones"

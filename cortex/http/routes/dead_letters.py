@@ -8,7 +8,13 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain import dead_letter
-from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState, FailureCause, prospect
+from cortex.domain.dead_letter import (
+    UNRESOLVED,
+    DeadLetterFilter,
+    DeadLetterState,
+    FailureCause,
+    prospect,
+)
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
 from cortex.domain.timeouts import parse_span
@@ -19,7 +25,6 @@ from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import field, record, text
 from cortex.http.routes.jobs import ATTEMPTS_MAX, Attempt
 from cortex.store import dead_letters, jobs
-from cortex.store.dead_letters import DeadLetterFilter
 
 NAME_MAX: Final = 200
 LETTER: Final = "/v1/dead-letters/{job_id}"

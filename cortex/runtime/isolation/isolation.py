@@ -24,8 +24,9 @@ import structlog
 import trio
 
 from cortex.domain.approval import ApprovalStatus
+from cortex.domain.bulk import BULK, BulkOrder, BulkRequest
 from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import InvalidValueError, UnavailableError
+from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -466,6 +467,20 @@ class _Hosted:
     async def _do_respond(self, *, request: Any, caller: Any) -> Any:
         model_request = shaped(request, ModelRequest)
         return plain(await self.services.models.respond(model_request, await self._caller(caller)))
+
+    async def _do_bulk_choose(self, *, request: Any) -> Any:
+        self._check_bulk()
+        wanted = shaped(request, BulkRequest)
+        return plain(await self.services.bulk.choose(self.claim.lease.job_id, wanted))
+
+    async def _do_bulk_settle(self, *, order: Any, job_ids: list[str]) -> Any:
+        self._check_bulk()
+        ids = [UUID(each) for each in job_ids]
+        return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
+
+    def _check_bulk(self) -> None:
+        if self.claim.type != BULK:
+            raise RejectedError("only jobs of type bulk change other jobs")
 
     async def _do_now(self) -> str:
         return (await self.services.clock.now()).isoformat()

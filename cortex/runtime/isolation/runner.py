@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from cortex.domain.approval import ApprovalStatus, Decided
+from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
@@ -167,6 +168,7 @@ class _Runner:
                 facts=remote,
                 gateway=remote,
                 clock=remote,
+                bulk=remote,
                 workspaces=self._parts.workspaces,
                 rng=self._chance.rng,
                 meter=_Meter(line),
@@ -257,6 +259,15 @@ class _Remote:
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         outcome = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
         return shaped(outcome, StepOutcome)
+
+    async def choose(self, job_id: UUID, request: BulkRequest) -> BulkChoice:  # noqa: ARG002
+        """The pod knows the job."""
+        return shaped(await self._line.call("bulk_choose", request=plain(request)), BulkChoice)
+
+    async def settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice:
+        ids = [str(each) for each in job_ids]
+        slice_ = await self._line.call("bulk_settle", order=plain(order), job_ids=ids)
+        return shaped(slice_, BulkSlice)
 
     async def now(self) -> datetime:
         return datetime.fromisoformat(await self._line.call("now"))

@@ -1,10 +1,13 @@
 """Claims work: as many ready tasks as there are free slots, in one statement per batch.
 
+Bulk operations have one slot of their own, beside the pod's slots: people start them when all those
+are taken. A claim of its own fills it.
+
 Owns: the decision when to claim, and the start of a job actor for each claim.
 Reads and writes: tasks and jobs, by `tasks.claim` and `tasks.promote`.
-Invariants: never more claims than free slots. Nothing is claimed while the pod is not sure of
-itself (see `self_fence`), cannot write what its jobs have done, or is asked to drain. A
-notification is a hint: polling finds the same work without it.
+Invariants: never more claims than free slots, and one bulk operation. Nothing is claimed while the
+pod is not sure of itself (see `self_fence`), cannot write what its jobs have done, or is asked to
+drain. A notification is a hint: polling finds the same work without it.
 
 On failure: an outage is waited out. After it, what the pod owns but does not run (a claim whose
 reply was lost, jobs that the fence stopped) is released, so that the next claim raises its attempt
@@ -27,6 +30,7 @@ from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff, GrowingLimit, grown
+from cortex.domain.bulk import BULK
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Claim, Release
 from cortex.postgres.bridge import Port
@@ -82,6 +86,8 @@ ROOM_MIN: Final = 250
 CROWDED_POLL_S: Final = 0.02
 STARTED_AT_ONCE: Final = 60
 """After this many starts, the committer and database replies get their turn."""
+BULK_APART_S: Final = 0.25
+"""Between two claims of bulk operations, which cost the other jobs a statement."""
 PROMOTE_REST: Final = 9.0
 """Pause after a promote, as a multiple of its duration."""
 
@@ -116,7 +122,11 @@ class Dispatcher:
         self._pacer = pacer
         self._poll_s = poll_s
         self._running: RunningJobs = actors.running
-        self._types = actors.registry.shared_names
+        names = actors.registry.shared_names
+        self._types = tuple(name for name in names if name != BULK)
+        self._has_bulk = BULK in names
+        self._bulk_next = self._has_bulk
+        self._bulk_not_before = float("-inf")
         self._promote_next = True
         self._promoted_at = float("-inf")
         self._is_crowded = False
@@ -181,20 +191,30 @@ class Dispatcher:
         room = self._ramp.room(trio.current_time())
         if room <= 0:
             return DOUBLES_IN_S / 2
+        await self._promote()
+        await self._claim_bulk()
         limit = int(min(self._running.free_slots, BATCH_MAX, room))
         if limit <= 0:
             self._is_crowded = True
             return CROWDED_POLL_S
-        await self._promote()
+        if await self._claim(self._types, limit) < limit:
+            self._is_crowded = False
+            return self._idle_s()
+        self._is_crowded = True
+        return 0.0 if self._has_room else CROWDED_POLL_S
+
+    async def _claim(self, types: Sequence[str], limit: int) -> int:
+        """Claim up to `limit` jobs and start their actors; return how many came."""
         crash_point("before_claim")
+        is_bulk = types == (BULK,)
         claims = await self._port(
             tasks.claim,
             pod_id=self._pod_id,
-            types=self._types,
+            types=types,
             limit=limit,
             config_id=self._config_id,
             isolated=self._actors.isolated_slots - self._running.isolated_count,
-            isolated_types=self._actors.registry.isolated_names,
+            isolated_types=() if is_bulk else self._actors.registry.isolated_names,
             tools=self._tools,
         )
         if claims:
@@ -202,11 +222,15 @@ class Dispatcher:
         self._ramp.claimed(len(claims))
         self._actors.metrics.claimed(claims)
         await self._start(claims)
-        if len(claims) < limit:
-            self._is_crowded = False
-            return self._until_promote_s() if self._promote_next else self._poll_s
-        self._is_crowded = True
-        return 0.0 if self._has_room else CROWDED_POLL_S
+        return len(claims)
+
+    async def _claim_bulk(self) -> None:
+        """Fill the slot of bulk operations, after each promote: they are in a named queue."""
+        now = trio.current_time()
+        if not self._bulk_next or now < self._bulk_not_before or self._running.extra_ids:
+            return
+        self._bulk_next, self._bulk_not_before = False, now + BULK_APART_S
+        await self._claim((BULK,), 1)
 
     def _is_barred(self) -> bool:
         """Return whether the database stands in the way: afterwards claims begin slowly."""
@@ -236,6 +260,7 @@ class Dispatcher:
         if not is_wanted or now < self._promote_not_before:
             return
         self._promote_next = False
+        self._bulk_next = self._has_bulk
         self._promoted_at = now
         crash_point("before_promote")
         await self._port(tasks.promote)
@@ -243,8 +268,13 @@ class Dispatcher:
         took_s = trio.current_time() - now
         self._promote_not_before = trio.current_time() + PROMOTE_REST * took_s
 
-    def _until_promote_s(self) -> float:
-        return min(self._poll_s, max(0.0, self._promote_not_before - trio.current_time()))
+    def _idle_s(self) -> float:
+        """Return how long to wait for the next tick when nothing else is ready."""
+        due = [self._promote_not_before] if self._promote_next else []
+        if self._bulk_next and not self._running.extra_ids:
+            due.append(self._bulk_not_before)
+        left_s = max(0.0, min(due) - trio.current_time()) if due else self._poll_s
+        return min(self._poll_s, left_s)
 
     async def release_orphans(self) -> None:
         """Release what the pod owns and does not run, so that other pods claim it at once."""

@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.domain.bulk import BULK
 from cortex.domain.drain import DrainRequest
 from cortex.domain.job import Claim, Lease
 from cortex.durable.progress import Progress
@@ -44,6 +45,8 @@ class RunningJob:
     type: str = ""
     is_isolated: bool = False
     """It runs in a process of its own."""
+    is_extra: bool = False
+    """It takes none of the pod's slots."""
     due_at: float = math.inf
     """When its handler must have ended, by `time.monotonic`: threads read it, too."""
     task: trio.lowlevel.Task | None = None
@@ -73,6 +76,8 @@ class RunningJobs:
         self._jobs: dict[UUID, RunningJob] = {}
         self.isolated_count = 0
         """Jobs among them that run in processes of their own."""
+        self.extra_ids: set[UUID] = set()
+        """Jobs among them that take none of the slots."""
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
         """Set when the pod shuts down: jobs are handed back at their next checkpoint."""
@@ -96,7 +101,7 @@ class RunningJobs:
 
     @property
     def free_slots(self) -> int:
-        return self.slots - len(self._jobs)
+        return self.slots - len(self._jobs) + len(self.extra_ids)
 
     @property
     def drain_request(self) -> DrainRequest | None:
@@ -145,10 +150,13 @@ class RunningJobs:
             scope,
             type=claim.type,
             is_isolated=is_isolated,
+            is_extra=claim.type == BULK,
             due_at=time.monotonic() + claim.left_s,
         )
         self._jobs[lease.job_id] = job
         self.isolated_count += is_isolated
+        if job.is_extra:
+            self.extra_ids.add(lease.job_id)
         if self.hands_back():
             job.end(Stop.HANDED_BACK)
         return job
@@ -156,6 +164,7 @@ class RunningJobs:
     def remove(self, job: RunningJob) -> None:
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
+            self.extra_ids.discard(job.lease.job_id)
         self.isolated_count -= job.is_isolated
         if not job.is_recorded:
             self.lost_count += 1

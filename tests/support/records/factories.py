@@ -43,6 +43,7 @@ from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
+from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import Isolation
@@ -54,6 +55,7 @@ from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
+from tests.support.records.bulk import BulkList
 from tests.support.records.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
@@ -378,6 +380,7 @@ def services(**fields: Any) -> Services:
         "facts": FactList(),
         "gateway": LedgerDesk(),
         "clock": TrioClock(),
+        "bulk": BulkList(()),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
@@ -500,7 +503,10 @@ class Bench:
             port=self.port,
             committer=self.committer,
             registry=self.registry,
-            services=services(clock=StoreClock(port=self.port, rng=self.rng)),
+            services=services(
+                clock=StoreClock(port=self.port, rng=self.rng),
+                bulk=StoreBulkOperations(port=self.port, rng=self.rng),
+            ),
             policies=DefaultPolicies(),
             receipts=self.receipts,
             running=self.running,

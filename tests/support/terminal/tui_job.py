@@ -13,7 +13,7 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head
-from cortex_tui.backend.protocol import Heard, Told
+from cortex_tui.backend.protocol import Heard, OnStatus
 from tests.support.records.job_rows import a_detail, a_watched_job
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
@@ -41,7 +41,7 @@ class FakeEar:
     """A listener to one job."""
 
     heard: Heard
-    told: Told
+    on_status: OnStatus
     is_open: bool = False
     renewed_count: int = 0
 
@@ -117,8 +117,8 @@ class FakeJob:
         self.ask("step_document")
         return {"key": key, **self.details.get(key, {})}
 
-    def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> FakeEar:  # noqa: ARG002
-        ear = FakeEar(heard, told)
+    def listen(self, job_id: UUID, *, heard: Heard, on_status: OnStatus) -> FakeEar:  # noqa: ARG002
+        ear = FakeEar(heard, on_status)
         self.ears.append(ear)
         return ear
 

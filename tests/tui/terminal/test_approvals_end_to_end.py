@@ -133,7 +133,9 @@ async def ready(seat: Seat, key: str) -> None:
     await shows(seat, "EXPIRES")
     inbox = seat.app.screen
     assert isinstance(inbox, ApprovalsScreen)
-    await eventually_asyncio(lambda: not inbox.is_seeking, what="the first one", within_s=WITHIN_S)
+    await eventually_asyncio(
+        lambda: not inbox.state.is_seeking, what="the first one", within_s=WITHIN_S
+    )
     seat.clock.move(QUIET_S)
     await seat.pilot.press(key)
 

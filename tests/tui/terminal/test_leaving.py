@@ -154,8 +154,8 @@ async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
         seat.app.exit(CODE)
         await seat.settle()
         assert not seat.app.is_running
-        (ended,) = await seat.app.desk.acts.settle(within_s=0)
-        assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in ended.told
+        (ended,) = await seat.app.desk.actions.settle(within_s=0)
+        assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in ended.outcome
     assert seat.app.return_value == CODE
 
 
@@ -170,8 +170,8 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(
         seat.app.exit(CODE)
         await seat.settle()
         assert not seat.app.is_running
-        ended = await seat.app.desk.acts.settle(within_s=0)
-        (output,) = [*seat.app.quitting.parting, *(each.told for each in ended)]
+        ended = await seat.app.desk.actions.settle(within_s=0)
+        (output,) = [*seat.app.quitting.parting, *(each.outcome for each in ended)]
         assert "200 cancelled, 300 not begun" in output
     assert seat.app.return_value == CODE
 
@@ -191,8 +191,8 @@ async def test_what_ended_before_the_signal_is_told_in_the_shell_too(
         seat.app.exit(CODE)
         await seat.settle()
         assert not seat.app.is_running
-        ended = await seat.app.desk.acts.settle(within_s=0)
-        one, many = sorted([*seat.app.quitting.parting, *(each.told for each in ended)])
+        ended = await seat.app.desk.actions.settle(within_s=0)
+        one, many = sorted([*seat.app.quitting.parting, *(each.outcome for each in ended)])
         assert "…000001 refund" in one
         assert ": ✓ " in one
         assert "? outcome unknown; up to then: 0 cancelled, 500 not begun" in many
@@ -227,7 +227,7 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         assert seat.app.is_running
         output = "? outcome unknown; up to then: 0 cancelled, 500 not begun"
         assert output in seat.lines[-2]
-        assert not seat.app.desk.acts.is_busy
+        assert not seat.app.desk.actions.is_busy
         await seat.press("@")
         assert "? outcome unknown" in seat.text
         await seat.press("q")
@@ -253,7 +253,7 @@ async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report
         seat.app.exit(CODE)
         await seat.settle()
         await _settle(seat.app, output.append)
-        assert seat.app.desk.acts.faults == [fault]
+        assert seat.app.desk.actions.faults == [fault]
         assert seat.app.faults == []
         (line,) = output
         assert line.startswith("cortex approvals approve ")

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from cortex.domain.bulk_operation import RATE_DEFAULT, BulkChange, BulkVerb
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
 from cortex.store import bulk_operations, dead_letters
 from cortex.store.bulk_operations import BulkOperation
-from cortex.store.dead_letters import DeadLetterFilter, NewestLetters, Resubmission
+from cortex.store.dead_letters import NewestLetters, Resubmission
 from cortex_tui.backend.protocol import ActRow
 from cortex_tui.backend.rows import without_now
 

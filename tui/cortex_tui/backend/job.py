@@ -14,7 +14,7 @@ from cortex.postgres.database import Database
 from cortex.store import budgets, job_view, jobs, steps
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex_tui.backend.listening import Listeners, Listening
-from cortex_tui.backend.protocol import Heard, Told
+from cortex_tui.backend.protocol import Heard, OnStatus
 
 REASON = "raised at the job"
 STEPS_MAX: Final = 1_000
@@ -63,14 +63,16 @@ class StoreJob:
         }
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
-        found = await job_view.detail(self._db, job_id, key)
+        detail = await job_view.detail(self._db, job_id, key)
         return {"key": key} | {
-            name: _value(getattr(found, name)) if name in _TEXTS else getattr(found, name)
+            name: _value(getattr(detail, name)) if name in _TEXTS else getattr(detail, name)
             for name in STEP_FIELDS
         }
 
-    def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
-        return Listening(self._db.profile, job_id, heard=heard, told=told, among=self.listeners)
+    def listen(self, job_id: UUID, *, heard: Heard, on_status: OnStatus) -> Listening:
+        return Listening(
+            self._db.profile, job_id, heard=heard, on_status=on_status, among=self.listeners
+        )
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
         change = await budgets.raise_limit(self._db, name, to=to, by=by, reason=REASON)

@@ -19,7 +19,7 @@ from cortex.domain.errors import CortexError
 from cortex.postgres.database import Profile
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
-from cortex_tui.backend.protocol import Heard, Told
+from cortex_tui.backend.protocol import Heard, OnStatus
 
 AGAIN_S: Final = 2.0
 ASK_EVERY_S: Final = 1.0
@@ -66,14 +66,14 @@ class Listening:
         job_id: UUID,
         *,
         heard: Heard,
-        told: Told,
+        on_status: OnStatus,
         among: Listeners,
     ) -> None:
         self._profile = profile
         self._among = among
         self._job_id = job_id
         self._heard = heard
-        self._told = told
+        self._on_status = on_status
         self._wanted = asyncio.Event()
 
     def renew(self) -> None:
@@ -86,7 +86,7 @@ class Listening:
             try:
                 await self._listen()
             except CortexError as error:
-                self._told(error.message)
+                self._on_status(error.message)
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S):
                     await asyncio.Event().wait()
@@ -104,8 +104,8 @@ class Listening:
             await line.open()
             if not line.is_pooled:
                 await line.listen(watches.STREAM, self._take)
-            told = ONLY_OTHERS if watcher is None else ""
-            self._told(told or (POOLED if line.is_pooled else ""))
+            status = ONLY_OTHERS if watcher is None else ""
+            self._on_status(status or (POOLED if line.is_pooled else ""))
             await self._keep(line, watcher, lost)
         finally:
             self._among.leave(self._say_goodbye(line, watcher))
@@ -121,7 +121,7 @@ class Listening:
 
     async def _keep(self, line: Dedicated, watcher: UUID | None, lost: asyncio.Event) -> None:
         """Renew the watch, if there is one, until the connection is lost."""
-        known: set[int] = set()
+        read_ids: set[int] = set()
         loop = asyncio.get_running_loop()
         due, is_new = loop.time(), True
         while not lost.is_set():
@@ -135,7 +135,7 @@ class Listening:
                         new=[self._job_id] if is_new else [],
                     )
             if line.is_pooled:
-                known = await self._ask(line, known)
+                read_ids = await self._ask(line, read_ids)
             rest_s = min(ASK_EVERY_S, due - loop.time()) if line.is_pooled else due - loop.time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, rest_s)):
@@ -143,18 +143,18 @@ class Listening:
             is_new = self._wanted.is_set()
             self._wanted.clear()
 
-    async def _ask(self, line: Dedicated, known: set[int]) -> set[int]:
-        said = await watches.said(line, known)
-        for payload in said.values():
+    async def _ask(self, line: Dedicated, read_ids: set[int]) -> set[int]:
+        payloads = await watches.said(line, read_ids)
+        for payload in payloads.values():
             if payload is not None:
                 self._take(payload)
-        return set(said)
+        return set(payloads)
 
     def _take(self, payload: str) -> None:
         try:
             messages = messages_of(payload)
         except ValueError:
-            self._told("the pod speaks another version")
+            self._on_status("the pod speaks another version")
             return
         for message in messages:
             if message.job_id == self._job_id:

@@ -37,7 +37,7 @@ ActRow: TypeAlias = Mapping[str, Any]
 """A row of `cortex.store.bulk_operations.page`, without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
-Told: TypeAlias = Callable[[str], None]
+OnStatus: TypeAlias = Callable[[str], None]
 """Takes the state of the listener: "" if healthy, else why not, in a few words."""
 
 
@@ -131,8 +131,8 @@ class JobBackend(Protocol):
         """Return a step with its output, truncated when very long, and its effect."""
         ...
 
-    def listen(self, job_id: UUID, *, heard: Heard, told: Told) -> Listening:
-        """Listen to its model while `run` runs; `told` gets the state of the listener."""
+    def listen(self, job_id: UUID, *, heard: Heard, on_status: OnStatus) -> Listening:
+        """Listen to its model while `run` runs; `on_status` gets the state of the listener."""
         ...
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:

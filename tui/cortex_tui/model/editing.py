@@ -33,5 +33,5 @@ def edit_of(subject: Subject, text: str) -> Edit | None:
     """Return the edit; None if nothing changed. Raises `CortexError` for an invalid one."""
     approval = subject.approvals[0]
     edited = edited_arguments(text, schema=approval.schema)
-    found = changes(approval.arguments, parse(edited))
-    return Edit(text=edited, changes=found) if found else None
+    changed = changes(approval.arguments, parse(edited))
+    return Edit(text=edited, changes=changed) if changed else None

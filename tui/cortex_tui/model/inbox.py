@@ -46,7 +46,7 @@ class Inbox:
         self.new_count = 0
         """Waiting requests that are hidden while the order is frozen."""
         self.is_read = False
-        self._found: dict[UUID, InboxRow] = {}
+        self._rows: dict[UUID, InboxRow] = {}
         self._sought: UUID | None = None
         """The request that the cursor moves to once it is read."""
 
@@ -66,7 +66,7 @@ class Inbox:
         return None if row is None else row.id
 
     def row(self, approval_id: UUID) -> InboxRow | None:
-        return self._found.get(approval_id)
+        return self._rows.get(approval_id)
 
     @property
     def held(self) -> Sequence[UUID]:
@@ -79,7 +79,7 @@ class Inbox:
     @property
     def is_cut(self) -> bool:
         """Whether there are more requests than were read."""
-        return len(self._found) >= ROWS_MAX
+        return len(self._rows) >= ROWS_MAX
 
     def count(self, tab: Tab) -> int:
         """Return the number of waiting requests on a tab."""
@@ -94,19 +94,19 @@ class Inbox:
 
     def take(self, rows: Iterable[InboxRow]) -> bool:
         """Take the rows of a poll; return whether they changed anything."""
-        found = {row.id: row for row in rows}
-        is_news = found != self._found or not self.is_read
-        self._found = found
+        by_id = {row.id: row for row in rows}
+        is_news = by_id != self._rows or not self.is_read
+        self._rows = by_id
         self.is_read = True
-        self.marked &= set(found)
+        self.marked &= set(by_id)
         self.arrange()
-        self._find()
+        self._go_to_sought()
         return is_news
 
     def seek(self, approval_id: UUID | None) -> None:
         """Move the cursor to a request once it is read; None: cancel that."""
         self._sought = approval_id
-        self._find()
+        self._go_to_sought()
 
     def give_up(self, read: Collection[UUID]) -> bool:
         """Cancel the seek if its request was read and no longer waits; return whether it did."""
@@ -115,7 +115,7 @@ class Inbox:
             self._sought = None
         return is_vain
 
-    def _find(self) -> None:
+    def _go_to_sought(self) -> None:
         ids = [row.id for row in self.window.rows]
         if self._sought in ids:
             self.window.move_to(ids.index(self._sought))
@@ -124,18 +124,18 @@ class Inbox:
     def arrange(self) -> None:
         """Sort the rows, as far as they may move."""
         if self.tab is Tab.DECIDED:
-            self._put(list(self._found.values()))
+            self._put(list(self._rows.values()))
             return
         wanted = [row for row in self._waiting() if self.tab is Tab.ALL or is_mine(row)]
         shown = {row.id for row in self.window.rows}
         if self.is_frozen:
             self.new_count = sum(row.id not in shown for row in wanted)
-            self._put([self._found.get(row.id, row) for row in self.window.rows])
+            self._put([self._rows.get(row.id, row) for row in self.window.rows])
             return
         self.new_count = 0
         focused, at = self.focused, self.window.cursor
-        if focused in self._found and all(row.id != focused for row in wanted):
-            wanted.insert(min(at or 0, len(wanted)), self._found[focused])
+        if focused in self._rows and all(row.id != focused for row in wanted):
+            wanted.insert(min(at or 0, len(wanted)), self._rows[focused])
         self._put(wanted)
 
     def leave(self, approval_ids: Sequence[UUID], now: datetime) -> None:
@@ -165,7 +165,7 @@ class Inbox:
         )
 
     def _waiting(self) -> list[InboxRow]:
-        rows = (row for row in self._found.values() if row.status == ApprovalStatus.PENDING)
+        rows = (row for row in self._rows.values() if row.status == ApprovalStatus.PENDING)
         return sorted(rows, key=_urgency)
 
     def _put(self, rows: list[InboxRow]) -> None:

@@ -7,6 +7,7 @@ import attrs
 
 from cortex.domain.approval import Approval, ApprovalHead
 from cortex.domain.argument_check import ArgumentChange
+from cortex.domain.phrases import short_id
 from cortex.view.approval_facts import Facts, facts_of
 
 
@@ -17,6 +18,13 @@ class Subject:
     approvals: Sequence[Approval]
     facts: Facts
     """Facts of the first request."""
+
+    @property
+    def name(self) -> str:
+        """The requests in one safe line."""
+        if len(self.approvals) > 1:
+            return f"{len(self.approvals)} times {self.facts.title}"
+        return f"{short_id(self.facts.id)} {self.facts.title}"
 
     @property
     def ids(self) -> tuple[UUID, ...]:

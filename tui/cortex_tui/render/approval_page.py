@@ -120,11 +120,11 @@ def batch_page(approvals: Sequence[Approval], facts: Facts, width: int) -> list[
     title = f"{len(approvals)} requests, which differ in {differing}"
     lines += [(), *_titled(safe(title), width)]
     for each in approvals:
-        told = "  ".join(
+        values = "  ".join(
             f"{argument_name(name)}={marked_json(each.arguments[name])}" for name in names
         )
         first = Cell(f"{short_id(each.id)}  ".ljust(LABEL_CELLS), "bold")
-        for index, piece in enumerate(chopped(told, width - LABEL_CELLS) or [""]):
+        for index, piece in enumerate(chopped(values, width - LABEL_CELLS) or [""]):
             yield_first = first if index == 0 else Cell(" " * LABEL_CELLS)
             lines.append((yield_first, Cell(piece)))
     return [*lines, (), *_consequences(facts, width, is_one=False)]
@@ -159,9 +159,9 @@ def chopped(text: str, width: int) -> list[str]:
 
 def _about(facts: Facts, approval: Approval, width: int, *, is_one: bool = True) -> Iterator[Line]:
     risk = "alarm" if facts.needs_last_digits else ""
-    told = f"{RISK_WORDS[facts.risk].upper() if risk else RISK_WORDS[facts.risk]} · "
-    told += " · ".join(filter(None, (facts.effect, facts.undo)))
-    yield from _labelled("effect", told, width, risk)
+    effect = f"{RISK_WORDS[facts.risk].upper() if risk else RISK_WORDS[facts.risk]} · "
+    effect += " · ".join(filter(None, (facts.effect, facts.undo)))
+    yield from _labelled("effect", effect, width, risk)
     yield from _labelled("policy", facts.policy, width)
     if not is_one:
         return
@@ -189,8 +189,8 @@ def _hidden(facts: Facts, width: int) -> Iterator[Line]:
     for row in facts.rows:
         if row.hidden_count:
             noun = "character" if row.hidden_count == 1 else "characters"
-            told = f"!! {row.hidden_count} hidden {noun} in {row.field}: shown as ⟦U+…⟧"
-            yield from _labelled("", told, width, "warn")
+            warning = f"!! {row.hidden_count} hidden {noun} in {row.field}: shown as ⟦U+…⟧"
+            yield from _labelled("", warning, width, "warn")
 
 
 def _vote(vote: Vote) -> str:

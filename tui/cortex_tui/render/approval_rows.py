@@ -44,8 +44,8 @@ def who_may(row: InboxRow) -> Cell:
         return Cell("not you", "dim")
     if row.people == 1:
         return Cell("any", "dim")
-    told = f"{row.agreed}/{row.people}"
-    return Cell(f"{told} you" if row.has_agreed else told, "warn")
+    votes = f"{row.agreed}/{row.people}"
+    return Cell(f"{votes} you" if row.has_agreed else votes, "warn")
 
 
 def brief(arguments: str) -> Cell:

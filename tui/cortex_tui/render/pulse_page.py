@@ -14,7 +14,7 @@ from cortex.view.cells import Cell
 from cortex_tui.model.pulse import Pulse, PulseLine
 from cortex_tui.render.pulse_alerts import DUE_LONG_S, alerts
 from cortex_tui.render.pulse_rows import failure_lines, need_lines
-from cortex_tui.render.pulse_sparks import LABEL, LINES_MAX, spark_lines
+from cortex_tui.render.pulse_sparks import LABEL, LINES_MAX, lines_wanted, spark_lines
 from cortex_tui.render.queue_lines import SHOWN_MAX, queue_lines
 from cortex_tui.render.table import fit
 from cortex_tui.render.waits import count, wait_cells
@@ -33,32 +33,32 @@ def pulse_lines(pulse: Pulse, now: datetime, width: int, *, height: int) -> Sequ
     attention = pulse.attention
     needs = [] if attention is None else list(need_lines(attention.needs, now, width))
     failures = [] if attention is None else list(failure_lines(attention.failures, now, width))
-    found = [] if attention is None else alerts(pulse, now).shown
+    alert_lines = [] if attention is None else alerts(pulse, now).shown
     queues = 1 if pulse.queues is None else len(pulse.queues)
-    sparks = list(spark_lines(pulse, width))
     gap = [PulseLine()] if height >= _TALL else []
     room = height - 2 - 3 * len(gap)  # the titles of two sections; the first one's is the head
     need_total = max(_total(pulse), len(needs))
     wanted = (
         len(needs) + (need_total > len(needs)),
-        len(found),
+        len(alert_lines),
         len(failures),
         queues,
-        len(sparks),
+        lines_wanted(pulse),
     )
     need_count, alert_count, failure_count, queue_count, spark_count = _shares(room, wanted)
+    sparks = spark_lines(pulse, width, lines_max=spark_count)
     shown_queues = queue_lines(pulse.queues, now, width, lines_max=queue_count)
     return [
         *_cut(needs, need_count, need_total, width),
         *gap,
-        PulseLine(tuple(_failing(pulse, len(found), width))),
-        *_cut([_fitted(line, width) for line in found], alert_count, len(found), width),
+        PulseLine(tuple(_failing(pulse, len(alert_lines), width))),
+        *_cut([_fitted(line, width) for line in alert_lines], alert_count, len(alert_lines), width),
         *failures[:failure_count],
         *gap,
         PulseLine(tuple(_running(pulse))),
         *(PulseLine(line) for line in (shown_queues if queue_count else ())),
         *gap,
-        *(PulseLine(line) for line in sparks[: spark_count if spark_count >= SPARKS_MIN else 0]),
+        *(PulseLine(line) for line in (sparks if spark_count >= SPARKS_MIN else ())),
     ]
 
 

@@ -14,7 +14,17 @@ from cortex_tui.render.words import countdown, span
 
 LABEL: Final = 14
 """Cells of the label at the left of a line."""
-LINES_MAX: Final = 9
+STARTED: Final = "started"
+DONE: Final = "done"
+FAILED: Final = "failed"
+WAIT_P50: Final = "wait p50"
+WAIT_P95: Final = "wait p95"
+MODEL_P50: Final = "model p50"
+COST: Final = "cost an hour"
+SPENT: Final = "spent"
+PRIORITY: Final = (STARTED, FAILED, DONE, WAIT_P50, COST, SPENT, WAIT_P95, MODEL_P50)
+"""Which figures stay where not all fit: the most telling first."""
+LINES_MAX: Final = 1 + len(PRIORITY)
 RATE_SPAN_MIN_S: Final = 5.0
 """A bucket that has just begun is too short for a rate."""
 _HOUR_S: Final = 3_600.0
@@ -22,8 +32,12 @@ _FIGURE: Final = 10
 _EACH_MAX: Final = 3
 
 
-def spark_lines(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
-    """Yield a head, then one line per figure, the most telling first."""
+def lines_wanted(pulse: Pulse) -> int:
+    return 1 if pulse.recent is None else LINES_MAX
+
+
+def spark_lines(pulse: Pulse, width: int, *, lines_max: int) -> Iterator[tuple[Cell, ...]]:
+    """Yield a head, then one line per figure that fits, always in the same order."""
     if pulse.recent is None:
         yield (Cell("last 15 min   reading …", "dim"),)
         return
@@ -41,8 +55,8 @@ def spark_lines(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
         shown: Callable[[float], str],
     ) -> tuple[Cell, ...]:
         values = [value(bucket) for bucket in buckets]
-        known = [each_one for each_one in values if each_one is not None]
-        last, most = values[-1], max(known, default=None)
+        measured = [each_one for each_one in values if each_one is not None]
+        last, most = values[-1], max(measured, default=None)
         return (
             Cell(fit(label, LABEL)),
             Cell(spark(values, each=each), style),
@@ -50,14 +64,18 @@ def spark_lines(pulse: Pulse, width: int) -> Iterator[tuple[Cell, ...]]:
             Cell(fit(NOTHING if most is None else shown(most), _FIGURE, right=True), "dim"),
         )
 
-    yield line("started", "run", lambda b: _rate(b, b.started), _per_s)
-    yield line("failed", "fail", lambda b: _rate(b, b.failed), _per_s)
-    yield line("done", "done", lambda b: _rate(b, b.done), _per_s)
-    yield line("wait p50", "retry", lambda b: b.wait_p50_s if b.is_known else None, span)
-    yield line("cost an hour", "accent", _cost_rate, lambda usd: money(Decimal(str(usd))))
-    yield (Cell(fit("spent", LABEL)), *_spent(recent))
-    yield line("wait p95", "retry", lambda b: b.wait_p95_s if b.is_known else None, span)
-    yield line("model p50", "run", lambda b: b.model_p50_s if b.is_priced else None, span)
+    lines = {
+        STARTED: line(STARTED, "run", lambda b: _rate(b, b.started), _per_s),
+        DONE: line(DONE, "done", lambda b: _rate(b, b.done), _per_s),
+        FAILED: line(FAILED, "fail", lambda b: _rate(b, b.failed), _per_s),
+        WAIT_P50: line(WAIT_P50, "retry", lambda b: b.wait_p50_s if b.is_known else None, span),
+        WAIT_P95: line(WAIT_P95, "retry", lambda b: b.wait_p95_s if b.is_known else None, span),
+        MODEL_P50: line(MODEL_P50, "run", lambda b: b.model_p50_s if b.is_priced else None, span),
+        COST: line(COST, "accent", _cost_rate, lambda usd: money(Decimal(str(usd)))),
+        SPENT: (Cell(fit(SPENT, LABEL)), *_spent(recent)),
+    }
+    kept = PRIORITY[: max(0, lines_max - 1)]
+    yield from (cells for label, cells in lines.items() if label in kept)
 
 
 def _rate(bucket: Bucket, count: int) -> float | None:

@@ -30,8 +30,8 @@ class ArgumentReader:
 
     async def read(self, ids: Sequence[UUID]) -> None:
         """Read the arguments of these requests, or of the first ones."""
-        found = await self._desk.backend.approvals.arguments(ids, chars=CHARS)
-        texts = {digest: text for _, digest, text in found}
+        rows = await self._desk.backend.approvals.arguments(ids, chars=CHARS)
+        texts = {digest: text for _, digest, text in rows}
         is_long = sum(map(len, texts.values())) > LONG_CHARS
         briefs = await asyncio.to_thread(_briefs, texts) if is_long else _briefs(texts)
         if len(self.briefs) > KEPT_MAX:

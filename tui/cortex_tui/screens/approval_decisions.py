@@ -26,14 +26,7 @@ Decided = Callable[[Sequence[UUID]], None]
 """Called when the decision counts."""
 
 
-def name_of(subject: Subject) -> str:
-    """Name the subject in one safe line."""
-    if len(subject.approvals) > 1:
-        return f"{len(subject.approvals)} times {subject.facts.title}"
-    return f"{short_id(subject.facts.id)} {subject.facts.title}"
-
-
-def thing_of(desk: AppContext, approval_id: UUID) -> Resource:
+def resource_of(desk: AppContext, approval_id: UUID) -> Resource:
     """Return a request as the object under the cursor."""
 
     async def document() -> object:
@@ -47,8 +40,8 @@ def why_not_mine(row: InboxRow | None) -> str | None:
     """Return why only another person may approve a request; None if this operator may."""
     if row is None or is_mine(row):
         return None
-    told = objection("own_request" if row.is_own else "agreed_before", "it")
-    return f"{told}: another person has to agree"
+    why = objection("own_request" if row.is_own else "agreed_before", "it")
+    return f"{why}: another person has to agree"
 
 
 class Decider:
@@ -62,13 +55,13 @@ class Decider:
         """Ask whether to approve."""
         facts = subject.facts
         edited = ", as edited" if edit else ""
-        named = name_of(subject)
+        name = subject.name
         if len(subject.approvals) == 1:
             call = call_of(subject.approvals[0], parse(edit.text)) if edit else facts.call
-            named = f"{short_id(facts.id)} {call}"
+            name = f"{short_id(facts.id)} {call}"
         risk = f"{facts.risk}: " if facts.needs_last_digits else ""
         return ApproveQuestion(
-            f"{risk}approve {named}{edited}, {facts.undo}",
+            f"{risk}approve {name}{edited}, {facts.undo}",
             wanted=facts.last_digits if facts.needs_last_digits else "y",
             guard=self._guard,
             now=self._desk.session.clock.now,
@@ -79,7 +72,7 @@ class Decider:
     def denying(self, subject: Subject) -> DenyQuestion:
         """Ask for the reason to deny."""
         return DenyQuestion(
-            f"deny {name_of(subject)}",
+            f"deny {subject.name}",
             reasons=DENY_REASONS,
             guard=self._guard,
             now=self._desk.session.clock.now,
@@ -101,9 +94,9 @@ class Decider:
         confirm = typed if subject.facts.needs_last_digits else None
         confirmed = ("--yes",) if confirm is None else (f"--confirm={confirm}",)
         edited = ("--edit", "-") if edit else ()
-        return self._act(
+        return self._action(
             subject,
-            f"approve {name_of(subject)}",
+            f"approve {subject.name}",
             ("approve", *map(str, subject.ids), *edited, *confirmed),
             self._votes(
                 subject, is_approved=True, edited=edit.text if edit else None, confirm=confirm
@@ -114,15 +107,15 @@ class Decider:
 
     def denial(self, subject: Subject, reason: str, decided: Decided) -> Action:
         """Return the action that denies."""
-        return self._act(
+        return self._action(
             subject,
-            f"deny {name_of(subject)}",
+            f"deny {subject.name}",
             ("deny", *map(str, subject.ids), "--reason", reason),
             self._votes(subject, is_approved=False, reason=reason),
             decided,
         )
 
-    def _act(
+    def _action(
         self,
         subject: Subject,
         question: str,
@@ -136,11 +129,11 @@ class Decider:
             with self.own.acting(subject):
                 rulings = await self._desk.backend.approvals.decide(votes)
             decided(subject.ids)
-            return f"{_outcome(rulings, subject)} {name_of(subject)}{_follows(rulings, subject)}"
+            return f"{_outcome(rulings, subject)} {subject.name}{_follows(rulings, subject)}"
 
         return Action(question=question, command=("approvals", *command), work=work, stdin=stdin)
 
-    def _votes(self, subject: Subject, **said: Any) -> list[Vote]:
+    def _votes(self, subject: Subject, **vote: Any) -> list[Vote]:
         session = self._desk.session
         return [
             Vote(
@@ -149,7 +142,7 @@ class Decider:
                 credential=session.credential,
                 seen=each.digest,
                 channel=CHANNEL,
-                **said,
+                **vote,
             )
             for each in subject.approvals
         ]

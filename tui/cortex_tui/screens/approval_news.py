@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
 from cortex.domain.errors import ConflictError
@@ -41,12 +42,21 @@ class OwnActions:
                 self._versions.remove(version)
             raise
 
-    def tell(self, before: Subject) -> bool:
+    def reports(self, before: Subject) -> bool:
         """Whether the operator's own action reports the change of this version."""
         return before.version in self._versions
 
 
 def news_of(subject: Subject) -> str:
     """Return what another person or time did to the request."""
-    over = over_briefly(subject.approvals)
-    return subject.facts.votes_words if over is None else safe(over)
+    over = over_of(subject)
+    return subject.facts.votes_words if over is None else over
+
+
+def over_of(subject: Subject, now: datetime | None = None) -> str | None:
+    """Return why it cannot be decided any more, in one safe line; None if it can.
+
+    `now`: the instant to judge by; None: when it was read.
+    """
+    over = over_briefly(subject.approvals, now)
+    return None if over is None else safe(over)

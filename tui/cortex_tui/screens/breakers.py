@@ -79,7 +79,7 @@ class BreakersScreen(Frame):
         rows = sorted(await backend.page(), key=order_of)
         is_first, self._is_read = not self._is_read, True
         more = "more of them: cortex breakers ls --limit 10000"
-        self._table.tell_cut(more if len(rows) >= SHOWN_MAX else "")
+        self._table.show_cut(more if len(rows) >= SHOWN_MAX else "")
         is_changed = self._window.refill([self._with_past(row) for row in rows])
         if is_changed:
             self._past_due = min(self._past_due, self._past_at + PAST_SOON_S)
@@ -108,7 +108,7 @@ class BreakersScreen(Frame):
         """Ask whether to hold a breaker open or, if it is not closed, whether to close it."""
         row = self._window.current
         if row is None:
-            self.strip.tell(self._window.why_none("no breaker under the cursor"), "warn")
+            self.strip.show(self._window.why_none("no breaker under the cursor"), "warn")
             return
         name: str = row.name
         hold_text = safe(f"open {name}: jobs wait")

@@ -26,7 +26,7 @@ VERBS: Final = {PAUSE: "pause", RESUME: "resume", CANCEL: "cancel"}
 def rest(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
     """Ask whether to pause a bulk operation, or to resume a paused one."""
     if row is None or is_over(row):
-        strip.tell("no act is under way here", "dim")
+        strip.show("no act is under way here", "dim")
     elif row["state"] == BulkState.PAUSED:
         _ask(desk, strip, row, RESUME, f"let {act_words(row)} go on")
     else:
@@ -36,7 +36,7 @@ def rest(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
 def end(desk: AppContext, strip: StripLine, row: ActRow | None) -> None:
     """Ask whether to end a bulk operation."""
     if row is None or is_over(row):
-        strip.tell("no act is under way here", "dim")
+        strip.show("no act is under way here", "dim")
     else:
         left = bulk_operation.left(row)
         _ask(desk, strip, row, CANCEL, f"end {act_words(row)}; {left:,} stay as they are")
@@ -85,7 +85,7 @@ class BulkOperationsScreen(Frame):
     async def look(self) -> bool:
         rows = await self.desk.backend.dead.acts()
         is_first, self._is_read = not self._is_read, True
-        self._table.tell_cut("older ones: cortex dead acts ls" if len(rows) >= ACTS_MAX else "")
+        self._table.show_cut("older ones: cortex dead acts ls" if len(rows) >= ACTS_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
@@ -93,7 +93,7 @@ class BulkOperationsScreen(Frame):
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
-            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+            self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
             self.desk.open("act", row)
 
@@ -144,7 +144,7 @@ class BulkOperationScreen(Frame):
         rows = await self.desk.backend.dead.failures(self._act["id"])
         is_first, self._is_read = not self._is_read, True
         more = f"more of them: cortex dead acts show {self._act['id']} --limit 10000"
-        self._table.tell_cut(more if len(rows) >= FAILURES_MAX else "")
+        self._table.show_cut(more if len(rows) >= FAILURES_MAX else "")
         return self._window.refill(rows) or is_first
 
     def action_move(self, how: str) -> None:
@@ -152,7 +152,7 @@ class BulkOperationScreen(Frame):
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
-            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+            self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
             self.desk.open("job", row["job_id"])
 

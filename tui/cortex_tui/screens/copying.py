@@ -33,7 +33,7 @@ def ask(app: App[int], frame: Frame) -> None:
 
     def answered(is_picked: bool) -> None:  # noqa: FBT001 -- the strip's
         if not is_picked:
-            frame.strip.tell("nothing was copied", "dim")
+            frame.strip.show("nothing was copied", "dim")
         elif pick.picked == "s":
             app.call_after_refresh(_save_picture, app, frame)
         elif thing is not None and pick.picked == "j":
@@ -49,7 +49,7 @@ async def look_at(app: App[int], frame: Frame) -> None:
     """Open the object under the cursor as JSON in the operator's editor; edits are discarded."""
     thing = frame.thing()
     if thing is None or thing.document is None:
-        frame.strip.tell(NOTHING, "dim")
+        frame.strip.show(NOTHING, "dim")
         return
     text = await _read(frame, thing)
     if text is None or not await frame.desk.recall.is_clear(frame.strip) or not frame.is_current:
@@ -60,7 +60,7 @@ async def look_at(app: App[int], frame: Frame) -> None:
     except SuspendNotSupported:
         why_not = "an editor needs a terminal that can be lent to it"
     if why_not:
-        frame.strip.tell(why_not, "warn")
+        frame.strip.show(why_not, "warn")
     frame.desk.wake()
 
 
@@ -74,13 +74,13 @@ async def _read(frame: Frame, thing: Resource) -> str | None:
     """Return an object as JSON; None if it cannot be read, after showing why."""
     if thing.document is None:
         return None
-    frame.strip.tell(READING, "dim")
+    frame.strip.show(READING, "dim")
     try:
         text = document_text(await thing.document())
     except CortexError as error:
-        frame.strip.tell(f"✗ {failed(error)}", "fail")
+        frame.strip.show(f"✗ {failed(error)}", "fail")
         return None
-    frame.strip.untell(READING)
+    frame.strip.drop(READING)
     return text
 
 
@@ -88,11 +88,11 @@ def _copy(app: App[int], frame: Frame, text: str) -> None:
     size = len(text.encode())
     if size > CLIPBOARD_BYTES_MAX:
         told = f"{size:,} bytes are more than a terminal takes: open it in an editor"
-        frame.strip.tell(told, "warn")
+        frame.strip.show(told, "warn")
         return
     app.copy_to_clipboard(text)
     what = text if "\n" not in text else f"{size:,} bytes of JSON"
-    frame.strip.tell(f"copied {safe(what)}, if the terminal lets it", "dim")
+    frame.strip.show(f"copied {safe(what)}, if the terminal lets it", "dim")
 
 
 def _save_picture(app: App[int], frame: Frame) -> None:
@@ -104,9 +104,9 @@ def _save_picture(app: App[int], frame: Frame) -> None:
         session.pictures.mkdir(parents=True, exist_ok=True)
         path.write_text(app.export_screenshot(), "utf-8")
     except OSError as error:
-        frame.strip.tell(f"✗ {safe(str(path))}: {safe(error.strerror or str(error))}", "fail")
+        frame.strip.show(f"✗ {safe(str(path))}: {safe(error.strerror or str(error))}", "fail")
         return
-    frame.strip.tell(f"saved {name} in {safe(_brief(session.pictures))}", "dim")
+    frame.strip.show(f"saved {name} in {safe(_brief(session.pictures))}", "dim")
 
 
 def _brief(folder: Path) -> str:

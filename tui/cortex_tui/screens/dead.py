@@ -95,7 +95,7 @@ class _DeadLetters(Frame, Generic[Row]):
         if self.strip.is_asking:
             return False  # the order is frozen while a question is open
         is_first, self._is_read = not self._is_read, True
-        self._table.tell_cut(self.cut(rows))
+        self._table.show_cut(self.cut(rows))
         if self._is_fresh:
             self._is_fresh, self._new_count = False, 0
             self._window.renew(rows, below=None)
@@ -122,9 +122,9 @@ class _DeadLetters(Frame, Generic[Row]):
     def _ask(self, verb: BulkVerb) -> None:
         row = self._window.current
         if row is None:
-            self.strip.tell(self._window.why_none("no dead letter under the cursor"), "warn")
-        elif (refusal := self.desk.acts.why_not()) is not None:
-            self.strip.tell(refusal, "warn")
+            self.strip.show(self._window.why_none("no dead letter under the cursor"), "warn")
+        elif (refusal := self.desk.actions.why_not()) is not None:
+            self.strip.show(refusal, "warn")
         else:
             self.ask(verb, row)
 
@@ -165,7 +165,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
     def paint(self) -> None:
         super().paint()
         self.query_one("#acts", Line).redraw()
-        self._side.tell()
+        self._side.follow()
 
     async def look(self) -> bool | None:
         row = self._window.current
@@ -200,7 +200,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
-            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+            self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
             self.desk.open("letters", row)
 
@@ -219,7 +219,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
         self._moved_at = self.desk.session.clock.now()
-        self._side.tell()
+        self._side.follow()
 
     def _about(self, width: int) -> About | None:
         """Return what was read about the error under the cursor and the operations on it."""
@@ -285,7 +285,7 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
-            self.strip.tell(self._window.why_none(self._nothing()), "dim")
+            self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
             self.desk.open("job", row.job_id)
 

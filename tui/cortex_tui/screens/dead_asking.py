@@ -57,13 +57,13 @@ async def ask_group(
     try:
         found = await dry_run(desk, verb, row)
     except CortexError as error:
-        strip.tell(f"✗ {failed(error)}", "fail")
+        strip.show(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
-        strip.untell(COUNTING)
+        strip.drop(COUNTING)
         return  # the operator has left this screen
     if not found.job_ids:
-        strip.tell(_nothing(found), "warn")
+        strip.show(_nothing(found), "warn")
         return
     how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
     which = ("--fingerprint", row.fingerprint, "--limit", str(found.looked_count))
@@ -104,7 +104,7 @@ def ask_one(
     that the letter states. `typed`: the return value of the strip's `expect`.
     """
     if verb is BulkVerb.RETRY and (why := why_no_retry(row)):
-        strip.tell(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
+        strip.show(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
         return
     how = on_retry(row) if verb is BulkVerb.RETRY else error_briefly(row)
     job_id, by, dead = row.job_id, desk.session.actor, desk.backend.dead

@@ -47,13 +47,13 @@ async def resolve(
     try:
         row = await effects.show(effect_id)
     except CortexError as error:
-        strip.tell(f"✗ {failed(error)}", "fail")
+        strip.show(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
-        strip.untell(READING)
+        strip.drop(READING)
         return  # the operator has left this screen
     if not is_unknown(row):
-        strip.tell(why_nothing(row), "warn")
+        strip.show(why_nothing(row), "warn")
         return
     name = safe(effect_words(row))
     question = ResolveQuestion(name, prospects(row))

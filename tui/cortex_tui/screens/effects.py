@@ -117,7 +117,7 @@ class EffectsScreen(Frame):
                 return before != self._freeze
             case "quotas":
                 rows = await backend.quotas()
-                self._quota_table.tell_cut(
+                self._quota_table.show_cut(
                     "more of them: cortex quotas ls" if len(rows) >= QUOTAS_MAX else ""
                 )
                 is_changed = self._quotas.refill(rows)
@@ -162,7 +162,7 @@ class EffectsScreen(Frame):
         rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
         is_full = self._list.take_page(rows, start)
         if is_full is not None:
-            self._table.tell_cut("more: cortex effects ls --status unknown" if is_full else "")
+            self._table.show_cut("more: cortex effects ls --status unknown" if is_full else "")
 
     # --- keys
 
@@ -177,7 +177,7 @@ class EffectsScreen(Frame):
     def action_open(self) -> None:
         row = self._effect
         if row is None:
-            self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
+            self.strip.show(self._effects.why_none("no effect under the cursor"), "dim")
         else:
             self.desk.open("job", row.job_id)
 
@@ -185,11 +185,11 @@ class EffectsScreen(Frame):
         """Ask for the outcome of the effect under the cursor."""
         row = self._effect
         if row is None:
-            self.strip.tell(self._effects.why_none("no effect under the cursor"), "dim")
+            self.strip.show(self._effects.why_none("no effect under the cursor"), "dim")
         elif not is_unknown(row):
-            self.strip.tell(effect_decisions.why_nothing(row), "dim")
-        elif (refusal := self.desk.acts.why_not()) is not None:
-            self.strip.tell(refusal, "warn")
+            self.strip.show(effect_decisions.why_nothing(row), "dim")
+        elif (refusal := self.desk.actions.why_not()) is not None:
+            self.strip.show(refusal, "warn")
         else:
             typed = self.strip.expect(effect_decisions.READING)
             asking = effect_decisions.resolve(
@@ -200,7 +200,7 @@ class EffectsScreen(Frame):
     def action_freeze(self) -> None:
         """Ask whether to freeze all effects, or to unfreeze them."""
         if self._freeze is None:
-            self.strip.tell("reading …", "dim")
+            self.strip.show("reading …", "dim")
         else:
             is_frozen = bool(self._freeze.is_frozen)
             effect_decisions.freeze(
@@ -210,14 +210,14 @@ class EffectsScreen(Frame):
     def action_limit(self) -> None:
         """Ask for a new limit of the quota under the cursor."""
         if (row := self._quota) is None:
-            self.strip.tell("no quota under the cursor: press tab", "dim")
+            self.strip.show("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.set_limit(self.desk, self.strip, row, acted=self._due.clear)
 
     def action_remove(self) -> None:
         """Ask whether to remove the quota under the cursor."""
         if (row := self._quota) is None:
-            self.strip.tell("no quota under the cursor: press tab", "dim")
+            self.strip.show("no quota under the cursor: press tab", "dim")
         else:
             effect_decisions.remove_quota(self.desk, self.strip, row, acted=self._due.clear)
 

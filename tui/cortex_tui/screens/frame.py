@@ -86,7 +86,7 @@ class Frame(Screen[None]):
     def pressed(self) -> None:
         """Called before a key acts, while no question is open."""
         if self.workers.cancel_group(self, CHOSEN):
-            self.strip.tell("a key was pressed before the question: nothing was done", "warn")
+            self.strip.show("a key was pressed before the question: nothing was done", "warn")
 
     def watched(self) -> None:
         """Called when keys come here again; the operator may still be typing for another screen."""
@@ -165,13 +165,14 @@ class Frame(Screen[None]):
     def action_side(self) -> None:
         """Hide or show the panes beside lists, which take room from the columns."""
         if self.app.size.width < self.SIDE_FROM:
-            self.strip.tell(f"a side pane needs {self.SIDE_FROM} columns", "dim")
+            self.strip.show(f"a side pane needs {self.SIDE_FROM} columns", "dim")
             return
         self.desk.is_side_hidden = not self.desk.is_side_hidden
         self._set_aside(self.app.size.width)
         _ = self.call_after_refresh(self.repaint)  # the list reports which columns it omits
 
     def on_screen_resume(self) -> None:
+        self.watched()
         self.take_keys()
         self._set_aside(self.app.size.width)  # another screen may have changed it
         self.repaint()  # it may have been muted or have lost its pod since
@@ -201,5 +202,5 @@ class Frame(Screen[None]):
 
     def _small(self, width: int) -> Strip:
         size = self.app.size
-        told = f"{size.width} by {size.height} is too small: at least {WIDTH_MIN} by {HEIGHT_MIN}"
-        return Strip([Segment(told)]).adjust_cell_length(width)
+        text = f"{size.width} by {size.height} is too small: at least {WIDTH_MIN} by {HEIGHT_MIN}"
+        return Strip([Segment(text)]).adjust_cell_length(width)

@@ -14,6 +14,7 @@ from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.safe import safe
+from cortex.domain.waiting import EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
@@ -24,7 +25,7 @@ from cortex_tui.backend.job import REASON
 from cortex_tui.model.amount import AmountQuestion
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.waterfall import WaterfallRow
-from cortex_tui.render.job_head import tightest
+from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
@@ -53,18 +54,18 @@ def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> R
 def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
     """Ask whether to cancel a job."""
     if row is None:
-        strip.tell("no job under the cursor", "dim")
+        strip.show("no job under the cursor", "dim")
         return
     if row.status.is_terminal:
-        strip.tell(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
+        strip.show(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
         return
     job_id, by = row.id, desk.session.actor
-    act = Action(
+    action = Action(
         question=f"cancel {job_words(row)}",
         command=("jobs", "cancel", str(job_id), "--yes"),
         work=lambda: desk.backend.jobs.cancel(job_id, by=by),
     )
-    desk.acts.propose(strip, act)
+    desk.actions.propose(strip, action)
 
 
 def retry(
@@ -75,23 +76,23 @@ def retry(
     A failed job is continued by a new job: question and action are those of its dead letter.
     """
     if row is None:
-        strip.tell("no job under the cursor", "dim")
+        strip.show("no job under the cursor", "dim")
         return None
     if row.status is JobStatus.FAILED:
-        if (refusal := desk.acts.why_not()) is not None:
-            strip.tell(refusal, "warn")
+        if (refusal := desk.actions.why_not()) is not None:
+            strip.show(refusal, "warn")
             return None
         return _retry_failed(desk, strip, row, typed=strip.expect(READING))
     if row.status.is_terminal:
-        strip.tell(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
+        strip.show(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
         return None
     job_id, by = row.id, desk.session.actor
-    act = Action(
+    action = Action(
         question=f"retry now {job_words(row)}",
         command=("jobs", "retry", str(job_id)),
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
-    desk.acts.propose(strip, act)
+    desk.actions.propose(strip, action)
     return None
 
 
@@ -103,18 +104,18 @@ async def _retry_failed(
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        (letter,) = await desk.backend.dead.of_jobs([row.id])
+        (dead_letter,) = await desk.backend.dead.of_jobs([row.id])
     except CortexError as error:
-        strip.tell(f"✗ {failed(error)}", "fail")
+        strip.show(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
-        strip.untell(READING)
+        strip.drop(READING)
         return  # the operator has left this screen
-    if not DeadLetterState(letter.state).is_unresolved:
-        strip.tell(f"{safe(job_words(row))} {safe(dead_letters.on_retry(letter))}", "warn")
+    if not DeadLetterState(dead_letter.state).is_unresolved:
+        strip.show(f"{safe(job_words(row))} {safe(dead_letters.on_retry(dead_letter))}", "warn")
         return
     dead_asking.ask_one(
-        desk, strip, BulkVerb.RETRY, letter, command=("jobs", "retry"), what=HEIR, typed=typed
+        desk, strip, BulkVerb.RETRY, dead_letter, command=("jobs", "retry"), what=HEIR, typed=typed
     )
 
 
@@ -127,19 +128,19 @@ async def pause_queue(
     """
     queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
     try:
-        found = await queues.page()
+        rows = await queues.page()
     except CortexError as error:
-        strip.tell(f"✗ {failed(error)}", "fail")
+        strip.show(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
-        strip.untell(READING)
+        strip.drop(READING)
         return  # the operator has left this screen
-    is_paused = any(each.queue == queue and each.paused_at is not None for each in found)
+    is_paused = any(each.queue == queue and each.paused_at is not None for each in rows)
     verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
     text = f"{verb} queue {name}"
 
-    def act(reason: str) -> Action:
+    def action(reason: str) -> Action:
         async def done() -> str:
             return f"{name}: {await change(queue, by=by, reason=reason)}"
 
@@ -151,18 +152,37 @@ async def pause_queue(
             work=done,
         )
 
-    told = text if is_paused else f"{text}: all its jobs wait until it is resumed"
-    propose(desk, strip, told, act, is_required=not is_paused, typed=typed)
+    question = text if is_paused else f"{text}: all its jobs wait until it is resumed"
+    propose(desk, strip, question, action, is_required=not is_paused, typed=typed)
+
+
+def open_origin(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Open the job that this one continues."""
+    if row is None or row.origin_id is None:
+        strip.show("this job does not continue another one", "dim")
+    else:
+        desk.open("job", row.origin_id)
+
+
+def open_gate(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Go to the request or effect that the job waits for."""
+    awaited = None if row is None else gate(row)
+    if awaited is None:
+        strip.show("this job waits for neither an approval nor an unknown effect", "dim")
+    elif isinstance(awaited, EffectWait):
+        desk.open("effects", awaited.id)
+    else:
+        desk.seek(awaited.id)
 
 
 def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Ask for a new limit of the budget that limits the job most."""
     budget = None if row is None else tightest(row)
     if budget is None:
-        strip.tell("no budget limits this job; set one: cortex budgets set --job ID", "dim")
+        strip.show("no budget limits this job; set one: cortex budgets set --job ID", "dim")
         return
-    if (refusal := desk.acts.why_not()) is not None:
-        strip.tell(refusal, "warn")
+    if (refusal := desk.actions.why_not()) is not None:
+        strip.show(refusal, "warn")
         return
     limit, unit = budget.limit_amount, budget.unit
     by = desk.session.actor
@@ -173,9 +193,9 @@ def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> 
 
     def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
         if not is_agreed or question.amount is None:
-            strip.tell("nothing was done", "dim")
+            strip.show("nothing was done", "dim")
             return
-        desk.acts.agreed(strip, _raising(desk, budget, question.amount, by=by))
+        desk.actions.agreed(strip, _raising(desk, budget, question.amount, by=by))
 
     strip.ask(question, answered)
 

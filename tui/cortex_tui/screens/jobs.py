@@ -78,8 +78,8 @@ class JobsScreen(Frame):
     def paint(self) -> None:
         self._table.redraw()
         self._filter.redraw()
-        self._side.tell()
-        self._steps.pane.tell()
+        self._side.follow()
+        self._steps.pane.follow()
 
     def on_screen_resume(self) -> None:
         self._table.columns = job_columns(self.desk.job_columns)
@@ -164,7 +164,7 @@ class JobsScreen(Frame):
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
-        self._side.tell()
+        self._side.follow()
         self._steps.moved()
         self._loader.moved()
 

@@ -61,13 +61,13 @@ class JobsBulk:
             else:
                 choice = await jobs.choose(verb, selection.which, limit=ACT_MAX)
         except CortexError as error:
-            strip.tell(f"✗ {failed(error)}", "fail")
+            strip.show(f"✗ {failed(error)}", "fail")
             return
         if not strip.may_ask or not is_wanted():
-            strip.untell(COUNTING)
+            strip.drop(COUNTING)
             return
         if not choice.job_ids:
-            strip.tell(bulk.nothing(verb, choice), "warn")
+            strip.show(bulk.nothing(verb, choice), "warn")
             return
         propose(
             self._desk,
@@ -119,7 +119,7 @@ class BulkRun:
     def stop(self) -> bool:
         """Stop after the current batch; return whether there is one."""
         if self._is_running and not self._is_stopping:
-            self._strip.tell(f"stopping · {self.progress()}", "warn")
+            self._strip.show(f"stopping · {self.progress()}", "warn")
         self._is_stopping = True
         return self._is_running
 

@@ -49,7 +49,7 @@ class JobsController:
     def fresh(self) -> None:
         """Show the jobs that are newer than the list."""
         if self._jobs.marks:
-            self._strip.tell(MARKED, "warn")
+            self._strip.show(MARKED, "warn")
         else:
             self._loader.read(Query.FIRST)
 
@@ -57,10 +57,10 @@ class JobsController:
         """Change to the next order, from its beginning."""
         jobs = self._jobs
         if jobs.marks:
-            self._strip.tell(MARKED, "warn")
+            self._strip.show(MARKED, "warn")
             return
         jobs.order = job_order.after(jobs.order)
-        self._strip.tell(f"the {jobs.order.value}", "dim")
+        self._strip.show(f"the {jobs.order.value}", "dim")
         self._loader.read_anew()
 
     def filter_by(self, text: str) -> bool:
@@ -68,9 +68,9 @@ class JobsController:
         try:
             self._jobs.filter_by(text)
         except UsageError as error:
-            self._strip.tell(f"✗ {failed(error, with_hint=True)}", "fail")
+            self._strip.show(f"✗ {failed(error, with_hint=True)}", "fail")
             return False
-        self._strip.tell("")
+        self._strip.show("")
         self._loader.read_anew()
         return True
 
@@ -89,14 +89,14 @@ class JobsController:
         step = 1 if way == "next" else -1
         place = self._jobs.find(step, lambda row: is_problem(row, now))
         if place is None:
-            self._strip.tell("nothing is wrong with the jobs that were read", "dim")
+            self._strip.show("nothing is wrong with the jobs that were read", "dim")
         return place
 
     def open(self) -> None:
         """Open the job under the cursor."""
         window = self._jobs.window
         if (row := window.current) is None:
-            self._strip.tell(window.why_none(empty_words(self._jobs)), "dim")
+            self._strip.show(window.why_none(empty_words(self._jobs)), "dim")
         else:
             self._desk.open("job", row.id)
 
@@ -104,9 +104,9 @@ class JobsController:
         """Open the jobs of the job's agent."""
         row = self._jobs.window.current
         if row is None or not row.agent:
-            self._strip.tell("no agent's job under the cursor", "dim")
+            self._strip.show("no agent's job under the cursor", "dim")
         elif self._jobs.which == parse_filter(wanted := term("agent", row.agent)):
-            self._strip.tell(f"the jobs of {safe(row.agent)} are shown already", "dim")
+            self._strip.show(f"the jobs of {safe(row.agent)} are shown already", "dim")
         else:
             self._desk.open("jobs", wanted)
 
@@ -117,30 +117,30 @@ class JobsController:
         marks, window = self._jobs.marks, self._jobs.window
         at = window.cursor
         if at is None:
-            self._strip.tell(NO_JOB, "dim")
+            self._strip.show(NO_JOB, "dim")
             return False
         if marks.is_all:
-            self._strip.tell("all that fit are marked already", "dim")
+            self._strip.show("all that fit are marked already", "dim")
             return False
         keys = [row.id for row in window.rows]
         has_room = marks.extend(keys, at) if is_range else marks.toggle(keys[at])
         if not has_room:
-            self._strip.tell(f"{MARKS_MAX:,} marks at most; all that fit can be marked", "warn")
+            self._strip.show(f"{MARKS_MAX:,} marks at most; all that fit can be marked", "warn")
         return True
 
     def mark_all(self) -> None:
         """Mark all jobs that match the filter, including those not loaded."""
         if self._jobs.listed is None:
-            self._strip.tell(NO_JOB, "dim")
+            self._strip.show(NO_JOB, "dim")
             return
         self._jobs.marks.take_all()
         text = self._jobs.listed_text
         what = f"that fit {safe(text)}" if text else "there are"
-        self._strip.tell(f"marked: all jobs {what}, counted before anything is done", "warn")
+        self._strip.show(f"marked: all jobs {what}, counted before anything is done", "warn")
 
     def unmark(self) -> None:
         self._jobs.marks.clear()
-        self._strip.tell("")
+        self._strip.show("")
 
     # --- actions
 
@@ -150,8 +150,8 @@ class JobsController:
         if not jobs.marks:
             self._change_one(verb)
             return
-        if (refusal := self._desk.acts.why_not(is_bulk=True)) is not None:
-            strip.tell(refusal, "warn")
+        if (refusal := self._desk.actions.why_not(is_bulk=True)) is not None:
+            strip.show(refusal, "warn")
             return
         selection = jobs.selection
         self._prepare(
@@ -173,9 +173,9 @@ class JobsController:
         """Ask whether to pause the queue of the job under the cursor, or to resume it."""
         row = self._jobs.window.current
         if row is None:
-            self._strip.tell(NO_JOB, "dim")
-        elif (refusal := self._desk.acts.why_not()) is not None:
-            self._strip.tell(refusal, "warn")
+            self._strip.show(NO_JOB, "dim")
+        elif (refusal := self._desk.actions.why_not()) is not None:
+            self._strip.show(refusal, "warn")
         else:
             typed = self._strip.expect(job_actions.READING)
             self._prepare(job_actions.pause_queue(self._desk, self._strip, row, typed=typed))

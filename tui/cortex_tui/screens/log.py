@@ -43,7 +43,7 @@ def _command(done: ActionResult, _: datetime) -> Cell:
 COLUMNS: Final[Sequence[Column[ActionResult]]] = (
     Column(title="at", width=9, cell=_at),
     Column(title="command", width=24, cell=_command, grows=True),
-    Column(title="what became of it", width=24, cell=lambda d, _: Cell(d.told, d.style)),
+    Column(title="what became of it", width=24, cell=lambda d, _: Cell(d.outcome, d.style)),
 )
 
 
@@ -65,7 +65,7 @@ class LogScreen(Frame):
             key=lambda done: done.number,
             empty=lambda: "nothing was done here yet",
         )
-        self._window.replace(list(desk.acts.log), above=None, below=None)
+        self._window.replace(list(desk.actions.log), above=None, below=None)
         self._page = Page(desk, head=self._head)
         self._in_page = 0
         """Number of the action on the page."""
@@ -83,7 +83,7 @@ class LogScreen(Frame):
         return None if done is None else Resource(command=done.command)
 
     def paint(self) -> None:
-        if (done := list(self.desk.acts.log)) != self._window.rows:  # an action ended meanwhile
+        if (done := list(self.desk.actions.log)) != self._window.rows:  # an action ended meanwhile
             self._window.rearrange(done)
             self._tell()
         for note in self._notes:
@@ -106,7 +106,7 @@ class LogScreen(Frame):
         lines: list[tuple[Cell, ...]] = []
         if done is not None:
             lines += [(Cell(line),) for line in chopped(safe(done.command), room)]
-            lines += [(), *((Cell(line, done.style),) for line in wrapped(done.told, room))]
+            lines += [(), *((Cell(line, done.style),) for line in wrapped(done.outcome, room))]
         number = 0 if done is None else done.number
         self._page.show(lines, is_other=number != self._in_page)
         self._in_page = number

@@ -18,10 +18,10 @@ def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence
     """Ask whether to drain a pod, or to let it take jobs again."""
     pods = desk.backend.pods
     if row is None:
-        strip.tell("no pod under the cursor", "dim")
+        strip.show("no pod under the cursor", "dim")
     elif not row.is_living or row.phase is not None:
         told = "leaves already" if row.is_living else "has ended"
-        strip.tell(f"{safe(row.name)} {told}", "dim")
+        strip.show(f"{safe(row.name)} {told}", "dim")
     elif is_drained(row):
         text = f"let {row.name} take jobs again"
         _propose(desk, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)
@@ -34,7 +34,7 @@ def pause(desk: AppContext, strip: StripLine, row: QueueRow | None) -> None:
     """Ask whether to pause a queue, or to resume it."""
     queues = desk.backend.queues
     if row is None:
-        strip.tell("no queue under the cursor", "dim")
+        strip.show("no queue under the cursor", "dim")
     elif row.paused_at is not None:
         text = f"resume queue {queue_shown(row.queue)}"
         _propose(desk, strip, text, ("queues", "resume"), work=queues.resume, row=row)

@@ -176,7 +176,7 @@ class PodsScreen(Frame):
             self.desk.open("jobs", f"{running} {term('pod', pod.name)}")
         elif (queue := self._queue) is not None:
             if queue.queue is None:
-                self.strip.tell("jobs without a queue have no name to filter by", "dim")
+                self.strip.show("jobs without a queue have no name to filter by", "dim")
             else:
                 self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
 

@@ -89,7 +89,7 @@ class PulseScreen(Frame):
         if new:
             self._reported |= faults.keys()
             report = keep(new, folder=session.reports, at=session.now)
-            self.strip.tell(safe(f"✗ an alert cannot be shown: {report}"), "fail")
+            self.strip.show(safe(f"✗ an alert cannot be shown: {report}"), "fail")
 
     def action_move(self, how: str) -> None:
         """Move the cursor between lines that open something; past the last one, scroll."""
@@ -103,7 +103,7 @@ class PulseScreen(Frame):
     def action_open(self) -> None:
         opens = self._cursor.opens
         if opens is None:
-            self.strip.tell("nothing here opens", "dim")
+            self.strip.show("nothing here opens", "dim")
         elif opens.screen == "approvals" and opens.id is not None:
             self.desk.seek(opens.id)
         elif opens.id is not None:

@@ -42,15 +42,15 @@ def put(
     is_bulk: bool = False,
 ) -> None:
     """Ask, or say why the action is not possible. `act` makes it from the answers."""
-    if (refusal := desk.acts.why_not(is_bulk=is_bulk)) is not None:
-        strip.tell(refusal, "warn")
+    if (refusal := desk.actions.why_not(is_bulk=is_bulk)) is not None:
+        strip.show(refusal, "warn")
         return
 
     def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
         if is_agreed:
-            desk.acts.agreed(strip, act())
+            desk.actions.agreed(strip, act())
         else:
-            strip.tell("nothing was done", "dim")
+            strip.show("nothing was done", "dim")
 
     strip.ask(question, answered, typed=typed)
 

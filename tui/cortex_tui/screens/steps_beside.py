@@ -42,7 +42,7 @@ class StepsBeside:
     def moved(self) -> None:
         """Note that the cursor moved."""
         self._moved_at = self._desk.session.clock.now()
-        self.pane.tell()
+        self.pane.follow()
 
     @property
     def wants(self) -> bool:
@@ -59,10 +59,10 @@ class StepsBeside:
             return False
         self._read_at = self._desk.session.clock.now()
         self._asked = subject  # also if this fails, so that the list keeps its turn
-        seen = await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
-        self._desk.take_head(seen.head)
+        view = await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
+        self._desk.take_head(view.head)
         self._job_id = subject[0]
-        self._rows = rows_of(seen.job, seen.steps, folded=frozenset())
+        self._rows = rows_of(view.job, view.steps, folded=frozenset())
         return True
 
     def _about(self, width: int) -> About | None:

@@ -34,7 +34,7 @@ class _Area(TextArea):
             event.prevent_default()
 
 
-class _Told(Drawn):
+class _Heading(Drawn):
     """The editor's heading; below it the error in the text, while there is one."""
 
     WHAT = "Editing a copy: nothing is decided yet"
@@ -43,7 +43,7 @@ class _Told(Drawn):
         super().__init__(desk)
         self._wrong = ""
 
-    def tell(self, wrong: str) -> None:
+    def show_error(self, wrong: str) -> None:
         """Show an error; "" clears it."""
         self._wrong = wrong
         self._make_room(self.size.width)
@@ -62,8 +62,8 @@ class _Told(Drawn):
 
     def draw(self, y: int, width: int) -> Strip:
         lines = [self.WHAT, *self._lines(width)]
-        told = lines[y] if y < len(lines) else ""
-        return Strip([Segment(f" {told}", self.desk.palette["fail" if y else "accent"])])
+        line = lines[y] if y < len(lines) else ""
+        return Strip([Segment(f" {line}", self.desk.palette["fail" if y else "accent"])])
 
 
 class JsonEditor(Vertical):
@@ -87,23 +87,23 @@ class JsonEditor(Vertical):
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__()
-        self._told = _Told(desk)
+        self._heading = _Heading(desk)
         self._area = _Area(tab_behavior="indent", show_line_numbers=False)
         self._area.cursor_blink = False  # nothing blinks
 
     def compose(self) -> ComposeResult:
-        yield self._told
+        yield self._heading
         yield self._area
 
     def edit(self, text: str) -> None:
         """Start editing a text without invisible characters."""
-        self._told.tell("")
+        self._heading.show_error("")
         self._area.load_text(text)
         self.screen.set_focus(self._area)
 
     def refuse(self, why: str) -> None:
         """Show why the text is invalid; the text stays."""
-        self._told.tell(why)
+        self._heading.show_error(why)
 
     def on_key(self, event: events.Key) -> None:
         if event.key in TAKE:

@@ -160,12 +160,12 @@ class Page(Drawn):
 
     def _drawn_rest(self, width: int) -> Strip:
         below, above = self.below_count, self._top
-        told = []
+        parts = []
         if below:
-            told.append(f"▼ {below} more {'line' if below == 1 else 'lines'}")
+            parts.append(f"▼ {below} more {'line' if below == 1 else 'lines'}")
         if above:
-            told.append(f"▲ {above}")
-        text = fit("   ".join(told), max(0, width - 2 * MARGIN), right=True)
+            parts.append(f"▲ {above}")
+        text = fit("   ".join(parts), max(0, width - 2 * MARGIN), right=True)
         return Strip([Segment(f" {text}", self.desk.palette["warn" if below else "dim"])])
 
 

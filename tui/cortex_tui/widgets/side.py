@@ -26,7 +26,7 @@ class About:
 
 
 class Side(Page):
-    """Updated by `tell`; `Frame` decides whether it is shown, and how wide."""
+    """Updated by `follow`; `Frame` decides whether it is shown, and how wide."""
 
     def __init__(self, desk: AppContext, *, about: Callable[[int], About | None]) -> None:
         """`about` returns the content for a width in cells; None if the cursor is on nothing."""
@@ -37,14 +37,14 @@ class Side(Page):
 
     def on_resize(self) -> None:
         self._scroll(0)  # only the waiting page's `Resized` counts
-        self.tell()
+        self.follow()
 
     @property
     def is_seen_now(self) -> bool:
         """Whether the screen has room for it."""
         return self.size.width > 0
 
-    def tell(self) -> None:
+    def follow(self) -> None:
         """Show the details under the cursor."""
         if not self.is_seen_now:
             return

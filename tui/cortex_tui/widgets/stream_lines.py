@@ -28,11 +28,11 @@ class StreamLines(Drawn):
     StreamLines { height: 6; }
     """
 
-    def __init__(self, desk: AppContext, said: Stream, *, told: Callable[[], str]) -> None:
-        """`told` returns the state of the listener; "" if it is healthy."""
-        super().__init__(desk, id="said")
-        self._said = said
-        self._told = told
+    def __init__(self, desk: AppContext, stream: Stream, *, status: Callable[[], str]) -> None:
+        """`status` returns the state of the listener; "" if it is healthy."""
+        super().__init__(desk, id="stream")
+        self._stream = stream
+        self._status = status
         self._up = 0
         """Lines below what is in sight; 0: it follows."""
         self._shown: list[str] = []
@@ -79,22 +79,22 @@ class StreamLines(Drawn):
         if y > len(self._shown):
             return Strip.blank(width)
         session = self.desk.session
-        is_dim = self._said.is_over or session.link.is_stale(session.clock.now())
+        is_dim = self._stream.is_over or session.link.is_stale(session.clock.now())
         text = " " * MARGIN + self._shown[y - 1]
         return Strip([Segment(text, palette["dim" if is_dim else ""])])
 
     def _wrapped(self, count: int) -> list[str]:
         """Return at least `count` of the last lines, if there are; older text is not laid out."""
-        answer = self._said.answer
-        found: list[str] = []
+        answer = self._stream.answer
+        lines: list[str] = []
         if answer is None:
-            return found
+            return lines
         width = max(2, self.size.width - 2 * MARGIN)
         for line in reversed(answer.lines):
-            found[:0] = wrapped(safe(line), width)
-            if len(found) >= count:
+            lines[:0] = wrapped(safe(line), width)
+            if len(lines) >= count:
                 break
-        return found
+        return lines
 
     def _head(self, width: int) -> Strip:
         palette = self.desk.palette
@@ -111,15 +111,15 @@ class StreamLines(Drawn):
         )
 
     def _words(self) -> Iterator[str]:
-        yield safe(f"stream {step_label(self._said.key)}").rstrip()
-        if told := self._told():
-            yield safe(told)
-        if self._said.answer is None:
+        yield safe(f"stream {step_label(self._stream.key)}").rstrip()
+        if status := self._status():
+            yield safe(status)
+        if self._stream.answer is None:
             return
-        if self._said.is_over:
+        if self._stream.is_over:
             yield "committed"
             return
-        rate = self._said.chars_a_second(self.desk.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
+        rate = self._stream.chars_a_second(self.desk.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
         yield f"{self._up} lines below" if self._up else "following"
         if rate:
             yield f"≈ {rate:.0f} tok/s"

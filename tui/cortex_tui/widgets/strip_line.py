@@ -79,7 +79,7 @@ class StripLine(Drawn, can_focus=True):
         """Whether there is room for the screen."""
         return not self.screen.has_class("-small")
 
-    def tell(self, text: str, style: str = "", *, is_outcome: bool = False) -> None:
+    def show(self, text: str, style: str = "", *, is_outcome: bool = False) -> None:
         """Show one line of safe text until it is replaced or was seen.
 
         `is_outcome`: the outcome of an action; lines in the styles of success and failure always
@@ -92,27 +92,27 @@ class StripLine(Drawn, can_focus=True):
     def mention(self, text: str, style: str) -> None:
         """Show a less important line, but not in place of an outcome that was not seen yet."""
         if self._notice.may_be_replaced(self.desk.session.clock.now()):
-            self.tell(text, style)
+            self.show(text, style)
 
     def pressed(self) -> None:
         """Drop a line that was seen, because a key came while no question is open."""
         if self._notice.is_over_by_key(self.desk.session.clock.now()):
-            self.tell("")
+            self.show("")
 
     def redraw(self) -> None:
         notice, now = self._notice, self.desk.session.clock.now()
         if not notice.is_outcome and notice.is_over(now, after_s=BRIEF_S):
-            self.tell("")
+            self.show("")
         super().redraw()
 
-    def untell(self, text: str) -> None:
+    def drop(self, text: str) -> None:
         """Drop this line, unless another one has replaced it."""
         if self._notice.cell.text == text:
-            self.tell("")
+            self.show("")
 
     def expect(self, text: str) -> Sequence[events.Key]:
         """Say that a question is being prepared; return the list that collects keys typed ahead."""
-        self.tell(text, "dim")
+        self.show(text, "dim")
         self._kept, self._kept_until = [], event_time()
         return self._kept
 
@@ -151,7 +151,7 @@ class StripLine(Drawn, can_focus=True):
         self._make_room()
         self.refresh()
         _answer(answered, is_agreed=False)
-        self.tell(why, "warn")
+        self.show(why, "warn")
 
     def leave(self) -> str:
         """Decline because the screen was left; return a message about that."""
@@ -167,7 +167,7 @@ class StripLine(Drawn, can_focus=True):
         if not self.is_asking:
             self._open(Closed(why), None)
             self._make_room()
-            self.tell(why, "warn")
+            self.show(why, "warn")
 
     def _open(self, question: Prompt, answered: Callable[[bool], None] | None) -> None:
         self._question, self._answered = question, answered
@@ -250,11 +250,11 @@ class StripLine(Drawn, can_focus=True):
             info = Cell("")  # it returns in a moment; the message is read first
         error = self.desk.session.link.error
         stale = Cell("") if error is None else Cell(failed(error, with_hint=True), "warn")
-        told = notice.cell if notice.cell.text else stale
+        cell = notice.cell if notice.cell.text else stale
         room = max(0, width - cell_len(info.text) - 3)
         parts = [
             Segment(" "),
-            Segment(fit(told.text, room), palette[told.style]),
+            Segment(fit(cell.text, room), palette[cell.style]),
             Segment(" "),
             Segment(info.text, palette[info.style]),
         ]

@@ -33,7 +33,7 @@ class _Kept(Generic[Row]):
 
     row: Row
     shown: Layout[Row]
-    told: Sequence[Cell]
+    cells: Sequence[Cell]
     look: tuple[object, ...]
     line: Strip
 
@@ -77,9 +77,9 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         self.is_in_front = True
         """Whether its cursor is the active one; of several tables one has it."""
 
-    def tell_cut(self, told: str) -> None:
+    def show_cut(self, text: str) -> None:
         """Show below the last row that there are more, and where; "" if there are none."""
-        self._cut, self._window.after = told, int(bool(told))
+        self._cut, self._window.after = text, int(bool(text))
 
     @property
     def left_out(self) -> Sequence[str]:
@@ -159,9 +159,9 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         index = self._window.top + y - 1
         if index >= len(self._window.rows):
             if not self._window.rows:
-                return self._told(self._empty(), width) if y == 1 else Strip.blank(width)
+                return self._text_line(self._empty(), width) if y == 1 else Strip.blank(width)
             is_cut = self._cut and index == len(self._window.rows)
-            return self._told(self._cut, width) if is_cut else Strip.blank(width)
+            return self._text_line(self._cut, width) if is_cut else Strip.blank(width)
         return self._row_line(y, self._window.rows[index], shown, width)
 
     def _row_line(self, y: int, row: Row, shown: Layout[Row], width: int) -> Strip:
@@ -173,32 +173,32 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         is_dim = session.link.is_stale(session.clock.now())
         kept = self._kept.get(y)
         if kept is not None and kept.row is row and kept.shown is shown:
-            told = [
+            cells = [
                 cell if column.is_fixed else column.cell(row, now)
-                for cell, (column, _) in zip(kept.told, shown, strict=True)
+                for cell, (column, _) in zip(kept.cells, shown, strict=True)
             ]
         else:
-            kept, told = None, [column.cell(row, now) for column, _ in shown]
+            kept, cells = None, [column.cell(row, now) for column, _ in shown]
         look = (width, palette, is_cursor, is_marked, is_dim)
-        if kept is not None and kept.told == told and kept.look == look:
+        if kept is not None and kept.cells == cells and kept.look == look:
             return kept.line
         line = cells_line(
             shown,
-            told,
+            cells,
             palette=palette,
             width=width,
             is_cursor=is_cursor,
             is_marked=is_marked,
             is_dim=is_dim,
         )
-        self._kept[y] = _Kept(row, shown, told, look, line)
+        self._kept[y] = _Kept(row, shown, cells, look, line)
         return line
 
-    def _told(self, told: str, width: int) -> Strip:
+    def _text_line(self, text: str, width: int) -> Strip:
         column = Column[str](title="", width=1, grows=True, cell=lambda text, _: Cell(text, "dim"))
         return row_line(
             layout([column], width),
-            told,
+            text,
             now=self.desk.session.now,
             palette=self.desk.palette,
             width=width,

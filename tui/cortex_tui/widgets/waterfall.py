@@ -66,7 +66,7 @@ class Waterfall(VirtualTable[WaterfallRow]):
     def draw(self, y: int, width: int) -> Strip:
         window, now = self._window, self.desk.session.now
         if not window.rows:
-            return self._told(self._empty(), width) if y == 1 else Strip.blank(width)
+            return self._text_line(self._empty(), width) if y == 1 else Strip.blank(width)
         if self._laid is None or self._laid[0] != width:
             self._laid = self._layout(width)
         _, room, axis = self._laid
