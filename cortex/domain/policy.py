@@ -8,6 +8,7 @@ import attrs
 import orjson
 
 from cortex.domain.backoff import Backoff
+from cortex.domain.bulk import BULK
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Submission
 from cortex.domain.prices import PriceTable
@@ -72,7 +73,7 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     "run_agent": JobPolicy(
         max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
     ),
-    "bulk": JobPolicy(timeout_s=604_800),
+    BULK: JobPolicy(timeout_s=604_800),
 }
 """The built-in job types that need figures of their own."""
 
@@ -122,6 +123,15 @@ PRIORITY_MAX: Final = 32_767
 """A Postgres smallint, either side of 0."""
 DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 RETRIES_MAX: Final = 100
+
+
+def refuse_bulk(name: str) -> None:
+    """Raise `UsageError` for the type of bulk operations: other requests submit those jobs."""
+    if name == BULK:
+        raise UsageError(
+            "bulk operations are not submitted by hand",
+            hint="cortex jobs cancel --filter …, jobs retry, dead retry or dead discard do so",
+        )
 
 
 def check_type(name: str, built_in: Iterable[str], *, way_out: str) -> None:

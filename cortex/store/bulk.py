@@ -20,12 +20,14 @@ from cortex.domain.bulk import (
     BulkCounts,
     BulkFailure,
     BulkOrder,
+    BulkProgress,
     BulkRequest,
+    BulkResult,
     BulkSlice,
     BulkVerb,
 )
 from cortex.domain.dead_letter import DeadLetterFilter, retries_of
-from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.errors import CortexError, NotFoundError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
 from cortex.postgres.database import Connection, Database, Record
@@ -33,6 +35,7 @@ from cortex.postgres.errors import is_called_off, is_locked
 from cortex.store import dead_letters, job_choice
 from cortex.store.dead_letters import DISCARD_BATCH, RESUBMIT_BATCH, Resubmission, SettledDeadLetter
 from cortex.store.job_choice import JobChoice, why_not_resubmitted
+from cortex.store.rows import row_of
 
 CHANGE_BATCH: Final = 200
 """Jobs cancelled or released in one statement, which holds their rows for its time."""
@@ -45,6 +48,26 @@ class Resisted:
 
     error: CortexError | None
     """What to report if it was one alone; None: another try may succeed."""
+
+
+@attrs.frozen(kw_only=True)
+class BulkStanding:
+    """How far a bulk operation is."""
+
+    status: JobStatus
+    progress: BulkProgress | None
+    """After its last slice; None before the first one."""
+    result: BulkResult | None
+    error_message: str | None
+    cancelled_by: str | None
+
+
+async def standing(db: Database, job_id: UUID) -> BulkStanding:
+    """Return how far a bulk operation is. Raises `NotFoundError`."""
+    row = await db.fetch_one("bulk.progress", job_id)
+    if row is None:
+        raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
+    return row_of(BulkStanding, row)
 
 
 # --- the choice
@@ -146,7 +169,7 @@ async def give_up(db: Database, job_id: UUID, error: CortexError) -> BulkSlice:
 async def _slice(
     db: Database, passed: int, counts: BulkCounts, failures: Sequence[BulkFailure]
 ) -> BulkSlice:
-    (row,) = await db.fetch("bulk.standing", BULK)
+    (row,) = await db.fetch("bulk.turn", BULK)
     return BulkSlice(
         passed=passed,
         counts=counts,

@@ -32,10 +32,7 @@ WAITING_COUNT = 8
 ASKED_COUNT = 12
 DOUBTED_COUNT = 8
 
-ACT = "1"
-PAUSED = "2"
-"""Acts on many dead letters; no test is so slow that the first one comes to its second letter."""
-SLOWLY = ("--tenant", HOSTILE, "--limit", "2", "--rate", "0.001", "--yes")
+TRIED = ("--tenant", HOSTILE, "--limit", "2", "--dry-run")
 
 Way = Callable[["Record"], list[str]]
 
@@ -77,9 +74,6 @@ READS: dict[str, list[Way]] = {
     "breakers ls": [lambda _: []],
     "dead ls": [lambda _: [], lambda _: ["--each"], lambda _: ["--type", HOSTILE]],
     "dead show": [lambda r: [r.failed[0]]],
-    "dead acts ls": [lambda _: []],
-    "dead acts show": [lambda _: [ACT], lambda _: [PAUSED]],
-    "dead acts watch": [lambda _: [ACT, "--timeout", "0"], lambda _: [PAUSED, "--timeout", "0"]],
     "tokens ls": [lambda _: ["--all"], lambda _: ["--name", HOSTILE]],
     "approvals ls": [lambda _: [], lambda _: ["--all"]],
     "approvals show": [lambda r: [r.approvals[0]], lambda _: [HOSTILE]],
@@ -109,12 +103,9 @@ ACTS: dict[str, list[Way]] = {
     "dead retry": [
         lambda r: [r.failed.pop(), "--yes", *WHY],
         lambda _: ["--type", HOSTILE, "--dry-run", *WHY],
-        lambda _: [*SLOWLY, *WHY],
+        lambda _: [*TRIED, *WHY],
     ],
-    "dead discard": [lambda r: [r.failed.pop(), "--yes", *WHY], lambda _: [*SLOWLY, *WHY]],
-    "dead acts pause": [lambda _: [ACT, *WHY]],
-    "dead acts resume": [lambda _: [ACT, *WHY]],
-    "dead acts cancel": [lambda _: [PAUSED, "--yes", *WHY]],
+    "dead discard": [lambda r: [r.failed.pop(), "--yes", *WHY], lambda _: [*TRIED, *WHY]],
     "agents apply": [lambda r: [_agent_file(r)], lambda _: [f"no {HOSTILE}"]],
     "budgets set": [
         lambda _: ["--tenant", HOSTILE, "--usd", "5", *WHY],
@@ -168,9 +159,6 @@ PREPARED = (
     ("quotas", "set", "reach_out", "--limit", "9", "--per", "day", *WHY[:2]),
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
     ("freeze", "on", *WHY[:2]),
-    ("dead", "discard", *SLOWLY, *WHY[:2]),
-    ("dead", "discard", *SLOWLY, *WHY[:2]),
-    ("dead", "acts", "pause", PAUSED, *WHY[:2]),
 )
 """For the commands that only look."""
 FOLLOWS = "approvals watch"

@@ -27,7 +27,6 @@ NEWEST: Final = {
     "unknown": "SELECT id::text FROM cortex.effect WHERE status = 'UNKNOWN' ORDER BY id",
     "effect": "SELECT id::text FROM cortex.effect ORDER BY id",
     "letter": "SELECT job_id::text AS id FROM cortex.dead_letter WHERE state = 'OPEN' ORDER BY 1",
-    "act": "SELECT id::text FROM cortex.dead_act ORDER BY id",
     "agent": "SELECT name AS id FROM cortex.agent",
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
@@ -61,8 +60,6 @@ LOOKS: Final = (
     "dead show {letter}",
     "dead retry {letter} --dry-run",
     "dead discard {letter} --dry-run",
-    "dead acts ls",
-    "dead acts show {act}",
     "tokens ls",
 )
 ACTS: Final = (

@@ -7,6 +7,7 @@ from cortex.domain.job import Suspend
 from cortex.store import breakers, tasks
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.pods import Pods
 
 
 def in_retry(life: Life, *, waiting_on: str | None = None) -> str:
@@ -76,7 +77,10 @@ def test_a_failed_job_goes_on_in_a_new_one_as_its_dead_letter_does(
     assert "was retried by" in again.err
 
 
-def test_failed_jobs_are_retried_by_a_filter_that_names_them(cortex: Cortex, life: Life) -> None:
+def test_failed_jobs_are_retried_by_a_filter_that_names_them(
+    cortex: Cortex, life: Life, pods: Pods
+) -> None:
+    pods.start()
     failed = [life.failed(), life.failed()]
     in_retry(life)
     dry = cortex("jobs", "retry", "--filter", "status:fail,retry", "--dry-run")

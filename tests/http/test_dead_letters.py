@@ -1,15 +1,15 @@
 """`/v1/dead-letters`: finding failed jobs, going on from them, giving them up."""
 
+import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from cortex.cli.dead.show import FIELDS
-from cortex.postgres.database import Profile
-from cortex.postgres.session import open_session
-from cortex.store import agents, bulk_operations
+from cortex.store import agents
 from tests.support.records.dead_letters import fail
-from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.records.rows import job_row, new_id
 from tests.support.servers.http_server import Answered, HttpServer
 from tests.support.servers.postgres import sql
 
@@ -167,15 +167,17 @@ def test_a_version_that_no_agent_has_is_documented(server: HttpServer, operator:
     assert states(server.dsn) == ["OPEN"]
 
 
-def work_off(dsn: str) -> None:
-    """Be the pods that work acts off, until nothing is left to do."""
-    with open_session(Profile(dsn=dsn)) as call:
-        while call(bulk_operations.work_off, new_id=new_id) is not None:
-            move_clock(dsn, 60)
+def request_of(server: HttpServer, job_id: str) -> dict[str, Any]:
+    """What the job of a bulk operation was asked for."""
+    row = job_row(server.dsn, UUID(job_id))
+    assert (row["type"], row["queue_name"], row["submitted_by"]) == ("bulk", "bulk", "ana")
+    request: dict[str, Any] = json.loads(row["payload"])["request"]
+    return request
 
 
-def test_many_are_chosen_tried_out_and_then_acted_on(server: HttpServer, operator: str) -> None:
-    """By an act: the request only begins it, and anybody may follow it."""
+def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
+    server: HttpServer, operator: str
+) -> None:
     fail(server.dsn, 5)
     fail(server.dsn, error_code="other")
     choice = {"which": {"code": "job_failed"}, "limit": 3}
@@ -183,74 +185,39 @@ def test_many_are_chosen_tried_out_and_then_acted_on(server: HttpServer, operato
     assert (len(tried["letters"]), tried["done_count"]) == (3, 0)
     assert (tried["has_more"], tried["is_dry_run"]) == (True, True)
     begun = act(server, operator, "/discard", choice | {"rate": 2.5})
-    assert (begun.status, begun.json["has_more"]) == (202, True)
+    assert (begun.status, begun.json["count"], begun.json["has_more"]) == (202, 3, True)
     assert set(states(server.dsn)) == {"OPEN"}, "no letter is settled in the request"
-    output = begun.json["act"]
-    assert (output["verb"], output["state"], output["letter_count"]) == ("DISCARD", "RUNNING", 3)
-    assert (output["rate_per_s"], output["asked_by"], output["reason"]) == (2.5, "ana", "x")
-    assert output["which"] == "--code job_failed --limit 3"
-    assert output["waits_for_pod"]
-    work_off(server.dsn)
+    assert request_of(server, begun.json["id"]) == {
+        "verb": "discard",
+        "reason": "x",
+        "letters": {"code": "job_failed"},
+        "limit": 3,
+        "rate_per_s": 2.5,
+    }
     shown = server.get(begun.headers["location"], token=operator)
-    assert shown.json["state"] == "DONE"
-    assert (shown.json["done_count"], shown.json["left_count"]) == (3, 0)
-    query = "SELECT job_id FROM cortex.dead_letter WHERE state = 'DISCARDED'"
-    settled = {str(row["job_id"]) for row in sql(server.dsn, query)}
-    assert settled == {each["job_id"] for each in tried["letters"]}
+    assert (shown.status, shown.json["job"]["status"]) == (200, "PENDING")
     again = act(server, operator, "/discard", {"which": {"code": "nothing"}})
     assert (again.status, again.json["letters"], again.json["done_count"]) == (200, [], 0)
 
 
 def test_what_no_retry_could_help_is_left_out(server: HttpServer, operator: str) -> None:
     fail(server.dsn, 2, submitted={"type": "work"})
-    (hopeless,) = fail(server.dsn, error_code="diverged", submitted={"type": "work"})
+    fail(server.dsn, error_code="diverged", submitted={"type": "work"})
     choice = {"which": {"type": "work"}}
     tried = act(server, operator, "/retry", choice | {"dry_run": True}).json
     assert (len(tried["letters"]), tried["left_out"]) == (2, {"diverged": 1})
-    begun = act(server, operator, "/retry", choice | {"rate": 1000.0})
+    begun = act(server, operator, "/retry", choice)
     assert (begun.status, begun.json["left_out"]) == (202, {"diverged": 1})
-    work_off(server.dsn)
-    rows = sql(server.dsn, "SELECT job_id FROM cortex.dead_letter WHERE state = 'OPEN'")
-    assert [row["job_id"] for row in rows] == [hopeless]
-    heirs = "SELECT count(*) AS n FROM cortex.job WHERE origin_id IS NOT NULL"
-    assert sql(server.dsn, heirs)[0]["n"] == 2
-    anew = act(server, operator, "/retry", choice | {"from_start": True}).json["act"]
-    assert (anew["letter_count"], anew["from_start"]) == (1, True)
+    assert request_of(server, begun.json["id"])["limit"] == 3, "as many as were looked at"
+    anew = act(server, operator, "/retry", choice | {"from_start": True}).json
+    assert (anew["count"], request_of(server, anew["id"])["from_start"]) == (3, True)
 
 
-def test_an_act_is_listed_paused_resumed_and_ended(server: HttpServer, operator: str) -> None:
-    fail(server.dsn, 4)
-    where = act(server, operator, "/retry", {"which": {"type": "work"}}).headers["location"]
-    viewer = server.token("viewer")
-    steps = [("pause", "PAUSED"), ("resume", "RUNNING"), ("pause", "PAUSED"), ("cancel", "ENDED")]
-    for verb, state in steps:
-        assert server.post(f"{where}/{verb}", token=viewer, json_body={}).status == 403
-        changed = server.post(f"{where}/{verb}", token=operator, json_body={"reason": "later"})
-        assert (changed.status, changed.json["state"]) == (200, state)
-        assert (changed.json["changed_by"], changed.json["change_reason"]) == ("ana", "later")
-    refused = server.post(f"{where}/resume", token=operator, json_body={})
-    assert (refused.status, refused.json["code"]) == (409, "conflict")
-    assert "ended by ana" in refused.json["detail"]
-    work_off(server.dsn)
-    assert set(states(server.dsn)) == {"OPEN"}
-    (listed,) = server.get(f"{PATH}/acts", token=viewer).json["acts"]
-    assert listed["left_count"] == 4
-    for unknown in ("9", "0", "x", "-1", "1" * 30, str(new_id())):
-        assert server.get(f"{PATH}/acts/{unknown}", token=viewer).status == 404, unknown
-
-
-def test_an_act_tells_what_it_could_not_settle(server: HttpServer, operator: str) -> None:
-    first, second = fail(server.dsn, 2)
-    begun = act(server, operator, "/retry", {"which": {"type": "work"}}).json["act"]
-    assert act(server, operator, f"/{second}/discard", {}).status == 200
-    work_off(server.dsn)
-    shown = server.get(f"{PATH}/acts/{begun['id']}", token=operator).json
-    assert (shown["done_count"], shown["failed_count"]) == (1, 1)
-    (failure,) = shown["failures"]
-    assert (failure["job_id"], failure["error_code"]) == (str(second), "conflict")
-    assert failure["state"] == "DISCARDED"
-    assert "was discarded by ana" in failure["error"]
-    assert job_row(server.dsn, first)["status"] == "FAILED"
+def test_a_job_of_that_type_is_submitted_in_no_other_way(server: HttpServer, operator: str) -> None:
+    body = {"type": "bulk", "payload": {"request": {"verb": "cancel", "jobs": "", "reason": ""}}}
+    refused = server.post("/v1/jobs", token=operator, json_body=body)
+    assert (refused.status, refused.json["code"]) == (400, "usage")
+    assert "not submitted by hand" in refused.json["detail"]
 
 
 def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operator: str) -> None:
@@ -288,20 +255,21 @@ def test_nothing_is_done_to_letters_that_nobody_chose(
             assert states(server.dsn) == ["OPEN"]
 
 
-def test_under_a_key_one_act_is_begun(server: HttpServer, operator: str) -> None:
+def test_under_a_key_one_job_is_submitted(server: HttpServer, operator: str) -> None:
     """Also when nothing is left to choose by the time that it is asked for again."""
-    fail(server.dsn, 2)
+    ids = fail(server.dsn, 2)
     body = {"which": {"type": "work"}, "rate": 1000.0}
     headers = {"Idempotency-Key": "k"}
     first = act(server, operator, "/retry", body, headers=headers)
-    work_off(server.dsn)
-    assert set(states(server.dsn)) == {"RETRIED"}
+    for job_id in ids:
+        act(server, operator, f"/{job_id}/discard", {})
     again = act(server, operator, "/retry", body, headers=headers)
     assert (first.status, again.status) == (202, 202)
-    assert first.json["act"]["id"] == again.json["act"]["id"]
+    assert first.json["id"] == again.json["id"]
     assert again.headers["location"] == first.headers["location"]
     assert again.headers["idempotent-replayed"] == "true"
-    assert sql(server.dsn, "SELECT count(*) AS n FROM cortex.dead_act")[0]["n"] == 1
+    count = "SELECT count(*) AS n FROM cortex.job WHERE type = 'bulk'"
+    assert sql(server.dsn, count)[0]["n"] == 1
     assert act(server, operator, "/discard", body, headers=headers).json["code"] == "key_reused"
 
 

@@ -30,7 +30,6 @@ THINGS: Final = {
     "approval_id": "SELECT id FROM cortex.approval ORDER BY id",
     "job_id": "SELECT id FROM cortex.job ORDER BY id",
     "effect_id": "SELECT id FROM cortex.effect ORDER BY id",
-    "act_id": "SELECT id FROM cortex.dead_act ORDER BY id",
     "name": "SELECT name AS id FROM cortex.breaker ORDER BY name",
 }
 """The replacement for a parameter of a path."""

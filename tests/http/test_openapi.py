@@ -9,16 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.policy import JobPolicy
 from cortex.http.framework.limits import Rate
 from cortex.http.framework.openapi import PATH
-from cortex.store import breakers, bulk_operations, jobs
-from cortex.store.bulk_operations import BulkOperation
+from cortex.store import breakers, jobs
 from tests.support.records.approvals import Askers
 from tests.support.records.dead_letters import fail
 from tests.support.records.effects import Doers
-from tests.support.records.rows import new_id
 from tests.support.servers.http_server import HttpServer, http_server
 
 SEED = 20_260_101
@@ -40,16 +37,6 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
     server.store(lambda db: jobs.ensure_types(db, {"digest": JobPolicy()}))
     server.store(lambda db: breakers.force_open(db, "llm:m", by="li", reason="x"))
     failed = fail(server.dsn, 12, steps=3, submitted={"type": "digest"})
-    act = BulkOperation(
-        token=new_id(),
-        verb=BulkVerb.DISCARD,
-        job_ids=failed[:2],
-        which="--type digest",
-        rate_per_s=1.0,
-        by="li",
-        reason="x",
-    )
-    server.store(lambda db: bulk_operations.begin(db, act))
     waiting = [askers.asked() for _ in range(4)]
     claims = doers.claimed_many(4)
     intended = [doers.begin(each) for each in claims]
@@ -57,7 +44,6 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
         doers.doubt(claim, effect.id)
     return {
         "job_id": [str(each) for each in failed],
-        "act_id": ["1"],
         "approval_id": [str(each.id) for each in waiting],
         "effect_id": [str(each.id) for each in intended],
     }

@@ -16,7 +16,6 @@ dead = Group(
         "Change": {
             "retry": ("cortex.cli.dead.retry:retry", "Continue failed jobs in new ones."),
             "discard": ("cortex.cli.dead.discard:discard", "Discard dead letters."),
-            "acts": ("cortex.cli.dead.bulk:acts", "Manage bulk operations on dead letters."),
         },
     },
 )

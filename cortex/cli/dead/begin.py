@@ -1,17 +1,21 @@
-"""Starts a bulk operation on all dead letters that match a filter; pods work it off."""
+"""Has a job do a bulk operation on all dead letters that match a filter."""
 
-from typing import Any
+from typing import Final
 
-from cortex.cli.dead.bulk_columns import ACT_COLUMNS
+from cortex.cli.bulk import BulkReport, BulkWords, carry_out, show
 from cortex.cli.dead.choice import ChosenDeadLetters, DeadLetterRequest
-from cortex.cli.idempotent import mutate
 from cortex.cli.screen.output import Output
-from cortex.domain.bulk_operation import BulkVerb, hold_up
-from cortex.domain.clock import system_chance
-from cortex.postgres.database import Database
+from cortex.domain.bulk import BulkCounts, BulkRequest, BulkVerb
 from cortex.postgres.session import Session
-from cortex.store import bulk_operations
-from cortex.store.bulk_operations import BulkOperation
+
+WORDS: Final = {
+    BulkVerb.RETRY: BulkWords(
+        operation="dead.retry.bulk", would="would be retried", done="retried"
+    ),
+    BulkVerb.DISCARD: BulkWords(
+        operation="dead.discard.bulk", would="would be discarded", done="discarded"
+    ),
+}
 
 
 def begin(
@@ -24,36 +28,36 @@ def begin(
     agent_version: int | None = None,
     from_start: bool = False,
 ) -> None:
-    """Start a bulk operation on the chosen dead letters, and show it; without any, say why."""
-    act = BulkOperation(
-        token=system_chance().new_id(),
-        verb=verb,
-        job_ids=chosen.ids,
-        which=request.which.typed(limit=request.limit),
-        rate_per_s=request.rate,
-        by=request.by,
-        reason=request.reason or "",
-        agent_version=agent_version,
-        from_start=from_start,
-    )
+    """Submit the job and follow it to its end; without any dead letters, say why.
 
-    async def work(db: Database) -> dict[str, Any]:
-        return {"act": await bulk_operations.begin(db, act) if act.job_ids else None}
-
+    No more of them are changed than were counted.
+    """
+    wanted = None
+    if chosen.letters:
+        wanted = BulkRequest(
+            verb=verb,
+            reason=request.reason or "",
+            letters=request.which,
+            limit=chosen.looked_count,
+            rate_per_s=request.rate,
+            agent_version=agent_version,
+            from_start=from_start,
+        )
     how = {"rate": request.rate, "agent_version": agent_version, "from_start": from_start}
-    begun = mutate(
+    words = WORDS[verb]
+    report = carry_out(
         call,
-        work,
-        output=output,
+        wanted,
+        output,
+        words,
+        by=request.by,
         key=request.key,
-        operation=f"dead.acts.{verb.value.lower()}",
-        request=request.request | how,
+        asked=request.request | how,
     )
-    if begun["act"] is None:
-        output.listing("acts", ACT_COLUMNS, [], empty=f"{chosen.empty}{chosen.left_out}")
+    if report is not None:
+        show(report, output, words)
         return
-    row = call(bulk_operations.show, begun["act"])
-    output.listing("acts", ACT_COLUMNS, [row], empty="")
-    if waits := hold_up(row, row["now"]):
-        output.say(f"act {row['id']} {waits}", "warn")
-    output.say(f"it continues by itself; to follow it: cortex dead acts watch {row['id']}", "dim")
+    none = BulkReport(counts=BulkCounts(), has_more=False)
+    output.record(none.document, name="0", page=list)
+    if output.is_for_people:
+        output.say(f"{chosen.empty}{chosen.left_out}", "dim")

@@ -1,6 +1,6 @@
 """The dead letters of a command: named or filtered, shown, confirmed, and reported afterwards.
 
-Named dead letters are processed at once. A filter starts a bulk operation that pods work off: see
+Named dead letters are processed at once. A filter submits a job of type `bulk`: see
 `cortex.cli.dead.begin`.
 """
 
@@ -20,7 +20,7 @@ from cortex.cli.options import Options, Text
 from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
-from cortex.domain.bulk_operation import LETTERS_MAX, LIMIT_DEFAULT, RATE_DEFAULT, BulkVerb
+from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, RATE_DEFAULT, BulkVerb
 from cortex.domain.dead_letter import (
     DeadLetter,
     DeadLetterFilter,
@@ -72,7 +72,7 @@ _OPTIONS: Final = (
     click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
     click.option(
         "--limit",
-        type=click.IntRange(1, LETTERS_MAX),
+        type=click.IntRange(1, LIMIT_MAX),
         default=LIMIT_DEFAULT,
         show_default=True,
         metavar="N",
@@ -138,6 +138,8 @@ class ChosenDeadLetters:
     """Message if there are none."""
     left_out: str = ""
     """How many matches are left out, and why."""
+    looked_count: int = 0
+    """How many matches there are within the limit, with those left out."""
 
     @property
     def ids(self) -> list[UUID]:
@@ -160,7 +162,7 @@ def choose(
     letters = call(dead_letters.of_jobs, found[: request.limit])
     has_more = len(found) > request.limit
     if verb is BulkVerb.DISCARD:
-        return ChosenDeadLetters(letters, has_more)
+        return ChosenDeadLetters(letters, has_more, looked_count=len(letters))
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
     return ChosenDeadLetters(
@@ -168,6 +170,7 @@ def choose(
         has_more,
         empty="no retry could help" if not helped else "",
         left_out=dry_run.left_out_words,
+        looked_count=len(letters),
     )
 
 
@@ -175,7 +178,7 @@ def agree(
     chosen: ChosenDeadLetters, request: DeadLetterRequest, options: Options, verb: BulkVerb
 ) -> None:
     """Ask for confirmation; exit for any answer but yes."""
-    word, count = verb.value.lower(), len(chosen.letters)
+    word, count = verb.value, len(chosen.letters)
     if count == 1:
         (letter,) = chosen.letters
         question = f"{word} {short_id(letter.job_id)}: {letter.error_message}"

@@ -10,7 +10,7 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.bulk import BulkVerb
 from cortex.postgres.database import Database
 from cortex.store import dead_letters
 
@@ -22,7 +22,7 @@ def discard(options: Options, *, request: DeadLetterRequest) -> None:
     """Discard dead letters; the records of their jobs stay.
 
     Named dead letters are discarded at once: exits with 5 if another person resolved one first. A
-    filter starts a bulk operation that pods work off; it continues without this command.
+    filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
     output = Output(options)
     verb = BulkVerb.DISCARD

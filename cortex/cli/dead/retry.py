@@ -10,7 +10,7 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST
 from cortex.postgres.database import Database
@@ -55,8 +55,7 @@ def retry(
     """Continue failed jobs in new ones, each after the last step of its origin.
 
     The old jobs stay FAILED. Named jobs are retried at once: exits with 5 if another person
-    resolved one first. A filter starts a bulk operation that pods work off; it continues without
-    this command.
+    resolved one first. A filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
     output = Output(options)
     verb = BulkVerb.RETRY

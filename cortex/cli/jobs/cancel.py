@@ -6,6 +6,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.bulk import BulkWords
 from cortex.cli.idempotent import idempotent
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
@@ -14,23 +15,21 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import jobs
-from cortex.store.job_choice import cancel_chosen, cancel_each, choose_to_cancel
+from cortex.store.job_choice import cancel_each, choose_to_cancel
 from cortex.view.cells import Row
 from cortex.view.jobs import state_of
 
 CANCEL: Final = BulkCommand(
-    operation="jobs.cancel",
-    verb="cancel",
-    would="would be cancelled",
-    done="cancelled",
+    verb=BulkVerb.CANCEL,
+    words=BulkWords(operation="jobs.cancel.bulk", would="would be cancelled", done="cancelled"),
     choose=choose_to_cancel,
-    work=cancel_chosen,
 )
 
 
@@ -60,7 +59,7 @@ def cancel(
     """Cancel jobs, by id or by filter.
 
     A waiting job is CANCELLED at once; a running one is stopped by its pod. Exits with 5 if one of
-    them had ended already.
+    them had ended already. A filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
     by = acting_name(actor)
     request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
@@ -77,7 +76,7 @@ def cancel(
             call,
             job_ids,
             cancel_each,
-            operation=CANCEL.operation,
+            operation="jobs.cancel",
             by=by,
             reason=reason,
             output=output,

@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.bulk import BulkWords
 from cortex.cli.idempotent import idempotent
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
@@ -17,6 +18,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
@@ -25,17 +27,14 @@ from cortex.domain.safe import safe
 from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
-from cortex.store.job_choice import choose_to_retry, retry_chosen, retry_each
+from cortex.store.job_choice import choose_to_retry, retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
 
 RETRY: Final = BulkCommand(
-    operation="jobs.retry",
-    verb="retry",
-    would="would try again now",
-    done="try again now",
+    verb=BulkVerb.RETRY,
+    words=BulkWords(operation="jobs.retry.bulk", would="would try again now", done="try again now"),
     choose=choose_to_retry,
-    work=partial(retry_chosen, new_id=system_chance().new_id),
 )
 
 
@@ -65,7 +64,8 @@ def retry(
     A job in RETRY, or one that waits for its next worker attempt, continues at once; an open
     circuit breaker still decides about its calls. A FAILED job continues in a new job after its
     last step, as with `cortex dead retry`; a filter includes failed jobs only if it names them:
-    'status:fail'. Exits with 5 if a job cannot be retried.
+    'status:fail'. Exits with 5 if a job cannot be retried. A filter submits a job of type `bulk`,
+    which goes on after Ctrl-C.
     """
     by = acting_name(actor)
     request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
@@ -83,7 +83,7 @@ def retry(
             call,
             job_ids,
             partial(retry_each, new_id=system_chance().new_id),
-            operation=RETRY.operation,
+            operation="jobs.retry",
             by=by,
             reason=reason,
             output=output,

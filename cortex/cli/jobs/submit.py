@@ -27,6 +27,7 @@ from cortex.domain.policy import (
     check_timeout,
     check_type,
     default_timeout_s,
+    refuse_bulk,
     request_of,
 )
 from cortex.postgres.database import Database
@@ -103,6 +104,7 @@ def submit(
 
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
+    refuse_bulk(job_type)
     output = Output(options)
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None

@@ -9,7 +9,6 @@ from cortex.http.page import approval, assets, inbox, signing_in
 from cortex.http.routes import (
     approvals,
     breakers,
-    bulk_operations,
     dead_letter_changes,
     dead_letters,
     effects,
@@ -35,7 +34,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *job_results.ROUTES,
     *job_events.ROUTES,
     *dead_letter_changes.ROUTES,
-    *bulk_operations.ROUTES,
     *dead_letters.ROUTES,
     *breakers.ROUTES,
     *effects.ROUTES,

@@ -1,7 +1,7 @@
 """`/v1/dead-letters/…/retry` and `/discard`: retries and discards of failed jobs, one or many.
 
-Named dead letters are processed at once. A selection starts a bulk operation, as from the command
-line and the terminal UI: pods work it off, and `/v1/dead-letters/acts` shows its progress.
+Named dead letters are processed at once. For a selection a job of type `bulk` is submitted, as from
+the command line and the terminal UI: it is shown, followed and cancelled like any other job.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,12 +12,13 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.bulk_operation import (
-    LETTERS_MAX,
+from cortex.domain.bulk import (
     LIMIT_DEFAULT,
+    LIMIT_MAX,
     RATE_DEFAULT,
     RATE_MAX,
     RATE_MIN,
+    BulkRequest,
     BulkVerb,
 )
 from cortex.domain.dead_letter import DryRun, retries_of
@@ -29,11 +30,10 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
-from cortex.http.routes.bulk_operations import ACT, BulkOperationRow, told_act
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, DeadLetterChoice
+from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
-from cortex.store import bulk_operations, dead_letters
-from cortex.store.bulk_operations import BulkOperation
+from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import SettledDeadLetter
 
 ACTED_MAX: Final = 500
@@ -78,14 +78,11 @@ class DeadLettersDiscard(DeadLetterDiscard):
 
     job_ids: list[UUID] = field(doc=f"at most {ACTED_MAX}", factory=list)
     which: DeadLetterChoice | None = field(
-        doc=(
-            "selected dead letters, the oldest first: starts a bulk operation (202) "
-            "that pods work off"
-        ),
+        doc=("selected dead letters, the oldest first: a job changes them (202)"),
         default=None,
     )
     limit: int = whole(
-        doc="maximum number of dead letters", low=1, high=LETTERS_MAX, default=LIMIT_DEFAULT
+        doc="maximum number of dead letters", low=1, high=LIMIT_MAX, default=LIMIT_DEFAULT
     )
     rate: float = number(
         doc="dead letters per second; retries of job_ids become due at this rate",
@@ -98,7 +95,7 @@ class DeadLettersDiscard(DeadLetterDiscard):
 
 @attrs.frozen(kw_only=True)
 class DeadLettersRetry(DeadLettersDiscard):
-    """Continues failed jobs in new ones: at once, or (202) by a bulk operation on a selection."""
+    """Continues failed jobs in new ones: at once, or (202) a selection by a job."""
 
     agent_version: int | None = _version_field()
     from_start: bool = _start_field()
@@ -140,9 +137,10 @@ class DeadLettersSettled:
 
 @attrs.frozen(kw_only=True)
 class DeadLettersStarted:
-    """The bulk operation for a selection; `Location` is its URL."""
+    """The job that changes a selection; `Location` is its URL."""
 
-    act: BulkOperationRow
+    id: UUID
+    count: int = field(doc="dead letters that match; the job's result has how many were changed")
     has_more: bool = field(doc="more dead letters match than the limit allows: repeat the request")
     left_out: dict[str, int] = field(doc="number of matches that no retry could help, by reason")
 
@@ -226,35 +224,41 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
 async def _begin(
     requested: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: DryRun
 ) -> Response:
-    """Start a bulk operation and return its URL; without matches none is started."""
-    act = BulkOperation(
-        token=api.chance.new_id(),
+    """Submit the job and return its URL; without matches none is submitted.
+
+    No more dead letters are changed than were counted.
+    """
+    bulk = BulkRequest(
         verb=BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD,
-        job_ids=chosen.job_ids,
-        which=(body.which or DeadLetterChoice()).as_filter().typed(limit=body.limit),
+        letters=(body.which or DeadLetterChoice()).as_filter(),
+        limit=max(1, chosen.looked_count),
         rate_per_s=body.rate,
-        by=requested.principal.name,
         reason=body.reason,
         agent_version=body.agent_version if isinstance(body, DeadLettersRetry) else None,
         from_start=isinstance(body, DeadLettersRetry) and body.from_start,
     )
+    submission = bulk.submission(api.chance.new_id())
+    by, credential = requested.principal.name, requested.principal.credential
 
-    async def work(db: Database) -> dict[str, int | None]:
-        return {"act": await bulk_operations.begin(db, act) if act.job_ids else None}
+    async def work(db: Database) -> UUID | None:
+        if not chosen.job_ids:
+            return None
+        await jobs.submit(db, [submission], by=by, credential=credential)
+        return submission.id
 
-    operation = f"dead.acts.{act.verb.value.lower()}"
-    how = {"agent_version": act.agent_version, "from_start": act.from_start}
+    how = {"agent_version": bulk.agent_version, "from_start": bulk.from_start}
     request = _request(body) | {"rate": body.rate} | how
+    operation = f"dead.{bulk.verb}.bulk"
     done = await once(requested, api, work, operation=operation, request=request)
-    number = done.response["act"]
-    if number is None:
+    if done.response is None:
         return _told([], chosen, headers=headers_of(done))
     begun = DeadLettersStarted(
-        act=await told_act(api, number),
+        id=UUID(done.response),
+        count=len(chosen.job_ids),
         has_more=chosen.has_more,
         left_out=dict(chosen.left_out),
     )
-    location = {"Location": ACT.format(act_id=number)}
+    location = {"Location": JOB.format(job_id=begun.id)}
     return answer(begun, status=202, headers=location | headers_of(done))
 
 
@@ -326,13 +330,13 @@ ROUTES: Final = (
         "/v1/dead-letters/retry",
         retry_letters,
         DeadLettersRetry,
-        ("Continue failed jobs in new ones: at once, or (202) by a bulk operation on a selection."),
+        "Continue failed jobs in new ones: at once, or (202) a selection by a job.",
     ),
     _route(
         "/v1/dead-letters/discard",
         discard_letters,
         DeadLettersDiscard,
-        "Discard failed jobs: at once, or (202) by a bulk operation on a selection.",
+        "Discard failed jobs: at once, or (202) a selection by a job.",
     ),
     _route(
         f"{LETTER}/retry",

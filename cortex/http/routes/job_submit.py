@@ -20,6 +20,7 @@ from cortex.domain.policy import (
     check_timeout,
     check_type,
     default_timeout_s,
+    refuse_bulk,
     request_of,
 )
 from cortex.domain.token import Role
@@ -103,6 +104,7 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
 
 
 def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
+    refuse_bulk(body.type)  # its requests are checked by their own routes
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
     pod.check_payload(body.type, payload)
     return Submission(

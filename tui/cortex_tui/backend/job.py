@@ -63,9 +63,9 @@ class StoreJob:
         }
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
-        found = await job_view.detail(self._db, job_id, key)
+        detail = await job_view.detail(self._db, job_id, key)
         return {"key": key} | {
-            name: _value(getattr(found, name)) if name in _TEXTS else getattr(found, name)
+            name: _value(getattr(detail, name)) if name in _TEXTS else getattr(detail, name)
             for name in STEP_FIELDS
         }
 

@@ -121,7 +121,7 @@ class Listening:
 
     async def _keep(self, line: Dedicated, watcher: UUID | None, lost: asyncio.Event) -> None:
         """Renew the watch, if there is one, until the connection is lost."""
-        known: set[int] = set()
+        read_ids: set[int] = set()
         loop = asyncio.get_running_loop()
         due, is_new = loop.time(), True
         while not lost.is_set():
@@ -135,7 +135,7 @@ class Listening:
                         new=[self._job_id] if is_new else [],
                     )
             if line.is_pooled:
-                known = await self._ask(line, known)
+                read_ids = await self._ask(line, read_ids)
             rest_s = min(ASK_EVERY_S, due - loop.time()) if line.is_pooled else due - loop.time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, rest_s)):
@@ -143,12 +143,12 @@ class Listening:
             is_new = self._wanted.is_set()
             self._wanted.clear()
 
-    async def _ask(self, line: Dedicated, known: set[int]) -> set[int]:
-        said = await watches.said(line, known)
-        for payload in said.values():
+    async def _ask(self, line: Dedicated, read_ids: set[int]) -> set[int]:
+        payloads = await watches.said(line, read_ids)
+        for payload in payloads.values():
             if payload is not None:
                 self._take(payload)
-        return set(said)
+        return set(payloads)
 
     def _take(self, payload: str) -> None:
         try:

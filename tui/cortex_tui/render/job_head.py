@@ -158,24 +158,26 @@ def why_line(row: WatchedJob, now: datetime) -> Cell:
         return Cell(safe(_retry(row, now)), "retry")
     if status is JobStatus.RUNNING and row.cancel_requested_at is None:
         return Cell(safe(_under_way(row)), "dim")
-    told = why(row, now)
-    if (seen := gate(row)) is not None:
-        when, dot, what = ("", "", told) if isinstance(seen, EffectWait) else told.partition(" · ")
+    text = why(row, now)
+    if (awaited := gate(row)) is not None:
+        when, dot, what = (
+            ("", "", text) if isinstance(awaited, EffectWait) else text.partition(" · ")
+        )
         return Cell(safe(f"{when}{dot}a opens it · {what}"), "appr")
     if status is JobStatus.WAITING_FOR_APPROVAL and _budget(row):
         return Cell(safe(f"budget {_budget(row)} is spent · B raises it"), "appr")
     if status is JobStatus.FAILED:
         code = row.error_code or row.error_class
-        return Cell(safe(f"{code} · {told}" if code and code not in told else told), "fail")
+        return Cell(safe(f"{code} · {text}" if code and code not in text else text), "fail")
     if status is JobStatus.CANCELLED and row.cancel_reason:
-        told += f": {row.cancel_reason}"
-    return Cell(safe(told), "dim")
+        text += f": {row.cancel_reason}"
+    return Cell(safe(text), "dim")
 
 
 def _retry(row: WatchedJob, now: datetime) -> str:
     parts = [f"retry {row.retry_count}/{row.max_retries}"]
-    is_told = bool(row.why)  # it includes the error of the last attempt
-    if row.last_error_code and not is_told:
+    has_error = bool(row.why)  # it includes the error of the last attempt
+    if row.last_error_code and not has_error:
         parts.append(row.last_error_code)
     when, dot, what = why(row, now).partition(" · ")
     at = "" if row.next_retry_at is None else f" ({day_time(row.next_retry_at)})"
@@ -199,9 +201,9 @@ def _under_way(row: WatchedJob) -> str:
 def gate(row: WatchedJob) -> ApprovalWait | EffectWait | None:
     """Return the request or unknown effect that the job waits for, if a person can decide it."""
     match row.awaited:
-        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
-            return seen
-        case EffectWait(status=EffectStatus.UNKNOWN) as seen:
-            return seen
+        case ApprovalWait(status=ApprovalStatus.PENDING) as wait:
+            return wait
+        case EffectWait(status=EffectStatus.UNKNOWN) as wait:
+            return wait
         case _:
             return None

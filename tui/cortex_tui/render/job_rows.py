@@ -85,9 +85,9 @@ def status_line(row: JobRow, now: datetime) -> list[Cell]:
 
 def why_line(row: JobRow, now: datetime) -> Cell:
     """Return the reason for its state as one cell."""
-    told = why(row, now)
-    is_alarming = row.status is JobStatus.RUNNING and told.startswith(ALARM)
-    return Cell(safe(told), "alarm" if is_alarming else "fail" if row.error_message else "dim")
+    text = why(row, now)
+    is_alarming = row.status is JobStatus.RUNNING and text.startswith(ALARM)
+    return Cell(safe(text), "alarm" if is_alarming else "fail" if row.error_message else "dim")
 
 
 def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
@@ -95,12 +95,12 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
     if on.startswith(PERSON):
         return "", needs_person(on.removeprefix(PERSON), row.last_error)
     match row.awaited:
-        case ApprovalWait(status=ApprovalStatus.PENDING) as seen:
-            is_open = seen.expires_at > now
-            left = f"expires {_left(seen.expires_at, now)}" if is_open else "expired"
-            return left, seen.words
-        case EffectWait() | FreezeWait() | QuotaWait() as seen:
-            return "", localised(seen.words)
+        case ApprovalWait(status=ApprovalStatus.PENDING) as wait:
+            is_open = wait.expires_at > now
+            left = f"expires {_left(wait.expires_at, now)}" if is_open else "expired"
+            return left, wait.words
+        case EffectWait() | FreezeWait() | QuotaWait() as wait:
+            return "", localised(wait.words)
         case _:
             pass
     due_at = row.next_retry_at
@@ -161,8 +161,8 @@ def _attempt(row: JobRow, _: datetime) -> Cell:
 
 
 def _retries(row: JobRow, _: datetime) -> Cell:
-    told = f"{short(row.retry_count)}/{short(row.max_retries)}"
-    return Cell(told, "" if row.retry_count else "dim")
+    text = f"{short(row.retry_count)}/{short(row.max_retries)}"
+    return Cell(text, "" if row.retry_count else "dim")
 
 
 def _cost(row: JobRow, _: datetime) -> Cell:

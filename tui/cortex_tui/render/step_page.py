@@ -55,21 +55,21 @@ def page(
         return [(Cell("reading …", "dim"),)]
     match view:
         case View.LOG:
-            found = _log(job, detail, width)
+            content = _log(job, detail, width)
         case View.PROMPT:
-            found = _prompt(row, detail, width)
+            content = _prompt(row, detail, width)
         case _ if row is None:
             is_over = job.finished_at is not None
-            found = iter([(Cell("nothing was done" if is_over else NOT_YET, "dim"),)])
+            content = iter([(Cell("nothing was done" if is_over else NOT_YET, "dim"),)])
         case View.STEP:
-            found = _step(row, detail, job, now, width)
+            content = _step(row, detail, job, now, width)
         case View.RESPONSE:
-            found = _response(detail, width)
+            content = _response(detail, width)
         case View.ATTEMPTS:
-            found = attempt_lines(row, detail, job, now, width)
+            content = attempt_lines(row, detail, job, now, width)
         case _:
-            found = _raw(row, detail, width)
-    lines = [line for line, _ in zip(found, range(LINES_MAX), strict=False)]
+            content = _raw(row, detail, width)
+    lines = [line for line, _ in zip(content, range(LINES_MAX), strict=False)]
     return lines or [(Cell("nothing is recorded", "dim"),)]
 
 
@@ -101,12 +101,12 @@ def _step(
 
 
 def _arguments(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
-    found = _decoded(detail.arguments)
-    if found is None:
-        found = _asked_for(row, _decoded(detail.asked_by))
-    if found:
+    arguments = _decoded(detail.arguments)
+    if arguments is None:
+        arguments = _asked_for(row, _decoded(detail.asked_by))
+    if arguments:
         yield from titled("arguments")
-        yield from _rows(found, width)
+        yield from _rows(arguments, width)
 
 
 def _asked_for(row: WaterfallRow, answer: Any) -> Any:
@@ -135,26 +135,26 @@ def _effect(detail: StepDetail, now: datetime, width: int) -> Iterator[Line]:
     yield from labelled("reconcile", can, width)
     yield from labelled("why", detail.why or "", width, "warn")
     if detail.resolved_by:
-        told = f"{detail.resolution} by {detail.resolved_by}"
-        yield from labelled("resolved", told, width)
+        resolution = f"{detail.resolution} by {detail.resolved_by}"
+        yield from labelled("resolved", resolution, width)
 
 
 def _errors(row: WaterfallRow, detail: StepDetail, job: WatchedJob, width: int) -> Iterator[Line]:
-    found = _decoded(detail.output)
-    if isinstance(found, dict) and "tool_error" in found:
-        yield from labelled("error", str(found["tool_error"]), width, "fail")
+    output = _decoded(detail.output)
+    if isinstance(output, dict) and "tool_error" in output:
+        yield from labelled("error", str(output["tool_error"]), width, "fail")
     for ended in endings(job):
         is_about = row.kind == "attempt" and ended.attempt == row.attempt
         is_before = row.kind in ("running", "effect") and ended.attempt == row.attempt - 1
         if (is_about or is_before) and ended.error:
             code = ended.error_code or ended.error_class
-            told = f"attempt {ended.attempt}: {ended.error}" + (f" ({code})" if code else "")
-            yield from labelled("error", told, width, "fail")
+            error = f"attempt {ended.attempt}: {ended.error}" + (f" ({code})" if code else "")
+            yield from labelled("error", error, width, "fail")
 
 
 def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
     """Yield the job's history in order: states, ended attempts, effects, decisions."""
-    told: list[tuple[datetime, str, str]] = []
+    events: list[tuple[datetime, str, str]] = []
     for moved in detail.history:
         status = moved.new
         state = state_shown(status, moved.waiting_on)
@@ -163,19 +163,19 @@ def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
         if status is JobStatus.CANCELLED and job.cancelled_by:
             why = f": {job.cancel_reason}" if job.cancel_reason else ""
             where += f" · by {job.cancelled_by}{why}"
-        told.append((moved.at, f"{state!s}{where}", state.style))
+        events.append((moved.at, f"{state!s}{where}", state.style))
     for ended in endings(job):
         why = f": {ended.error}" if ended.error else ""
         text = f"attempt {ended.attempt} {ended.outcome.replace('_', ' ')}{why}"
-        told.append((ended.ended_at, text, "dim" if ended.outcome == "suspended" else "fail"))
+        events.append((ended.ended_at, text, "dim" if ended.outcome == "suspended" else "fail"))
     for effect in job.effects:
         words, style = EFFECTS[effect.status]
-        told.append((effect.created_at, f"effect {effect.key}: {words}", style))
-    for asked in job.approvals:
-        by = f" by {asked.decided_by}" if asked.decided_by else ""
-        text = f"approval {asked.tool or asked.key}: {asked.status.lower()}{by}"
-        told.append((asked.decided_at or asked.created_at, text, "appr"))
-    for at, text, style in sorted(told, key=lambda each: each[0]):
+        events.append((effect.created_at, f"effect {effect.key}: {words}", style))
+    for approval in job.approvals:
+        by = f" by {approval.decided_by}" if approval.decided_by else ""
+        text = f"approval {approval.tool or approval.key}: {approval.status.lower()}{by}"
+        events.append((approval.decided_at or approval.created_at, text, "appr"))
+    for at, text, style in sorted(events, key=lambda each: each[0]):
         yield from labelled(day_time(at), text, width, style)
 
 
@@ -186,13 +186,13 @@ def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterato
     yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
     if row is not None and row.number is not None and row.number > 1:
         yield (Cell(""),)
-        told = f"then steps 1 to {row.number - 1}, as they stand at the left"
-        yield from ((Cell(line, "dim"),) for line in wrapped(told, width))
+        rest = f"then steps 1 to {row.number - 1}, as they stand at the left"
+        yield from ((Cell(line, "dim"),) for line in wrapped(rest, width))
 
 
 def _response(detail: StepDetail, width: int) -> Iterator[Line]:
-    found = _decoded(detail.output)
-    blocks = found.get("content") if isinstance(found, dict) else None
+    output = _decoded(detail.output)
+    blocks = output.get("content") if isinstance(output, dict) else None
     if not isinstance(blocks, list):
         if detail.output is not None:
             yield from _value(detail.output, width)
@@ -203,12 +203,12 @@ def _response(detail: StepDetail, width: int) -> Iterator[Line]:
         elif isinstance(block, dict) and block.get("type") == "tool_use":
             yield (Cell(safe(f"calls {block.get('name')}"), "accent"),)
             yield from _rows(block.get("input"), width)
-    if stop := found.get("stop_reason"):
+    if stop := output.get("stop_reason"):
         yield from labelled("stopped", str(stop), width, "dim")
 
 
 def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
-    known = {
+    document = {
         "key": row.step_key or row.name,
         "seq": row.number,
         "attempt": row.attempt,
@@ -218,7 +218,7 @@ def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
         "output": _decoded(detail.output) or detail.output,
         "input": _decoded(detail.input) or detail.input,
     }
-    text = json.dumps(known, indent=2, ensure_ascii=False)
+    text = json.dumps(document, indent=2, ensure_ascii=False)
     yield from text_lines(text, width)
     yield from _cut(detail, width)
 
@@ -226,8 +226,8 @@ def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
 def _cut(detail: StepDetail, width: int) -> Iterator[Line]:
     size = detail.output_bytes or 0
     if len(detail.output or "") >= TEXT_CHARS_MAX:
-        told = f"… of {size:,} bytes; cortex jobs show --json has them all"
-        yield from ((Cell(line, "warn"),) for line in wrapped(told, width))
+        note = f"… of {size:,} bytes; cortex jobs show --json has them all"
+        yield from ((Cell(line, "warn"),) for line in wrapped(note, width))
 
 
 def _decoded(text: str | None) -> Any:
@@ -241,13 +241,13 @@ def _decoded(text: str | None) -> Any:
 
 
 def _value(text: str, width: int) -> Iterator[Line]:
-    found = _decoded(text)
-    if found is None and text != "null":
+    value = _decoded(text)
+    if value is None and text != "null":
         yield from text_lines(text, width)
-    elif isinstance(found, str):
-        yield from text_lines(found, width)
-    elif isinstance(found, dict | list):
-        yield from _rows(found, width)
+    elif isinstance(value, str):
+        yield from text_lines(value, width)
+    elif isinstance(value, dict | list):
+        yield from _rows(value, width)
     else:
         yield (Cell(safe(text)),)
 
