@@ -348,7 +348,7 @@ async def test_beside_a_long_act_others_are_done_but_none_like_it(
         cluster.gate = asyncio.Event()
         await seat.type("500")
         await seat.press("*", "R")
-        assert "the act before is still under way" in seat.lines[-2]
+        assert "the last action is still under way" in seat.lines[-2]
         await seat.press("3")
         for key in "ay":
             await seat.pass_time(2)
