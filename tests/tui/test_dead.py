@@ -111,28 +111,6 @@ async def test_one_letter_is_settled(
         assert cluster.dead.settled == [(verb, second, "ana", "why")]
 
 
-@pytest.mark.parametrize("screen", ["dead", "letters"])
-@pytest.mark.parametrize("key", VERBS)
-@pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "X", "j", "q", "2", ":"])
-@on_asyncio
-async def test_no_other_key_agrees_or_reaches_the_screen(
-    cluster: FakeBackend, sit: OpenSession, screen: str, key: str, other: str
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        if screen == "letters":
-            await seat.press("enter")
-            await seat.pass_time(1)
-        await agree(seat, key, other)
-        assert nothing_was_done(cluster)
-        assert seat.app.is_running
-        assert "esc no" in seat.lines[-2], "the question stays"
-        await seat.press("escape")
-        assert "nothing was done" in seat.lines[-2]
-        await seat.press("y")
-        assert nothing_was_done(cluster)
-
-
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
 async def test_without_a_reason_nothing_is_agreed_to(
@@ -141,43 +119,6 @@ async def test_without_a_reason_nothing_is_agreed_to(
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press(key, "enter", "y", "enter", "y")
-        assert nothing_was_done(cluster)
-
-
-@pytest.mark.parametrize("key", VERBS)
-@on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead", is_read_only=True) as seat:
-        await seat.press(key, "y")
-        assert "read-only: start cortex tui without --read-only" in seat.text
-        assert nothing_was_done(cluster)
-
-
-@pytest.mark.parametrize("key", VERBS)
-@on_asyncio
-async def test_nothing_is_done_while_the_database_is_away(
-    cluster: FakeBackend, sit: OpenSession, key: str
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        cluster.down()
-        await seat.pass_time(2)
-        await seat.press(key, "y")
-        assert "the database does not answer" in seat.text
-        assert nothing_was_done(cluster)
-
-
-@on_asyncio
-async def test_a_link_that_is_lost_while_it_asks_counts_too(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        await agree(seat, "R")
-        cluster.down()
-        await seat.pass_time(2)
-        await seat.press("y")
         assert nothing_was_done(cluster)
 
 
@@ -220,19 +161,6 @@ async def test_more_than_a_hundred_want_their_number_typed(
         assert nothing_was_done(cluster)
         await seat.press("0")
         assert cluster.begun == [(a_group(verb, 250), "ana")]
-
-
-@on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
-    first = cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        await seat.press("enter")
-        await seat.pass_time(1)
-        await agree(seat, "R")
-        cluster.dead.set_letter(first, state="DISCARDED")
-        await seat.press("y")
-        assert "✗ job" in seat.lines[-2]
-        assert "was discarded by li" in seat.lines[-2]
 
 
 @on_asyncio

@@ -21,7 +21,7 @@ from cortex_tui.render.words import failed
 from cortex_tui.session import Session
 
 KEPT_MAX: Final = 500
-BUSY: Final = "the act before is still under way"
+BUSY: Final = "the last action is still under way"
 UNKNOWN: Final = "? outcome unknown"
 
 

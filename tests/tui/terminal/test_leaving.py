@@ -101,7 +101,7 @@ async def test_nothing_stands_still_in_the_middle_of_an_act(
         await seat.press(key)
         await seat.settle()
         assert shell.visits == []
-        assert "the act before is still under way" in seat.lines[-2]
+        assert "the last action is still under way" in seat.lines[-2]
         gate.set()
         await seat.settle()
         await seat.press(key)
