@@ -18,6 +18,8 @@ from tests.support.servers.private_postgres import PrivatePostgres, bindirs, cop
 RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
 RUN_LOCK = pytest.StashKey[FileLock]()
 WORKERS_MAX = 8  # more only queue up at Postgres
+WAITING = ("tests/e2e", "tests/tui/terminal", "tests/chaos")
+"""Folders whose tests wait most of their time: first, so that others compute beside them."""
 GC_THRESHOLDS = (20_000, 20, 50)  # Python's own cost a sixth of all CPU: imports live to the end
 
 
@@ -35,9 +37,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Half as many again as there are cores, since tests wait a third of their time."""
+    """Twice as many as there are cores, since tests wait half of their time; unit tests do not."""
     only_computes = all("tests/unit" in each for each in config.args)
-    return min((os.cpu_count() or 1) * (2 if only_computes else 3) // 2, WORKERS_MAX)
+    return min((os.cpu_count() or 1) * (1 if only_computes else 2), WORKERS_MAX)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def begins_late(item: pytest.Item) -> bool:
+        return not item.nodeid.startswith(WAITING)
+
+    items.sort(key=begins_late)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -6,12 +6,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
+from chaos.__main__ import main
 from chaos.cluster.guard import PREFIX
+from chaos.cluster.pods import CannotStartError
+from chaos.cluster.stage import Stage
+from chaos.commands import carry_out
+from chaos.run import _check_job_type
 from tests.support.eventually import eventually
+from tests.support.life import Life
+from tests.support.servers.postgres import run_asyncio, sql
 
 WITHIN_S = 100.0
 ROOT = Path(__file__).parent.parent.parent
@@ -41,6 +50,15 @@ def chaos(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
     finally:
         process.kill()
         process.communicate()
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command here; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["chaos", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def folder_of(run: "subprocess.Popen[str]") -> Path:
@@ -81,14 +99,25 @@ def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
         eventually(lambda: not is_left(folder), what="nothing is left", within_s=WITHIN_S)
 
 
-def test_an_application_that_cannot_be_run_is_told_in_a_line(tmp_path: Path) -> None:
-    app = tmp_path / "mine.py"
-    app.write_text(APP)
-    with chaos("run", "--app", str(app), "--job", "digest", "--pods", "1", "--seed", "1") as run:
-        output = run.communicate(timeout=WITHIN_S)[0]
-    assert run.returncode == 2
-    assert output.splitlines()[1].startswith("error: no pod has job type 'digest'; known: ")
-    assert len(output.splitlines()) == 2
+def test_a_job_type_that_no_pod_has_is_named(
+    life: Life, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Postgres:
+        async def sql(self, query: str) -> list[Any]:
+            return sql(life.dsn, query)
+
+    life.type("greet")
+    stage = cast("Stage", SimpleNamespace(postgres=Postgres()))
+    run_asyncio(lambda: _check_job_type(stage, "greet"))
+    with pytest.raises(CannotStartError, match="no pod has job type 'digest'; known: greet"):
+        run_asyncio(lambda: _check_job_type(stage, "digest"))
+
+    async def fail(*_: object, **__: object) -> None:
+        raise CannotStartError("no pod has it")
+
+    monkeypatch.setattr(carry_out, "run", fail)
+    assert in_process(monkeypatch, "run", "--seed", "1") == 2
+    assert capsys.readouterr().err == "error: no pod has it\n"
 
 
 def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
@@ -110,9 +139,13 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
         (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_line(asked: list[str], message: str) -> None:
-    with chaos("run", *asked) as run:
-        output = run.communicate(timeout=WITHIN_S)[0]
-    assert run.returncode == 2
-    assert output.startswith(f"error: {message}")
-    assert output.count("\n") == 1
+def test_what_makes_no_sense_is_told_in_a_line(
+    asked: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert in_process(monkeypatch, "run", *asked) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith(f"error: {message}")
+    assert (output.out, output.err.count("\n")) == ("", 1)

@@ -8,13 +8,16 @@ from attrs import evolve
 from click.testing import CliRunner
 
 from chaos.__main__ import chaos
-from chaos.sim.crew import Worker, WorkerDiedError, simulate
+from chaos.sim.crew import Mode, Worker, WorkerDiedError, simulate
 from chaos.sim.outcome import Outcome
 from chaos.sim.plan import Kind, make_plan
 from tests.support.servers.postgres import make_home
 
 SECONDS_MAX = 240.0
 """For a seed run twice, on a computer that does much else."""
+
+SHORT = 210
+"""A seed with few jobs."""
 
 
 def _with(*kinds: Kind, after: int = 0) -> int:
@@ -27,7 +30,7 @@ def _with(*kinds: Kind, after: int = 0) -> int:
 
 @pytest.mark.timeout(SECONDS_MAX)
 def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
-    seeds = [_with(Kind.KILL, Kind.LOSS, Kind.STOP, Kind.OUTAGE)]
+    seeds = [_with(Kind.KILL, Kind.LOSS, Kind.STOP, Kind.OUTAGE, after=SHORT)]
     folder = make_home(run_dir)
     outcomes = list(simulate(seeds, folder=folder, workers=1, mode="repeat", is_brief=True))
     assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
@@ -38,8 +41,11 @@ def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
 
 
 def test_a_worker_that_dies_ends_the_run(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(_: Worker, seed: int, *_args: object, **_options: object) -> Outcome:
-        raise WorkerDiedError(f"the process that simulated seed {seed} has ended")
+    simulated = Worker.simulate
+
+    def die(worker: Worker, seed: int, mode: Mode, *, is_brief: bool) -> Outcome:
+        worker._process.kill()
+        return simulated(worker, seed, mode, is_brief=is_brief)
 
     monkeypatch.setattr(Worker, "simulate", die)
     with pytest.raises(WorkerDiedError, match="seed 0"):

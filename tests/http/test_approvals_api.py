@@ -16,6 +16,16 @@ from tests.support.servers.postgres import sql
 LIST = "/v1/approvals"
 
 
+@pytest.fixture(scope="module")
+def server(shared_server: HttpServer) -> HttpServer:
+    return shared_server
+
+
+@pytest.fixture(scope="module")
+def askers(shared_askers: Askers) -> Askers:
+    return shared_askers
+
+
 def at(request: ApprovalRequest, verb: str = "") -> str:
     """The address of a request, or of what is done to it."""
     return f"{LIST}/{request.id}" + (f"/{verb}" if verb else "")
@@ -40,28 +50,30 @@ def approve(server: HttpServer, token: str, request: ApprovalRequest, **more: An
 
 
 def test_what_waits_is_listed_by_danger_and_page_by_page(
-    server: HttpServer, askers: Askers
+    own_server: HttpServer, own_askers: Askers
 ) -> None:
-    token = server.token("viewer")
-    asked = {risk: [askers.asked(risk=risk, expires_s=s) for s in (600.0, 300.0)] for risk in Risk}
-    askers.decide(askers.asked())
+    token = own_server.token("viewer")
+    asked = {
+        risk: [own_askers.asked(risk=risk, expires_s=s) for s in (600.0, 300.0)] for risk in Risk
+    }
+    own_askers.decide(own_askers.asked())
     expected = [str(each.id) for risk in reversed(Risk) for each in reversed(asked[risk])]
     found: list[str] = []
     query = "?limit=3"
     while query:
-        output = server.get(LIST + query, token=token).json
+        output = own_server.get(LIST + query, token=token).json
         found += [each["id"] for each in output["approvals"] if each["status"] == "PENDING"]
         query = output["next_cursor"] and f"?limit=3&cursor={output['next_cursor']}"
     assert found == expected
 
 
 def test_decided_ones_are_listed_by_state_the_newest_first(
-    server: HttpServer, askers: Askers
+    own_server: HttpServer, own_askers: Askers
 ) -> None:
-    token = server.token("viewer")
-    yes, no, void = askers.asked(), askers.asked(), askers.asked()
-    askers.decide(yes)
-    askers.decide(no, is_approved=False, by="li", reason="no")
+    token = own_server.token("viewer")
+    yes, no, void = own_askers.asked(), own_askers.asked(), own_askers.asked()
+    own_askers.decide(yes)
+    own_askers.decide(no, is_approved=False, by="li", reason="no")
     for query, expected in (
         ("status=APPROVED", [yes]),
         ("status=DENIED&status=APPROVED", [no, yes]),
@@ -69,13 +81,13 @@ def test_decided_ones_are_listed_by_state_the_newest_first(
         ("status=EXPIRED", []),
         ("&".join(f"status={each}" for each in ApprovalStatus), [void, no, yes]),
     ):
-        output = server.get(f"{LIST}?{query}", token=token).json
+        output = own_server.get(f"{LIST}?{query}", token=token).json
         assert [each["id"] for each in output["approvals"]] == [str(each.id) for each in expected]
-    first = server.get(f"{LIST}?status=DENIED&status=APPROVED&limit=1", token=token).json
+    first = own_server.get(f"{LIST}?status=DENIED&status=APPROVED&limit=1", token=token).json
     (row,) = first["approvals"]
     assert (row["decided_by"], row["reason"], row["digest"]) == ("li", "no", no.digest.hex())
     cursor = first["next_cursor"]
-    rest = server.get(f"{LIST}?status=DENIED&status=APPROVED&cursor={cursor}", token=token).json
+    rest = own_server.get(f"{LIST}?status=DENIED&status=APPROVED&cursor={cursor}", token=token).json
     assert [each["id"] for each in rest["approvals"]] == [str(yes.id)]
     assert rest["next_cursor"] is None
 
@@ -162,10 +174,10 @@ def test_who_comes_second_is_documented_who_when_and_how(
         assert expected in output.json["detail"]
 
 
-def test_expired_is_documented_as_expired(server: HttpServer, askers: Askers, ana: str) -> None:
-    request = askers.asked(expires_s=60.0)
-    move_clock(askers.dsn, 61)
-    output = approve(server, ana, request)
+def test_expired_is_documented_as_expired(own_server: HttpServer, own_askers: Askers) -> None:
+    request = own_askers.asked(expires_s=60.0)
+    move_clock(own_askers.dsn, 61)
+    output = approve(own_server, own_server.token("approver"), request)
     assert (output.status, output.json["code"]) == (409, "expired")
     assert "nothing was executed" in output.json["detail"]
 
@@ -350,13 +362,14 @@ def test_a_batch_with_one_that_does_not_count_decides_nothing(
 
 
 def test_a_batch_is_refused_where_each_needs_a_look_of_its_own(
-    server: HttpServer, askers: Askers, ana: str
+    own_server: HttpServer, own_askers: Askers
 ) -> None:
-    low, high = askers.asked(risk="LOW"), askers.asked(risk="HIGH")
-    other_tool, other_names = askers.asked(tool="pay"), askers.asked(arguments={"to": "x"})
-    med = askers.asked()
+    ana = own_server.token("approver")
+    low, high = own_askers.asked(risk="LOW"), own_askers.asked(risk="HIGH")
+    other_tool, other_names = own_askers.asked(tool="pay"), own_askers.asked(arguments={"to": "x"})
+    med = own_askers.asked()
     for asked, status in (
-        ((high, askers.asked(risk="HIGH")), 400),
+        ((high, own_askers.asked(risk="HIGH")), 400),
         ((high,), 422),
         ((low, med), 400),
         ((med, other_tool), 400),
@@ -366,9 +379,9 @@ def test_a_batch_is_refused_where_each_needs_a_look_of_its_own(
         (tuple(a_request() for _ in range(51)), 400),
         ((med, a_request()), 404),
     ):
-        assert batch(server, ana, *asked).status == status
+        assert batch(own_server, ana, *asked).status == status
     pending = "SELECT count(*) AS n FROM cortex.approval WHERE status = 'PENDING'"
-    assert sql(askers.dsn, pending)[0]["n"] == 6
+    assert sql(own_askers.dsn, pending)[0]["n"] == 6
 
 
 # --- links

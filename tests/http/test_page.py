@@ -27,6 +27,16 @@ from tests.support.servers.postgres import sql
 WRONG = "x" * 43
 
 
+@pytest.fixture(scope="module")
+def server(shared_server: HttpServer) -> HttpServer:
+    return shared_server
+
+
+@pytest.fixture(scope="module")
+def askers(shared_askers: Askers) -> Askers:
+    return shared_askers
+
+
 # --- links
 
 
@@ -116,45 +126,47 @@ def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: A
     assert reader.look(request).status == 303
 
 
-def test_guessing_is_locked_out_and_who_signs_in_is_not(server: HttpServer, askers: Askers) -> None:
-    request = askers.asked()
-    token = link_to(askers.call, request)
-    ana = approver(server)
+def test_guessing_is_locked_out_and_who_signs_in_is_not(
+    own_server: HttpServer, own_askers: Askers
+) -> None:
+    request = own_askers.asked()
+    token = link_to(own_askers.call, request)
+    ana = approver(own_server)
     for _ in range(MISSES_MAX):
-        assert Reader(server).open_link(request.id, WRONG).status == 403
-    output = Reader(server).open_link(request.id, token)
+        assert Reader(own_server).open_link(request.id, WRONG).status == 403
+    output = Reader(own_server).open_link(request.id, token)
     assert (output.status, int(output.headers["retry-after"]) > 0) == (429, True)
     assert "Too many attempts" in words_of(output)
     assert ana.look(request).status == 200
     assert ana.open_link(request.id, token).status == 303
     # Behind a proxy on this machine, it is the guesser who is locked out.
     elsewhere = {"X-Forwarded-For": "198.51.100.9, 203.0.113.7"}
-    assert server.get(f"{path_of(request)}?t={token}", headers=elsewhere).status == 303
+    assert own_server.get(f"{path_of(request)}?t={token}", headers=elsewhere).status == 303
 
 
 def test_after_the_decision_a_link_tells_how_it_ended_and_decides_nothing(
-    server: HttpServer, askers: Askers
+    own_server: HttpServer, own_askers: Askers
 ) -> None:
-    request = askers.asked()
-    token = link_to(askers.call, request)
-    askers.decide(request, is_approved=False, by="li", reason="twelve, not twelve hundred")
-    reader = Reader(server)
+    request = own_askers.asked()
+    token = link_to(own_askers.call, request)
+    own_askers.decide(request, is_approved=False, by="li", reason="twelve, not twelve hundred")
+    reader = Reader(own_server)
     assert reader.open_link(request.id, token).status == 303
     page = reader.look(request)
     assert page.status == 200
     assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing ran", words_of(page))
     assert "twelve, not twelve hundred" in words_of(page)
     assert buttons_in(page, path_of(request)) == set()
-    move_clock(askers.dsn, 8 * 86_400)
-    assert Reader(server).open_link(request.id, token).status == 403, "not for ever"
+    move_clock(own_askers.dsn, 8 * 86_400)
+    assert Reader(own_server).open_link(request.id, token).status == 403, "not for ever"
 
 
 def test_an_expired_request_says_that_nothing_was_executed(
-    server: HttpServer, askers: Askers
+    own_server: HttpServer, own_askers: Askers
 ) -> None:
-    request = askers.asked(expires_s=60.0)
-    reader = by_link(server, askers.call, request)
-    move_clock(askers.dsn, 61)
+    request = own_askers.asked(expires_s=60.0)
+    reader = by_link(own_server, own_askers.call, request)
+    move_clock(own_askers.dsn, 61)
     page = reader.look(request)
     assert re.search(r"Expired at [\d: -]+Z , nothing ran; a new request is needed", words_of(page))
     assert "Denied" not in words_of(page)
@@ -321,22 +333,22 @@ def test_an_edit_is_shown_from_what_was_asked_to_what_stands(
     )
 
 
-def test_the_inbox_lists_what_waits_by_danger(server: HttpServer, askers: Askers) -> None:
+def test_the_inbox_lists_what_waits_by_danger(own_server: HttpServer, own_askers: Askers) -> None:
     for risk in Risk:
-        askers.asked(risk=risk, tool=f"tool_{risk.lower()}")
-    askers.decide(done := askers.asked(tool="done"))
-    page = approver(server, "kim", "viewer").get("/approvals")
+        own_askers.asked(risk=risk, tool=f"tool_{risk.lower()}")
+    own_askers.decide(done := own_askers.asked(tool="done"))
+    page = approver(own_server, "kim", "viewer").get("/approvals")
     words = words_of(page)
     places = [words.index(f"tool_{risk.lower()}") for risk in reversed(Risk)]
     assert places == sorted(places)
     assert str(done.id) not in page.body.decode()
-    assert Reader(server).get("/approvals").status == 303
+    assert Reader(own_server).get("/approvals").status == 303
 
 
-def test_the_inbox_goes_on(server: HttpServer, askers: Askers) -> None:
-    claim = askers.claimed()
-    askers.suspend(claim, *(a_request(key=f"{n}", tool=f"tool{n}") for n in range(103)))
-    reader = approver(server)
+def test_the_inbox_goes_on(own_server: HttpServer, own_askers: Askers) -> None:
+    claim = own_askers.claimed()
+    own_askers.suspend(claim, *(a_request(key=f"{n}", tool=f"tool{n}") for n in range(103)))
+    reader = approver(own_server)
     first = reader.get("/approvals")
     assert first.body.count(b"<li>") == 100
     found = re.search(rb"/approvals\?cursor=[0-9a-f-]{36}", first.body)
@@ -394,11 +406,11 @@ def test_files_are_kept_for_ever_by_their_hash(server: HttpServer) -> None:
 
 
 def test_the_token_is_in_no_log_and_no_row(
-    database: str, askers: Askers, capfd: pytest.CaptureFixture[str]
+    database: str, own_askers: Askers, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with http_server(database) as server:
-        request = askers.asked()
-        token = link_to(askers.call, request)
+        request = own_askers.asked()
+        token = link_to(own_askers.call, request)
         reader = Reader(server)
         api_token = server.token("approver")
         reader.open_link(request.id, token)

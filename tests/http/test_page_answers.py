@@ -30,6 +30,16 @@ from tests.support.servers.http_server import Answered, HttpServer
 LESS = json.dumps({"customer": "cus_88", "amount": 9})
 
 
+@pytest.fixture(scope="module")
+def server(shared_server: HttpServer) -> HttpServer:
+    return shared_server
+
+
+@pytest.fixture(scope="module")
+def askers(shared_askers: Askers) -> Askers:
+    return shared_askers
+
+
 def outcome(askers: Askers, request: ApprovalRequest) -> tuple[str, str | None, str | None]:
     """The state of a request: state, people, way."""
     row = row_of(askers.call, request)
@@ -205,18 +215,18 @@ def test_the_same_answer_twice_counts_once(server: HttpServer, askers: Askers) -
     assert (output.status, "Approved by ana" in words_of(output)) == (409, True)
 
 
-def test_too_late_is_not_denied(server: HttpServer, askers: Askers) -> None:
-    request = askers.asked(expires_s=60.0)
-    ana = approver(server)
+def test_too_late_is_not_denied(own_server: HttpServer, own_askers: Askers) -> None:
+    request = own_askers.asked(expires_s=60.0)
+    ana = approver(own_server)
     form = ana.fields(request)
-    move_clock(askers.dsn, 61)
+    move_clock(own_askers.dsn, 61)
     for act in ("approve", "deny", "review"):
         output = ana.answer(request, act, fields=form, reason="no")
         assert output.status == 409
         assert "Your decision came too late" in words_of(output)
         assert "nothing ran; a new request is needed" in words_of(output)
         assert "Denied" not in words_of(output)
-    assert outcome(askers, request)[0] == "PENDING"
+    assert outcome(own_askers, request)[0] == "PENDING"
 
 
 def test_changed_arguments_are_shown_before_anybody_agrees_to_them(

@@ -29,6 +29,16 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
+def server(shared_server: HttpServer) -> HttpServer:
+    return shared_server
+
+
+@pytest.fixture(scope="module")
+def askers(shared_askers: Askers) -> Askers:
+    return shared_askers
+
+
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     executable = program()
     if executable is None:

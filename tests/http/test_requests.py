@@ -36,6 +36,7 @@ ERRORS = {
     if isinstance(each, type) and issubclass(each, CortexError)
 }
 
+PLENTY = Rate(burst=10**6, per_s=10**6)
 OWN = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -106,9 +107,11 @@ ROUTES = [
 ]
 
 
-@pytest.fixture
-def server(database: str) -> Iterator[HttpServer]:
-    with http_server(database, routes=ROUTES) as running:
+@pytest.fixture(scope="module")
+def server(shared_database: str) -> Iterator[HttpServer]:
+    with http_server(
+        shared_database, routes=ROUTES, address_rate=PLENTY, token_rate=PLENTY
+    ) as running:
         yield running
 
 

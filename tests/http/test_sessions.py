@@ -97,24 +97,24 @@ def test_a_stranger_is_sent_to_sign_in_and_comes_back_to_the_path_only(server: H
     assert server.post("/t/page", headers=ORIGIN).status == 401
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "null"},
-        {"Origin": "https://evil.example"},
-        {"Origin": "http://cortex.example:8081"},
-        {"Origin": "http://cortex.example:8080.evil.example"},
-        {"Sec-Fetch-Site": "cross-site"} | ORIGIN,
-        {"Sec-Fetch-Site": "same-site"} | ORIGIN,
-        {"Sec-Fetch-Site": "none"} | ORIGIN,
-    ],
-)
-def test_what_another_page_sends_is_refused(server: HttpServer, headers: dict[str, str]) -> None:
+FOREIGN: list[dict[str, str]] = [
+    {},
+    {"Origin": "null"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://cortex.example:8081"},
+    {"Origin": "http://cortex.example:8080.evil.example"},
+    {"Sec-Fetch-Site": "cross-site"} | ORIGIN,
+    {"Sec-Fetch-Site": "same-site"} | ORIGIN,
+    {"Sec-Fetch-Site": "none"} | ORIGIN,
+]
+
+
+def test_what_another_page_sends_is_refused(server: HttpServer) -> None:
     cookie = signed_in(server, server.token("approver"))
-    sent = {"Host": ORIGIN["Host"]} | cookie | headers
-    output = server.post("/t/page", headers=sent)
-    assert (output.status, output.json["code"]) == (403, "forbidden")
+    for headers in FOREIGN:
+        sent = {"Host": ORIGIN["Host"]} | cookie | headers
+        output = server.post("/t/page", headers=sent)
+        assert (output.status, output.json["code"]) == (403, "forbidden"), ascii(headers)
 
 
 def test_the_role_counts_on_pages_too(server: HttpServer) -> None:
@@ -143,10 +143,10 @@ def test_signing_in_with_guesses_is_locked_out(server: HttpServer) -> None:
     assert server.post("/t/in", body=f"token={late}".encode()).status == 429
 
 
-@pytest.mark.parametrize("value", ["x", "0" * 64, "' OR 1=1 --", ""])
-def test_other_cookies_are_nobody(server: HttpServer, value: str) -> None:
-    headers = {"Cookie": f"{COOKIE_NAME}={value}"}
-    assert server.get("/t/page", headers=headers).status == 303
+def test_other_cookies_are_nobody(server: HttpServer) -> None:
+    for value in ["x", "0" * 64, "' OR 1=1 --", ""]:
+        headers = {"Cookie": f"{COOKIE_NAME}={value}"}
+        assert server.get("/t/page", headers=headers).status == 303, ascii(value)
 
 
 def test_the_cookie_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:

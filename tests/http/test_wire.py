@@ -15,6 +15,11 @@ POST = b"POST /healthz HTTP/1.1\r\nHost: x\r\n"
 SMUGGLED = b"GET /v1/pods HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+@pytest.fixture(scope="module")
+def server(shared_server: HttpServer) -> HttpServer:
+    return shared_server
+
+
 def statuses(answers: bytes) -> list[int]:
     """The status of each answer on a connection."""
     return [int(found) for found in re.findall(rb"HTTP/1\.1 (\d{3}) ", answers)]

@@ -114,7 +114,7 @@ async def test_one_act_at_a_time(cluster: FakeBackend, sit: OpenSession) -> None
     async with sit() as seat:
         cluster.gate = asyncio.Event()
         await seat.press("K", "y", "R", "y")
-        assert "the act before is still under way" in seat.text
+        assert "the last action is still under way" in seat.text
         cluster.gate.set()
         await seat.settle()
         assert [what for what, _, _ in cluster.acted] == ["cancel"]

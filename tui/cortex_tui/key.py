@@ -17,8 +17,6 @@ LISTS: Final = (
     "pulse",
     "dead",
     "letters",
-    "acts",
-    "act",
     "jobs",
     "job",
     "log",
@@ -55,13 +53,13 @@ class Key:
         return EVERYWHERE in self.where or screen in self.where
 
 
-def move(name: str, keys: Sequence[str], label: str, told: str, **more: object) -> Key:
+def move(name: str, keys: Sequence[str], label: str, meaning: str, **more: object) -> Key:
     return Key(
         id=f"list.{name}",
         keys=tuple(keys),
         action=f"move('{name}')",
         label=label,
-        help=told,
+        help=meaning,
         group="move",
         where=LISTS,
         **more,  # type: ignore[arg-type]
@@ -73,7 +71,7 @@ def of_job(
     keys: tuple[str, ...],
     action: str,
     label: str,
-    told: str,
+    meaning: str,
     *,
     group: str = "look",
     **more: object,
@@ -83,31 +81,33 @@ def of_job(
         keys=keys,
         action=action,
         label=label,
-        help=told,
+        help=meaning,
         group=group,
         where=("job",),
         **more,  # type: ignore[arg-type]
     )
 
 
-def look(name: str, keys: Sequence[str], action: str, label: str, told: str, **more: object) -> Key:
+def look(
+    name: str, keys: Sequence[str], action: str, label: str, meaning: str, **more: object
+) -> Key:
     return Key(
         id=name,
         keys=tuple(keys),
         action=action,
         label=label,
-        help=told,
+        help=meaning,
         group="look",
         **more,  # type: ignore[arg-type]
     )
 
 
-def show_screen(number: int, name: str, told: str) -> Key:
+def show_screen(number: int, name: str, meaning: str) -> Key:
     return Key(
         id=f"screen.{name}",
         keys=(str(number),),
         action=f"app.show('{name}')",
         label=name,
-        help=told,
+        help=meaning,
         group="move",
     )

@@ -108,7 +108,7 @@ class BreakerHold(BreakerAct):
 
 
 async def list_breakers(request: CheckedRequest[BreakersQuery, None], api: Api) -> Response:
-    return answer(await _told(api, limit=request.query.limit))
+    return answer(await _listed(api, limit=request.query.limit))
 
 
 async def open_breaker(request: CheckedRequest[None, BreakerHold], api: Api) -> Response:
@@ -142,10 +142,10 @@ async def _force(
     request = {"name": name, "reason": reason, **how}
     operation = f"breakers.{act.__name__}"
     done = await once(requested, api, work, operation=operation, request=request)
-    return answer(await _told(api, name=name, limit=1), headers=headers_of(done))
+    return answer(await _listed(api, name=name, limit=1), headers=headers_of(done))
 
 
-async def _told(api: Api, **which: Any) -> BreakerList:
+async def _listed(api: Api, **which: Any) -> BreakerList:
     rows = await api.port(with_past, await api.port(store.page, **which))
     return BreakerList(breakers=[_row(row) for row in rows])
 

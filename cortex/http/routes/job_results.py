@@ -102,10 +102,10 @@ async def result_of_job(request: CheckedRequest[ResultQuery, None], api: Api) ->
         nursery.cancel_scope.cancel(reason="the result is known")
     if has_left:
         raise ClientDisconnect
-    return _told(job_id, state)
+    return _result(job_id, state)
 
 
-def _told(job_id: UUID, state: JobState | None) -> Response:
+def _result(job_id: UUID, state: JobState | None) -> Response:
     match state:
         case None:
             return answer(

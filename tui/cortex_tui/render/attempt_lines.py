@@ -20,11 +20,11 @@ def attempt_lines(
     began = _began(detail)
     if row.since:
         tried = range(row.since, row.attempt + 1)
-        told = "it was tried once" if len(tried) == 1 else f"it was tried {len(tried)} times"
+        summary = "it was tried once" if len(tried) == 1 else f"it was tried {len(tried)} times"
     else:
         tried = range(min(ended, default=job.attempt), job.attempt + 1)
-        told = f"the attempts of the job: {job.attempt}"
-    yield from text_lines(told, width)
+        summary = f"the attempts of the job: {job.attempt}"
+    yield from text_lines(summary, width)
     before: int | None = None
     for attempt in tried:
         yield from titled(f"attempt {attempt}")
@@ -64,10 +64,10 @@ def _where(
 
 
 def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
-    told = "done"
+    summary = "done"
     if row.ended is not None:
-        told += f" in {span((row.ended - row.began).total_seconds())} · {day_time(row.ended)}"
-    yield from labelled("ended", told, width, "done")
+        summary += f" in {span((row.ended - row.began).total_seconds())} · {day_time(row.ended)}"
+    yield from labelled("ended", summary, width, "done")
     used = [] if row.tokens is None else [f"{tokens(*row.tokens)} tokens"]
     used += [] if row.cost is None else [money(row.cost)]
     yield from labelled("used", " · ".join(used), width)
@@ -82,8 +82,8 @@ def _ended(
     """Return how an attempt ended early, and whether the previous one ended the same way."""
     outcome, at = ended.outcome, ended.ended_at
     is_calm = outcome in CALM_ENDINGS
-    told = f"{ENDINGS.get(outcome) or outcome} · {day_time(at)}"
-    yield from labelled("ended", told, width, "retry" if is_calm else "fail")
+    summary = f"{ENDINGS.get(outcome) or outcome} · {day_time(at)}"
+    yield from labelled("ended", summary, width, "retry" if is_calm else "fail")
     if ended.error:
         code = ended.error_code or ended.error_class
         is_same = before is not None and _error(before) == _error(ended)

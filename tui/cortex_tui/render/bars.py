@@ -75,13 +75,13 @@ def top_bar(view: TopView, palette: Palette, width: int) -> Strip:
 
 Parts = tuple[tuple[Cell, ...], tuple[Cell, ...]]
 """The cells that always stay, and the optional ones."""
-Told = tuple[Parts, Parts, Cell]
+Content = tuple[Parts, Parts, Cell]
 """In long words, in short words, and the link."""
 
 
 @lru_cache(KEPT)
-def _laid_out(path: Sequence[str], told: Told, palette: Palette, width: int) -> Strip:
-    way, right = _chosen(path, told, width)
+def _laid_out(path: Sequence[str], content: Content, palette: Palette, width: int) -> Strip:
+    way, right = _chosen(path, content, width)
     bar = palette["bar"]
     segments = [Segment(fit(way, max(0, _room(right, width))), bar + palette["bold"])]
     for each in right:
@@ -90,13 +90,13 @@ def _laid_out(path: Sequence[str], told: Told, palette: Palette, width: int) -> 
     return line.adjust_cell_length(width, bar).apply_style(_ground(palette))
 
 
-def _chosen(path: Sequence[str], told: Told, width: int) -> tuple[str, Sequence[Cell]]:
+def _chosen(path: Sequence[str], content: Content, width: int) -> tuple[str, Sequence[Cell]]:
     """Choose what fits: the path, and the cells at the right.
 
     As the line narrows, words become short, then the path loses its beginning, then pods, dead
     letters and breakers leave. The current place, the open requests and the link always stay.
     """
-    long, (first, more), link = told
+    long, (first, more), link = content
     paths = _paths(path)
     ways = [([*long[0], *long[1]], paths[:1])]
     ways += [([*first, *more[:count]], paths) for count in range(len(more), -1, -1)]
@@ -154,8 +154,8 @@ def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
         return
     if head.breakers:
         word = "breaker" if head.breakers == 1 else "breakers"
-        told = f"{count(head.breakers)} open" if is_short else f"{count(head.breakers)} {word} OPEN"
-        yield Cell(told, "alarm")
+        text = f"{count(head.breakers)} open" if is_short else f"{count(head.breakers)} {word} OPEN"
+        yield Cell(text, "alarm")
     if head.lacking is not None:
         yield Cell(safe(f"no pod has {head.lacking}"), "alarm")
     if not _is_all(head):

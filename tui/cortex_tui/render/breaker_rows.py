@@ -44,24 +44,24 @@ def remark(row: BreakerRow, now: datetime) -> str:
 
 def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ...]]:
     """Return the details of a breaker, in lines of `room` cells."""
-    told: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     if row.opened_at is not None:
         waits = "1 job waits" if row.waiting == 1 else f"{_waiting(row)} jobs wait"
-        told.append((f"open since {day_time(row.opened_at)} · {waits} for it", ""))
+        entries.append((f"open since {day_time(row.opened_at)} · {waits} for it", ""))
     if row.forced_by is not None:
         is_over = row.open_until is not None and row.open_until <= now
         began = ""
         if row.forced_at is not None and not is_over:
             began = f", begun {_ago(row.forced_at, now)}"
-        told.append((f"{held_text(row, now)}{began}", "warn"))
+        entries.append((f"{held_text(row, now)}{began}", "warn"))
     if row.escalated_at is not None:
-        told.append((f"a person was asked {_ago(row.escalated_at, now)}", "warn"))
+        entries.append((f"a person was asked {_ago(row.escalated_at, now)}", "warn"))
     if row.past is not None:
         calm = is_calm(row.state, row.past)
-        told.append((_last_hour_text(row, row.past, now), "dim" if calm else ""))
+        entries.append((_last_hour_text(row, row.past, now), "dim" if calm else ""))
     first, *others = _errors(row, now)
-    told += [(first, "" if row.opened_at else "dim")] if first else []
-    lines = [(line, style) for text, style in told for line in wrapped(safe(text), room)]
+    entries += [(first, "" if row.opened_at else "dim")] if first else []
+    lines = [(line, style) for text, style in entries for line in wrapped(safe(text), room)]
     lines += [(fit(safe(text), room).rstrip(), "dim") for text in others]
     return [(Cell(line, style),) for line, style in lines]
 
@@ -79,13 +79,13 @@ def _last_hour_text(row: BreakerRow, past: Past, now: datetime) -> str:
 
 def _errors(row: BreakerRow, now: datetime) -> list[str]:
     """Return the last errors, the newest first; [""] if there was none. Not safe yet."""
-    told = [
+    entries = [
         f"{_when(error.at, now)}: {error.code}: {error.message}"
         for error in (() if row.past is None else row.past.errors)
     ]
-    if not told:
+    if not entries:
         return [f"last error: {row.last_error}" if row.last_error else ""]
-    return [f"last error {told[0]}", *(f"before that {each}" for each in told[1:])]
+    return [f"last error {entries[0]}", *(f"before that {each}" for each in entries[1:])]
 
 
 def _when(instant: datetime, now: datetime) -> str:

@@ -52,8 +52,8 @@ def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
     if not seen.is_frozen:
         return Cell("● effects may begin", "done")
     since = "" if seen.frozen_at is None else f" {age((now - seen.frozen_at).total_seconds())}"
-    told = f"✗ effects are frozen{since} · {jobs} · by {seen.by}: {seen.reason}"
-    return Cell(safe(told), "fail")
+    meaning = f"✗ effects are frozen{since} · {jobs} · by {seen.by}: {seen.reason}"
+    return Cell(safe(meaning), "fail")
 
 
 def effect_head(row: EffectRow | None) -> tuple[Cell, Cell]:
@@ -91,8 +91,8 @@ def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]
     if row.returned is not None:
         yield from labelled("result", exact(row.returned)[:ARGUMENT_CHARS_MAX], width)
     if is_unknown(row):
-        for resolution, told in prospects(row).items():
-            yield from labelled(resolution, told, width, "dim")
+        for resolution, meaning in prospects(row).items():
+            yield from labelled(resolution, meaning, width, "dim")
 
 
 def _said(row: EffectDetail) -> str:

@@ -24,9 +24,9 @@ def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
     """Yield the same labels for each job, so that they keep their places."""
     status, head = row.status, row.checkpoint
     cost = head.get("cost_usd")
-    comes, told = next_and_why(row, now)
+    comes, reason = next_and_why(row, now)
     if status is JobStatus.FAILED:
-        told = row.error_code or ""  # the message has its own lines
+        reason = row.error_code or ""  # the message has its own lines
     seen = state_of(row)
     state = f"{seen!s} {_took(row, now)}".rstrip()
     last = numbered_step(head["seq"], head["key"]) if head.get("seq") else ""
@@ -43,7 +43,9 @@ def side_lines(row: ListedJob, now: datetime, width: int) -> Iterator[Line]:
         ("last step", last, ""),
     ):
         yield from valued(label, text, width, style)
-    yield from labelled("why", told or NOTHING, width, why_line(row, now).style if told else "dim")
+    yield from labelled(
+        "why", reason or NOTHING, width, why_line(row, now).style if reason else "dim"
+    )
     yield from titled("last error")
     yield from said(error, width, style="fail")
 

@@ -57,7 +57,7 @@ def _sessions(number: int | None) -> str:
 
 def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
     """Return where its jobs went and who drains it; not safe yet."""
-    parts = ("" if moved is None else moved_text(row, moved), _told(row, now))
+    parts = ("" if moved is None else moved_text(row, moved), _drained_text(row, now))
     return " · ".join(filter(None, parts))
 
 
@@ -109,7 +109,7 @@ def _since_s(now: datetime, instant: datetime | None) -> float:
     return 0.0 if instant is None else (now - instant).total_seconds()
 
 
-def _told(row: PodRow, now: datetime) -> str:
+def _drained_text(row: PodRow, now: datetime) -> str:
     if not is_drained(row):
         return ""
     why = f' "{row.drain_reason}"' if row.drain_reason else ""
@@ -136,8 +136,8 @@ def _state(row: PodRow, now: datetime) -> Cell:
     if row.state == "DRAINING":
         return Cell(f"◆ {_leaving(row, now)}", "warn")
     if row.trouble is not None:
-        told = _TROUBLE.get(row.trouble, row.trouble.replace("_", " "))
-        return Cell(safe(f"! {told} {age(_since_s(now, row.trouble_at))}"), "fail")
+        text = _TROUBLE.get(row.trouble, row.trouble.replace("_", " "))
+        return Cell(safe(f"! {text} {age(_since_s(now, row.trouble_at))}"), "fail")
     return Cell("● ready", "done")
 
 
@@ -217,7 +217,7 @@ def _version(row: PodRow, _: datetime) -> Cell:
 
 
 def _note(row: PodRow, now: datetime) -> Cell:
-    return Cell(safe(_told(row, now)), "warn")
+    return Cell(safe(_drained_text(row, now)), "warn")
 
 
 POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (

@@ -23,7 +23,7 @@ MODEL_P50: Final = "model p50"
 COST: Final = "cost an hour"
 SPENT: Final = "spent"
 PRIORITY: Final = (STARTED, FAILED, DONE, WAIT_P50, COST, SPENT, WAIT_P95, MODEL_P50)
-"""Which figures stay where not all fit: the most telling first."""
+"""Which figures stay where not all fit: the most useful first."""
 LINES_MAX: Final = 1 + len(PRIORITY)
 RATE_SPAN_MIN_S: Final = 5.0
 """A bucket that has just begun is too short for a rate."""

@@ -55,15 +55,15 @@ def _line(row: QueueRow, now: datetime, width: int) -> tuple[Cell, ...]:
     parts = [f"{_count(row.running)} run", f"{_count(row.ready)} ready"]
     if late_s is not None:
         parts.append(f"oldest {age(late_s)}")
-    told = " · ".join(parts)
+    text = " · ".join(parts)
     if is_paused:
-        told = f"{pause_text(row, now)} · {told}"
+        text = f"{pause_text(row, now)} · {text}"
     room = max(0, width - name_cells - gauge_cells - 2)
     return (
         Cell(fit(safe(queue_shown(row.queue)), name_cells), "bold"),
         Cell(gauge, "warn" if is_paused or is_late else "run"),
         Cell("  "),
-        Cell(fit(safe(told), room), "warn" if is_paused or is_late else "" if total else "dim"),
+        Cell(fit(safe(text), room), "warn" if is_paused or is_late else "" if total else "dim"),
     )
 
 

@@ -107,7 +107,7 @@ def row_line(
 
 def cells_line(
     shown: Layout[Row],
-    told: Sequence[Cell],
+    row_cells: Sequence[Cell],
     *,
     palette: Palette,
     width: int,
@@ -117,9 +117,9 @@ def cells_line(
 ) -> Strip:
     """Return the line of a row from its cells."""
     if is_dim:
-        told = [Cell(cell.text, "dim") for cell in told]
+        row_cells = [Cell(cell.text, "dim") for cell in row_cells]
     cells = [
-        (cell, column.is_right, room) for cell, (column, room) in zip(told, shown, strict=True)
+        (cell, column.is_right, room) for cell, (column, room) in zip(row_cells, shown, strict=True)
     ]
     start = (Cell("▌" if is_cursor else " ", "accent"), Cell("*" if is_marked else " ", "warn"))
     line = _line(start, tuple(cells), palette, width)

@@ -39,11 +39,11 @@ def waits_briefly(head: Head, now: datetime) -> Iterator[Cell]:
     """Yield the same in one cell of signs and numbers, if anything waits."""
     numbers = {"◆": head.approvals}
     numbers |= {sign: getattr(head, name) for name, (sign, *_) in _KINDS.items()}
-    told = [f"{sign} {count(number)}" for sign, number in numbers.items() if number]
+    texts = [f"{sign} {count(number)}" for sign, number in numbers.items() if number]
     if head.approvals and head.first_expiry is not None:
-        told.append(f"in {_left(head.first_expiry, now)}")
-    if told:
-        yield Cell(" ".join(told), "appr")
+        texts.append(f"in {_left(head.first_expiry, now)}")
+    if texts:
+        yield Cell(" ".join(texts), "appr")
 
 
 def _left(instant: datetime, now: datetime) -> str:

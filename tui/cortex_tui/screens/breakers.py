@@ -68,7 +68,7 @@ class BreakersScreen(Frame):
 
     def paint(self) -> None:
         self._table.redraw()
-        self._tell()
+        self._show_current()
 
     async def look(self) -> bool:
         now, backend = self.desk.session.clock.now(), self.desk.backend.breakers
@@ -162,7 +162,7 @@ class BreakersScreen(Frame):
 
     @on(VirtualTable.Moved)
     @on(Page.Resized)
-    def _tell(self) -> None:
+    def _show_current(self) -> None:
         row = self._window.current
         name = "" if row is None else row.name
         now = self.desk.session.now

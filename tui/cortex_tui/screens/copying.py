@@ -87,8 +87,8 @@ async def _read(frame: Frame, thing: Resource) -> str | None:
 def _copy(app: App[int], frame: Frame, text: str) -> None:
     size = len(text.encode())
     if size > CLIPBOARD_BYTES_MAX:
-        told = f"{size:,} bytes are more than a terminal takes: open it in an editor"
-        frame.strip.show(told, "warn")
+        refusal = f"{size:,} bytes are more than a terminal takes: open it in an editor"
+        frame.strip.show(refusal, "warn")
         return
     app.copy_to_clipboard(text)
     what = text if "\n" not in text else f"{size:,} bytes of JSON"

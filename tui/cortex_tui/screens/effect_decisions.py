@@ -62,8 +62,8 @@ async def resolve(
         said, reason = question.said or Resolution.GIVE_UP, question.reason
 
         async def done() -> str:
-            told = await effects.resolve(effect_id, said, by=by, reason=reason)
-            return f"{short_id(effect_id)} {told}"
+            outcome = await effects.resolve(effect_id, said, by=by, reason=reason)
+            return f"{short_id(effect_id)} {outcome}"
 
         return Action(
             question=f"{effect_words(row)} {SAID[said]}",

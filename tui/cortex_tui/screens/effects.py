@@ -95,7 +95,7 @@ class EffectsScreen(Frame):
         self.query_one("#freeze", Line).redraw()
         self._table.redraw()
         self._quota_table.redraw()
-        self._tell()
+        self._show_current()
 
     def path(self) -> tuple[str, ...]:
         opened_for = self._list.opened_for
@@ -250,7 +250,7 @@ class EffectsScreen(Frame):
 
     @on(VirtualTable.Moved)
     @on(Page.Resized)
-    def _tell(self) -> None:
+    def _show_current(self) -> None:
         """Show the details of the effect under the cursor."""
         row, detail = self._effects.current, self._detail
         is_known = row is not None and detail is not None and detail.id == row.id
@@ -280,8 +280,8 @@ class EffectsScreen(Frame):
         return "no job has changed anything outside yet" if is_read else "reading …"
 
     def _no_quotas(self) -> str:
-        told = "no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT"
-        return told if "quotas" in self._read else "reading …"
+        text = "no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT"
+        return text if "quotas" in self._read else "reading …"
 
 
 def _id_of(row: EffectRow) -> UUID:

@@ -23,14 +23,14 @@ def _keys(line: Line, _: datetime) -> Cell:
     return Cell(keys, "accent") if keys else Cell(group.partition(" (")[0], "bold")
 
 
-def _told(line: Line, _: datetime) -> Cell:
-    group, keys, told = line
-    return Cell(told) if keys else Cell(group.partition(" (")[2].rstrip(")"), "dim")
+def _meaning(line: Line, _: datetime) -> Cell:
+    group, keys, meaning = line
+    return Cell(meaning) if keys else Cell(group.partition(" (")[2].rstrip(")"), "dim")
 
 
 COLUMNS: Final[Sequence[Column[Line]]] = (
     Column(title="keys", width=18, cell=_keys),
-    Column(title="what they do", width=20, cell=_told, grows=True),
+    Column(title="what they do", width=20, cell=_meaning, grows=True),
 )
 
 

@@ -85,7 +85,7 @@ class LogScreen(Frame):
     def paint(self) -> None:
         if (done := list(self.desk.actions.log)) != self._window.rows:  # an action ended meanwhile
             self._window.rearrange(done)
-            self._tell()
+            self._show_current()
         for note in self._notes:
             note.redraw()
         self._table.redraw()
@@ -101,7 +101,7 @@ class LogScreen(Frame):
 
     @on(VirtualTable.Moved)
     @on(Page.Resized)
-    def _tell(self) -> None:
+    def _show_current(self) -> None:
         done, room = self._window.current, self._page.room
         lines: list[tuple[Cell, ...]] = []
         if done is not None:
@@ -116,5 +116,5 @@ class LogScreen(Frame):
         if done is None:
             return Cell(""), Cell("")
         copy = shown(self.desk.keys.named("copy").keys[0])
-        told = f"what does the same as the act at {day_time(done.at)}"
-        return Cell(told, "dim"), Cell(f"{copy} c copies it", "dim")
+        text = f"what does the same as the action at {day_time(done.at)}"
+        return Cell(text, "dim"), Cell(f"{copy} c copies it", "dim")

@@ -20,8 +20,8 @@ def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence
     if row is None:
         strip.show("no pod under the cursor", "dim")
     elif not row.is_living or row.phase is not None:
-        told = "leaves already" if row.is_living else "has ended"
-        strip.show(f"{safe(row.name)} {told}", "dim")
+        text = "leaves already" if row.is_living else "has ended"
+        strip.show(f"{safe(row.name)} {text}", "dim")
     elif is_drained(row):
         text = f"let {row.name} take jobs again"
         _propose(desk, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)

@@ -96,10 +96,10 @@ class PodsScreen(Frame):
     def paint(self) -> None:
         self._pod_table.redraw()
         self._queue_table.redraw()
-        self._tell()
+        self._show_current()
 
     @on(VirtualTable.Moved)
-    def _tell(self) -> None:
+    def _show_current(self) -> None:
         self.query_one("#about", Line).redraw()
         self.query_one("#holds", Line).redraw()
         self.query_one("#doing", Line).redraw()
@@ -223,8 +223,8 @@ class PodsScreen(Frame):
         moved = self._moved if pod.is_leaving and self._moved_of == pod.id else None
         return self._line(pod_doing(pod, moved, self.desk.session.now), width)
 
-    def _line(self, told: str, width: int) -> Strip:
-        text = fit(f"  {safe(told)}", width)
+    def _line(self, about: str, width: int) -> Strip:
+        text = fit(f"  {safe(about)}", width)
         return Strip([Segment(text, self.desk.palette["dim"])])
 
     def _no_pods(self) -> str:
