@@ -58,10 +58,6 @@ def said(cluster: FakeBackend) -> None:
     cluster.effects.change(ONE, **done_by)
 
 
-def act(cluster: FakeBackend) -> None:
-    cluster.dead.all_acts[1] |= {"state": "DONE", "ended_at": cluster.breakers.ago(0)}
-
-
 def decision(cluster: FakeBackend) -> None:
     cluster.approvals.end(ONE, "DENIED")
 
@@ -89,12 +85,6 @@ INBOX: Final[Mapping[str, Any]] = {
     "lost": "already denied by li",
 }
 LETTER: Final[Mapping[str, Any]] = {"first": "dead", "after": (*WHY, "y")}
-ACT: Final[Mapping[str, Any]] = {
-    "first": "dead",
-    "after": ("enter", "y"),
-    "lose": act,
-    "lost": "act 1 is done by li",
-}
 CASES: Final[Mapping[tuple[str, str], Case]] = {
     ("approvals.approve", "approvals"): Case(**INBOX, key="a"),
     ("approvals.deny", "approvals"): Case(**INBOX, key="d", after=("1",)),
@@ -178,9 +168,6 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         (f"dead.{name}", "dead"): Case(**LETTER, key=key, lose=None)
         for name, key in (("retry", "R"), ("discard", "X"))
     },
-    ("acts.rest", "dead"): Case(**ACT, key="P"),
-    ("acts.rest", "acts"): Case(**ACT, before=("tab",), key="P"),
-    ("acts.end", "acts"): Case(**ACT, before=("tab",), key="K"),
     ("jobs.pause", "jobs"): Case(
         first="jobs",
         key="P",
@@ -208,7 +195,6 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     cluster.dead.add(1)
-    cluster.dead.add_act()
     return cluster
 
 
@@ -216,7 +202,7 @@ def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
     fakes = (cluster.pods, cluster.queues, cluster.breakers, cluster.effects)
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
-    letters = (*cluster.dead.settled, *cluster.dead.begun, *cluster.dead.changed)
+    letters = (*cluster.dead.settled, *cluster.begun)
     return [*acted, *cluster.approvals.decisions, *letters, *cluster.one.raised]
 
 

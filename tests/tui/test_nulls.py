@@ -111,8 +111,6 @@ async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
         return [(row.id,) for row in kinds.values()]
     if name == "letters":
         return [(row,) for row in await backend.dead.errors()]
-    if name == "act":
-        return [(row,) for row in await backend.dead.acts()]
     return [()]
 
 

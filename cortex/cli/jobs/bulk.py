@@ -140,6 +140,7 @@ def act_on_all(
                 jobs=request.filter,
                 limit=count,
                 rate_per_s=request.rate,
+                counted_at=choice.at,
             )
         asked = {
             "filter": request.filter,
