@@ -126,7 +126,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "nothing",
         "points_nothing",
         *EVERYONES,
-        awaited=("after_retire", "after_triage", "after_dead_act"),
+        awaited=("after_retire", "after_triage"),
         settings={"zombie_s": 3.0},  # no pod sweeps before it has been healthy this long
     ),
     _of(Kind.STEP, Op.SLEEP),

@@ -76,6 +76,8 @@ class BulkRequest:
     limit: int = LIMIT_DEFAULT
     rate_per_s: float | None = None
     """None: as fast as the database allows."""
+    counted_at: datetime | None = None
+    """When a person was shown how many jobs match: later ones are left alone."""
     agent_version: int | None = None
     """For retries of dead letters: None is the same, 0 the newest."""
     from_start: bool = False

@@ -76,8 +76,8 @@ async def standing(db: Database, job_id: UUID) -> BulkStanding:
 async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice:
     """Fix the ids that a job of type `bulk` will change.
 
-    Jobs that were submitted after it are left alone. Raises `UsageError` for a request that makes
-    no sense, or in nobody's name.
+    Jobs that were submitted after it, or after the count, are left alone. Raises `UsageError` for a
+    request that makes no sense, or in nobody's name.
     """
     request.check()
     row = await db.fetch_one("bulk.submitter", job_id)
@@ -88,7 +88,8 @@ async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice
         chosen = await choose_letters(db, request, request.letters)
         most = slice_max.get(request.verb, RESUBMIT_BATCH)
     else:
-        chosen = await _choose_jobs(db, request, before=row["created_at"])
+        before = request.counted_at or row["created_at"]
+        chosen = await _choose_jobs(db, request, before=before)
         most = slice_max.get(request.verb, RESUBMIT_BATCH if chosen.failed else CHANGE_BATCH)
     return BulkChoice(
         id=_plain(row["id"]),

@@ -109,13 +109,12 @@ FOREIGN: list[dict[str, str]] = [
 ]
 
 
-def test_what_another_page_sends_is_refused(server: HttpServer, subtests: pytest.Subtests) -> None:
+def test_what_another_page_sends_is_refused(server: HttpServer) -> None:
     cookie = signed_in(server, server.token("approver"))
     for headers in FOREIGN:
-        with subtests.test(headers=ascii(headers)):
-            sent = {"Host": ORIGIN["Host"]} | cookie | headers
-            output = server.post("/t/page", headers=sent)
-            assert (output.status, output.json["code"]) == (403, "forbidden")
+        sent = {"Host": ORIGIN["Host"]} | cookie | headers
+        output = server.post("/t/page", headers=sent)
+        assert (output.status, output.json["code"]) == (403, "forbidden"), ascii(headers)
 
 
 def test_the_role_counts_on_pages_too(server: HttpServer) -> None:
@@ -144,11 +143,10 @@ def test_signing_in_with_guesses_is_locked_out(server: HttpServer) -> None:
     assert server.post("/t/in", body=f"token={late}".encode()).status == 429
 
 
-def test_other_cookies_are_nobody(server: HttpServer, subtests: pytest.Subtests) -> None:
+def test_other_cookies_are_nobody(server: HttpServer) -> None:
     for value in ["x", "0" * 64, "' OR 1=1 --", ""]:
-        with subtests.test(value=value):
-            headers = {"Cookie": f"{COOKIE_NAME}={value}"}
-            assert server.get("/t/page", headers=headers).status == 303
+        headers = {"Cookie": f"{COOKIE_NAME}={value}"}
+        assert server.get("/t/page", headers=headers).status == 303, ascii(value)
 
 
 def test_the_cookie_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:

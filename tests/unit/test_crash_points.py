@@ -71,7 +71,6 @@ NO_PROGRESS = frozenset(
         "bulk.settle",
         # what has expired anyway is forgotten
         "budgets.forget",
-        "bulk_operations.forget",
         "idempotency.sweep",
         "quotas.forget",
         "store.forget",

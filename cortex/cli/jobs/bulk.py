@@ -143,6 +143,7 @@ def act_on_all(
                 job_ids=tuple(choice.job_ids) if is_named else (),
                 limit=count,
                 rate_per_s=request.rate,
+                counted_at=choice.at,
             )
         asked = {
             "filter": request.filter,

@@ -69,7 +69,7 @@ def test_without_colours_no_screen_has_any(cortex: Cortex) -> None:
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize(
     "term,written",
-    [("xterm", rb"[34]\d"), ("screen", rb"[34]\d"), ("tmux-256color", rb"[34]8;5;\d+|[34]9")],
+    [("screen", rb"[34]\d"), ("tmux-256color", rb"[34]8;5;\d+|[34]9")],
 )
 def test_it_writes_no_more_colours_than_there_are(
     cortex: Cortex, term: str, written: bytes
