@@ -168,7 +168,7 @@ class PtyScreen:
     def until_resumed(self, probe: Callable[[str], object], *, what: str) -> str:
         """Continue it after a stop, and read until it has restarted and fulfils a condition.
 
-        After a SIGSTOP it may paint before it restarts, which drops the keys that came before.
+        After a SIGSTOP it may paint before it restarts.
         """
         begun = self._written.count(BEGINS)
         self.send(signal.SIGCONT)
