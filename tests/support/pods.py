@@ -30,6 +30,9 @@ LOG_TAIL = 6_000
 FORKS = ForkServer(
     "anthropic",
     "cortex.agent.tls:trusted",
+    "cortex.demo.fault_file",
+    "cortex.demo.script_inspect",
+    "cortex.demo.wire",
     "cortex.http.framework.api",
     "cortex.http.server",
     "httpx2",
