@@ -296,14 +296,16 @@ async def test_read_only_and_a_lost_link_say_why(
     assert cluster.begun == []
 
 
-@pytest.mark.parametrize("other", ["Y", "space", "K", "q", "escape"])
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
-        await seat.press("space", "K", "enter", other)
-        assert cluster.begun == []
-        assert seat.app.is_running
+        await seat.press("space", "K", "enter")
+        for other in ("Y", "space", "K", "q", "escape"):
+            assert "esc no" in seat.lines[-2], "the question stays"
+            await seat.press(other)
+            assert cluster.begun == []
+            assert seat.app.is_running
 
 
 @on_asyncio
