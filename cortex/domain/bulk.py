@@ -89,7 +89,7 @@ class BulkRequest:
         job_ids: Sequence[UUID],
         *,
         jobs: str,
-        at: datetime,
+        at: datetime | None,
         reason: str,
         rate_per_s: float | None = None,
     ) -> "BulkRequest":
