@@ -7,7 +7,7 @@ isolate()  # first: some modules read the environment when they are imported
 from hypothesis import settings  # noqa: E402
 
 # No deadline: parallel workers share the cores, and a slow example is not a wrong one.
-settings.register_profile("cortex", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("cortex", deadline=None, derandomize=True, max_examples=20)
 # Other examples each time, for a change of the code under test: `--hypothesis-profile=thorough`.
 # The blob reproduces a failing one anywhere: paste it as @reproduce_failure(…).
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)

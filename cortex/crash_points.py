@@ -145,10 +145,6 @@ POINTS: Final[dict[str, Point]] = {
     "after_retire": Point("they are dead on record", (Kind.POD,)),
     "before_triage": Point("dead letters are about to be triaged", (Kind.POD,)),
     "after_triage": Point("some go on, some are archived, some are reported", (Kind.POD,)),
-    "before_dead_act": Point("a batch of many dead letters is about to be settled", (Kind.POD,)),
-    "after_dead_act": Point(
-        "it is settled, the progress of its operation is recorded", (Kind.POD,)
-    ),
     # a pod leaves
     "drain_intake": Point("its shutdown was requested: it takes no more", (Kind.HAND_BACK,)),
     "drain_jobs": Point("its jobs go on to their next checkpoint", (Kind.HAND_BACK,)),

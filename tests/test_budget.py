@@ -30,17 +30,17 @@ OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
     "tests": 3.0,
-    "tests/agent": 24.0,
+    "tests/agent": 33.0,
     "tests/chaos": 48.0,
     "tests/cli": 70.0,
     "tests/demo": 3.0,
-    "tests/e2e": 88.0,
+    "tests/e2e": 85.0,
     "tests/http": 42.0,
     "tests/runtime": 32.0,
     "tests/sql": 14.0,
     "tests/store": 76.0,
-    "tests/tui": 135.0,
-    "tests/unit": 47.0,
+    "tests/tui": 110.0,
+    "tests/unit": 37.0,
 }
 
 

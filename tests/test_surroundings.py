@@ -18,8 +18,8 @@ SEEN_BY = (
     "tests/test_surroundings.py::test_nothing_of_the_users_is_in_sight",
     "tests/cli/test_doctor.py::test_a_server_that_does_not_answer_and_a_secret_that_does_not_show",
     "tests/unit/test_config.py",
-    "tests/unit/agent/test_model.py::test_key_and_address_come_from_the_environment",
-    "tests/unit/agent/test_model.py::test_without_a_key",
+    "tests/agent/test_model.py::test_key_and_address_come_from_the_environment",
+    "tests/agent/test_model.py::test_without_a_key",
     "tests/e2e/test_start.py::test_a_newer_schema_is_refused",
 )
 """Tests that look at settings, at a database, at the model's address and at the user's folders.

@@ -66,9 +66,6 @@ SCOPES = frozenset(
 DICT_ROWS = frozenset(
     {
         "cortex/store/agents.py spec",
-        "cortex/store/bulk_operations.py page",
-        "cortex/store/bulk_operations.py show",
-        "cortex/store/bulk_operations.py failures",
         "cortex/store/configs.py spec",
         "cortex/store/dead_letters.py documents",
     }

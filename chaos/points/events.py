@@ -12,7 +12,8 @@ import asyncpg
 
 from chaos.cluster.postgres import OWNER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
-from chaos.points.programs import Program, running
+from chaos.points.programs import IDLE, IDLE_COUNT, Program, running
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
@@ -51,7 +52,9 @@ async def begin(trial: Trial, program: Program) -> None:
     """Do everything that precedes the pod under test. Raises `MissingError`."""
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
-    if program.event not in ("request", "lost claim"):
+    if program.cancels_idle:
+        await _submit_bulk(trial)
+    elif program.event not in ("request", "lost claim"):
         await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
     if program.first is not None:
         first = trial.start("first", program.first.at)
@@ -62,6 +65,17 @@ async def begin(trial: Trial, program: Program) -> None:
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
     if program.event == "request":
         trial.token = await _make_token(trial)
+
+
+async def _submit_bulk(trial: Trial) -> None:
+    """Submit jobs that no pod runs, and the operation that cancels them in two slices."""
+    for _ in range(IDLE_COUNT):
+        await trial.submit(IDLE, {})
+    request = BulkRequest(
+        verb=BulkVerb.CANCEL, reason="no longer needed", jobs=f"type:{IDLE}", rate_per_s=4.0
+    )
+    submission = request.submission(system_chance().new_id())
+    await jobs.submit(trial.db, [submission], by=CANCELLED_BY)
 
 
 async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:

@@ -41,8 +41,8 @@ FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
     """What is wrong with a trial, one line each; `baseline` is what an undisturbed trial left."""
-    if len(left.record["jobs"]) != 1:
-        return [f"there are {len(left.record['jobs'])} jobs"]
+    if (count := len(left.record["jobs"]) - len(left.idle)) != 1:
+        return [f"there are {count} jobs"]
     wrong = [
         *_record(program, left),
         *_end(program, left, baseline),
@@ -72,8 +72,9 @@ def _record(program: Program, left: Left) -> Iterator[str]:
 
 def _events(program: Program, left: Left) -> Iterator[Event]:
     """The client operations that checkers need."""
-    if program.event == "cancel":
-        value = {"job": str(left.job["id"]), "by": CANCELLED_BY}
+    cancelled = [left.job, *left.idle] if program.event == "cancel" else left.idle
+    for job in cancelled:
+        value = {"job": str(job["id"]), "by": CANCELLED_BY}
         yield Event(at_s=0, process="points", kind="cancel", type="invoke", value=value)
 
 
@@ -85,6 +86,9 @@ def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
         yield f"its result is {job['result']!r}, undisturbed it is {baseline.job['result']!r}"
     elif job["error_code"] != baseline.job["error_code"]:
         yield f"it failed by {job['error_code']}, undisturbed by {baseline.job['error_code']}"
+    for idle in left.idle:
+        if (idle["status"], idle["cancelled_by"]) != ("CANCELLED", CANCELLED_BY):
+            yield f"job {idle['id']} is {idle['status']}, but was to be cancelled"
     requested, usual = len(left.record["approvals"]), len(baseline.record["approvals"])
     if requested > usual:
         yield f"approval was requested {requested} times, not {usual}"

@@ -12,8 +12,12 @@ from attrs import field, frozen
 from chaos.workloads.program import Op, Operation, account
 from chaos.workloads.program import Program as Operations
 from cortex.crash_points import Kind
+from cortex.domain.bulk import BULK
 
 APP: Final = "chaos.points.app"
+IDLE: Final = "points_idle"
+"""The type of jobs that no pod runs."""
+IDLE_COUNT: Final = 3
 REFUSED: Final = "refused"
 """Accounts with this prefix refuse everything."""
 EVERYONES: Final = frozenset({Kind.POD, Kind.JOB})
@@ -58,6 +62,8 @@ class Program:
     settings: dict[str, object] = field(factory=dict)
     own_payload: dict[str, Any] | None = None
     """Of a user's job."""
+    cancels_idle: bool = False
+    """It is a bulk operation, which cancels the jobs that no pod runs."""
     may_wait_for_people: bool = False
     """No person resolves its unknown effects: then its job waits."""
 
@@ -126,10 +132,11 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "nothing",
         "points_nothing",
         *EVERYONES,
-        awaited=("after_retire", "after_triage", "after_dead_act"),
+        awaited=("after_retire", "after_triage"),
         settings={"zombie_s": 3.0},  # no pod sweeps before it has been healthy this long
     ),
     _of(Kind.STEP, Op.SLEEP),
+    _job("bulk", BULK, Kind.STEP, cancels_idle=True),
     _of(Kind.MODEL, Op.MODEL),
     _of(Kind.TOOL, Op.PURE),
     *(

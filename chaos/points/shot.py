@@ -15,7 +15,7 @@ from chaos.collect import read_record
 from chaos.points.bench import Bench, MissingError, Trial, TrialPod
 from chaos.points.events import begin, happen, happen_again
 from chaos.points.person import attend
-from chaos.points.programs import Program, gate
+from chaos.points.programs import IDLE, Program, gate
 from cortex.crash_points import RECORD
 
 _AT_REST: Final = """
@@ -65,8 +65,13 @@ class Left:
 
     @property
     def job(self) -> Row:
-        (job,) = self.record["jobs"]
+        (job,) = (each for each in self.record["jobs"] if each["type"] != IDLE)
         return job
+
+    @property
+    def idle(self) -> list[Row]:
+        """The jobs that no pod ran."""
+        return [each for each in self.record["jobs"] if each["type"] == IDLE]
 
 
 @frozen(kw_only=True)

@@ -157,7 +157,7 @@ def carry_out(
         ways = f"to follow it: cortex jobs watch {name}; to stop it: cortex jobs cancel {name}"
         output.say(f"job {name} goes on; {ways}", "warn")
         raise
-    report = _report_of(job_id, ended)
+    report = _report_of(job_id, ended, is_named=request is not None and bool(request.job_ids))
     if ended.status is not JobStatus.COMPLETED:
         show(report, output, words)
         why = ended.error_message or f"cancelled by {ended.cancelled_by}"
@@ -168,10 +168,12 @@ def carry_out(
     return report
 
 
-def _report_of(job_id: UUID, ended: BulkStanding) -> BulkReport:
+def _report_of(job_id: UUID, ended: BulkStanding, *, is_named: bool) -> BulkReport:
+    """`is_named`: by ids, so that those left out had changed meanwhile."""
     if (result := ended.result) is not None:
+        left_out = BulkCounts(refused=result.left_out if is_named else {})
         return BulkReport(
-            counts=result.counts,
+            counts=result.counts.plus(left_out),
             failures=result.failures,
             has_more=result.has_more,
             job_id=job_id,

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -40,10 +39,9 @@ class ReadAt(Protocol):
     def now(self) -> datetime: ...
 
 
-def since_s(row: ReadAt | Mapping[str, Any], instant: datetime) -> float:
+def since_s(row: ReadAt, instant: datetime) -> float:
     """Return the seconds from an instant to the row's `now`, both by the database's clock."""
-    now: datetime = row["now"] if isinstance(row, Mapping) else row.now
-    return (now - instant).total_seconds()
+    return (row.now - instant).total_seconds()
 
 
 def span(seconds: float) -> str:

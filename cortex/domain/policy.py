@@ -125,8 +125,13 @@ DELAY_MAX_S: Final = 10 * 365 * 86_400.0
 RETRIES_MAX: Final = 100
 
 
-def refuse_bulk(name: str) -> None:
-    """Raise `UsageError` for the type of bulk operations: other requests submit those jobs."""
+def refuse_bulk(name: str, queue_name: str | None) -> None:
+    """Raise `UsageError` for the type of bulk operations, which other requests submit.
+
+    Also for their queue: another job in it would hold all of them up.
+    """
+    if queue_name == BULK:
+        raise UsageError(f"queue {BULK!r} is for bulk operations", hint="name another queue")
     if name == BULK:
         raise UsageError(
             "bulk operations are not submitted by hand",

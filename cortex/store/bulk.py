@@ -76,8 +76,8 @@ async def standing(db: Database, job_id: UUID) -> BulkStanding:
 async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice:
     """Fix the ids that a job of type `bulk` will change.
 
-    Jobs that were submitted after it are left alone. Raises `UsageError` for a request that makes
-    no sense, or in nobody's name.
+    Jobs that were submitted after it, or after the count, are left alone. Raises `UsageError` for a
+    request that makes no sense, or in nobody's name.
     """
     request.check()
     row = await db.fetch_one("bulk.submitter", job_id)
@@ -88,7 +88,8 @@ async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice
         chosen = await choose_letters(db, request, request.letters)
         most = slice_max.get(request.verb, RESUBMIT_BATCH)
     else:
-        chosen = await _choose_jobs(db, request, before=row["created_at"])
+        before = request.counted_at or row["created_at"]
+        chosen = await _choose_jobs(db, request, before=before)
         most = slice_max.get(request.verb, RESUBMIT_BATCH if chosen.failed else CHANGE_BATCH)
     return BulkChoice(
         id=_plain(row["id"]),
@@ -234,17 +235,18 @@ async def _cancel(db: Database, order: BulkOrder, job_ids: Sequence[UUID], tally
 
 async def _retry(db: Database, order: BulkOrder, job_ids: Sequence[UUID], tally: "_Tally") -> None:
     by, reason = order.by, order.request.reason
-    standing = await db.fetch("retries.standing", list(job_ids))
+    ours = await db.fetch("retries.let_go_since", list(job_ids), by, reason, order.at)
+    # By a transaction whose step was lost: they may run by now, or have failed again.
+    tally.changed += len(ours)
+    left = {*job_ids} - {row["job_id"] for row in ours}
+    standing = await db.fetch("retries.standing", list(left))
     failed = sorted(row["id"] for row in standing if row["status"] == JobStatus.FAILED)
     if failed:
         for settled in await _resubmit(db, order, failed):
             tally.settled(settled)
-    waiting = sorted({*job_ids} - {*failed})
+    waiting = sorted(left - {*failed})
     if not waiting:
         return
-    ours = await db.fetch("retries.let_go_since", waiting, by, reason, order.at)
-    tally.changed += len(ours)  # by a transaction whose step was lost; they may run by now
-    waiting = sorted({*waiting} - {row["job_id"] for row in ours})
     rows = await db.fetch("retries.now", waiting, by, reason)
     tally.changed += sum(row["is_let_go"] for row in rows)
     tally.refuse(Refusal.GONE, len(waiting) - len(rows))

@@ -1,14 +1,11 @@
-"""Bulk operations on all jobs that match a filter: selected first, confirmed, then done by id.
+"""Which jobs a person's change would apply to, and the change of a few named ones.
 
-What was confirmed is what is done: a job that matches later is left alone, and one that has changed
-meanwhile is counted as such. Each job's record says who changed it, and why.
+Many are changed by a job of type `bulk`: see `cortex.store.bulk`.
 """
 
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -19,7 +16,6 @@ from cortex.domain.errors import (
     ConflictError,
     CortexError,
     NotFoundError,
-    UnavailableError,
     UsageError,
 )
 from cortex.domain.idempotency import PERMANENT, error_document
@@ -33,29 +29,20 @@ from cortex.domain.job_filter import (
     why_not_cancel,
     why_not_retry,
 )
-from cortex.postgres.database import Database, Record
-from cortex.store import dead_letters, jobs, retries
-from cortex.store.dead_letters import Resubmission, SettledDeadLetter
+from cortex.postgres.database import Database
+from cortex.store import jobs, retries
 from cortex.store.job_pages import page
 from cortex.store.jobs import ListedJob
-from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.rows import row_of
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
 """Pages read for one selection: half a million jobs at most."""
-BATCH: Final = 200
-"""Jobs changed in one statement, which holds their rows for its time."""
-TRIES_MAX: Final = 10
-CLOCK_SLACK_S: Final = 5.0
-"""How far the database's clock may be set back while a lost reply is repeated."""
 
 _ENDED: Final = frozenset(status for status in JobStatus if status.is_terminal)
 
 Judge = Callable[[Database, Sequence[ListedJob]], Awaitable[dict[UUID, Refusal | None]]]
 One = TypeVar("One", bound="ActedOn")
-NewId = Callable[[], UUID]
-"""Makes the id of a new job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,34 +57,8 @@ class JobChoice:
     """More may match than were read: the limit was reached, or there are too many."""
     failed: int = 0
     """How many of `job_ids` have failed: a retry of one is a new job."""
-
-
-@attrs.frozen(kw_only=True)
-class BulkDone:
-    """The result of an operation on selected jobs."""
-
-    changed: int
-    asked: int
-    """Of those, running jobs: their pods have to stop them."""
-    refused: dict[Refusal, int]
-    """How many had changed meanwhile."""
-    resubmitted: int = 0
-    """Of `changed`, failed jobs that new jobs continue."""
-
-
-class PartlyDoneError(UnavailableError):
-    """An operation on selected jobs broke off: `done` is its result so far, `cause` the error.
-
-    If the cause is an `OutcomeUnknownError`, the state of the other jobs is unknown; otherwise they
-    are unchanged. Repeated, the operation continues with them.
-    """
-
-    def __init__(self, done: BulkDone, *, asked_count: int, verb: str, error: CortexError) -> None:
-        super().__init__(
-            f"{done.changed:,} of {asked_count:,} {verb} before that: {error.message}",
-            hint="run it again to continue",
-        )
-        self.done, self.cause = done, error
+    at: datetime | None = None
+    """When they were read, by the database's clock; None if there were none, or they are marked."""
 
 
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
@@ -142,121 +103,6 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobCh
     return _of_marked(job_ids, judged, failed)
 
 
-async def cancel_chosen(db: Database, job_ids: Sequence[UUID], *, by: str, reason: str) -> BulkDone:
-    """Cancel jobs, or request it from their pods; repeating it is safe and counts the same.
-
-    Raises `PartlyDoneError` for an error in the middle.
-    """
-    counts = _Counts()
-    left = sorted(set(job_ids))
-    with _partly_done(counts, len(left), "were cancelled or asked to end"):
-        for _ in range(TRIES_MAX):
-            outdated: list[UUID] = []
-            for batch in _batches(left):
-                rows, _ = await repeat_if_lost(partial(db.fetch, "jobs.cancel", batch, by, reason))
-                counts.refuse(Refusal.GONE, len(batch) - len(rows))
-                for row in rows:
-                    if row["is_outdated"]:
-                        outdated.append(row["id"])
-                    else:
-                        counts.cancelled(row, by=by, reason=reason)
-            left = outdated
-            if not left:
-                break
-    counts.refuse(Refusal.RUNNING, len(left))  # they change all the time
-    return counts.done
-
-
-async def retry_chosen(
-    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: NewId
-) -> BulkDone:
-    """Retry jobs now, failed ones as new jobs; a fact of each records who did it.
-
-    Raises `PartlyDoneError` for an error in the middle.
-    """
-    counts = _Counts()
-    ids = sorted(set(job_ids))
-    standing = await db.fetch("retries.standing", ids)
-    failed = sorted(row["id"] for row in standing if row["status"] == JobStatus.FAILED)
-    waiting = sorted({*ids} - {*failed})
-    with _partly_done(counts, len(ids), "try again now"):
-        for batch in _batches(failed):
-            wanted = [Resubmission(job_id=each, new_id=new_id()) for each in batch]
-            for settled in await dead_letters.resubmit(db, wanted, by=by, reason=reason):
-                counts.settled(settled)
-        for batch in _batches(waiting):
-            began = time.monotonic()
-            call = partial(db.fetch, "retries.now", batch, by, reason)
-            rows, is_repeated = await repeat_if_lost(call)
-            counts.changed += sum(row["is_let_go"] for row in rows)
-            counts.refuse(Refusal.GONE, len(batch) - len(rows))
-            stayed = [row["id"] for row in rows if not row["is_let_go"]]
-            if stayed and is_repeated:
-                # Jobs released when the reply was lost may run by now, or have ended.
-                since_s = time.monotonic() - began + CLOCK_SLACK_S
-                ours = await db.fetch("retries.let_go_by", stayed, by, reason, since_s)
-                counts.changed += len(ours)
-                stayed = sorted({*stayed} - {row["job_id"] for row in ours})
-            for why_not in (await why_not_retried(db, stayed)).values() if stayed else ():
-                # A job that could be released now was just ending its attempt.
-                counts.refuse(why_not or Refusal.RUNNING, 1)
-    return counts.done
-
-
-@contextmanager
-def _partly_done(counts: "_Counts", asked_count: int, verb: str) -> Iterator[None]:
-    """Raise an error of the body together with the counts until then."""
-    try:
-        yield
-    except CortexError as error:
-        done = counts.done
-        if not (done.changed or done.refused):
-            raise
-        raise PartlyDoneError(done, asked_count=asked_count, verb=verb, error=error) from error
-
-
-@attrs.define
-class _Counts:
-    changed: int = 0
-    asked: int = 0
-    resubmitted: int = 0
-    refused: Counter[Refusal] = attrs.field(factory=Counter)
-
-    def refuse(self, why_not: Refusal, count: int) -> None:
-        self.refused[why_not] += count
-
-    def cancelled(self, row: Record, *, by: str, reason: str) -> None:
-        """Count a job; one that the same person cancelled for the same reason is done."""
-        is_ours = (row["before"], row["cancelled_by"], row["cancel_reason"]) == (
-            JobStatus.CANCELLED,
-            by,
-            reason,
-        )
-        why_not = why_not_cancel(JobStatus(row["before"]))
-        if why_not is not None and not is_ours:
-            self.refuse(why_not, 1)
-            return
-        self.changed += 1
-        self.asked += row["after"] == JobStatus.RUNNING
-
-    def settled(self, letter: SettledDeadLetter) -> None:
-        """Count a failed job whose dead letter was to be retried."""
-        if letter.error is not None:
-            self.refuse(why_not_resubmitted(letter.error), 1)
-            return
-        self.changed += 1
-        self.resubmitted += 1
-
-    @property
-    def done(self) -> BulkDone:
-        return BulkDone(
-            changed=self.changed,
-            asked=self.asked,
-            refused=_some(self.refused),
-            resubmitted=self.resubmitted,
-        )
-
-
 def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
     """Leave out states in which a job never qualifies: there may be any number of such jobs."""
     if not which.statuses:
@@ -272,9 +118,10 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
     chosen: list[UUID] = []
     refused: Counter[Refusal] = Counter()
     failed = 0
-    place = None
+    place = at = None
     for _ in range(PAGES_MAX):
         jobs_page = await page(db, which, before=place, limit=PAGE)
+        at = at or next((row.now for row in jobs_page.jobs), None)
         judged = await judge(db, jobs_page.jobs)
         dead = {row.id for row in jobs_page.jobs if row.status is JobStatus.FAILED}
         for job_id, why_not in judged.items():
@@ -285,13 +132,13 @@ async def _choose(db: Database, which: JobFilter, *, limit: int, judge: Judge) -
                 failed += job_id in dead
             else:
                 return JobChoice(
-                    job_ids=chosen, refused=_some(refused), has_more=True, failed=failed
+                    job_ids=chosen, refused=_some(refused), has_more=True, failed=failed, at=at
                 )
         place = jobs_page.next
         if place is None:
             break
     return JobChoice(
-        job_ids=chosen, refused=_some(refused), has_more=place is not None, failed=failed
+        job_ids=chosen, refused=_some(refused), has_more=place is not None, failed=failed, at=at
     )
 
 
@@ -349,11 +196,6 @@ def why_not_resubmitted(error: CortexError) -> Refusal:
             return Refusal.ENDED
         case _:
             return Refusal.TOO_LARGE
-
-
-def _batches(job_ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
-    for start in range(0, len(job_ids), BATCH):
-        yield job_ids[start : start + BATCH]
 
 
 def _some(counts: Counter[Refusal]) -> dict[Refusal, int]:

@@ -26,6 +26,10 @@ COST_S: Final = 3_600.0
 CALLS_MAX: Final = 10_000
 ATTENTION_MAX: Final = 20
 """Of each kind."""
+FINAL_S: Final = 86_400.0
+"""How long failed jobs are shown that wait for nobody, because no retry could save them."""
+FINAL_AMONG: Final = 200
+"""The newest failed jobs, among which those are looked for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -102,7 +106,7 @@ class Need:
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """A failed job that waits for a person's decision."""
+    """A failed job that waits for a person's decision, or that no retry could save."""
 
     job_id: UUID
     type: str
@@ -111,6 +115,8 @@ class Failure:
     """Code of the error, or its class."""
     message: str | None
     at: datetime
+    is_final: bool = False
+    """It waits for nobody: no handler can read its payload."""
 
 
 @attrs.frozen(kw_only=True)
@@ -158,11 +164,11 @@ async def attention(db: Database) -> Attention:
     troubles: list[Trouble] = []
     needs: list[Need] = []
     failures: list[Failure] = []
-    for row in await db.fetch("pulse.attention", ATTENTION_MAX):
+    for row in await db.fetch("pulse.attention", ATTENTION_MAX, FINAL_S, FINAL_AMONG):
         match row["kind"]:
             case "breaker" | "pod":
                 troubles.append(_trouble(row))
-            case "failure":
+            case "failure" | "final":
                 failures.append(_failure(row))
             case _:
                 needs.append(_need(row))
@@ -203,6 +209,7 @@ def _failure(row: Record) -> Failure:
         error=row["word"],
         message=row["text"],
         at=row["at"],
+        is_final=row["kind"] == "final",
     )
 
 

@@ -1,10 +1,8 @@
-"""Describes dead letters and bulk operations on them: state, cause, effect of a retry."""
+"""Describes dead letters: state, cause, effect of a retry."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from cortex.domain.bulk_operation import hold_up
 from cortex.domain.dead_letter import (
     DeadLetter,
     DeadLetterHead,
@@ -12,9 +10,8 @@ from cortex.domain.dead_letter import (
     FailureCause,
     prospect,
 )
-from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
-from cortex.domain.safe import safe
-from cortex.view.cells import Cell, Row
+from cortex.domain.phrases import ReadAt, age, rfc3339, short_id, since_s
+from cortex.view.cells import Cell
 from cortex.view.steps import last_step
 
 _STATES: Final = {
@@ -49,7 +46,7 @@ def letters_text(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def when(row: ReadAt | Mapping[str, Any], instant: datetime | None, *, is_tty: bool) -> str:
+def when(row: ReadAt, instant: datetime | None, *, is_tty: bool) -> str:
     """Return an instant of a row: relative for people who watch, else exact."""
     if instant is None:
         return ""
@@ -57,16 +54,3 @@ def when(row: ReadAt | Mapping[str, Any], instant: datetime | None, *, is_tty: b
         return rfc3339(instant)
     passed = age(since_s(row, instant))
     return "just now" if passed == "now" else f"{passed} ago"
-
-
-def failed_cell(row: Row) -> Cell:
-    """Return the number of dead letters that a bulk operation could not process."""
-    count = row["failed_count"]
-    return Cell(f"{count:,}", "fail") if count else Cell(NOTHING, "dim")
-
-
-def why_cell(row: Row, now: datetime) -> Cell:
-    """Return why a bulk operation waits; if it does not wait, who requested it and why."""
-    if waits := hold_up(row, now):
-        return Cell(safe(waits), "warn")
-    return Cell(safe(f"{row['asked_by']}: {row['reason']}"), "dim")

@@ -36,7 +36,7 @@ BEGIN
         cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type, cortex.job,
         cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.pod, cortex.runner,
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
-        cortex.dead_letter, cortex.dead_act, cortex.dead_act_letter, cortex.quota, cortex.quota_use, cortex.effect,
+        cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.effect,
         cortex.approval_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause
         TO cortex_reader;
     -- Every column of an approval except the digests of its links.

@@ -50,9 +50,10 @@ ORDER BY b.ago DESC;
 
 -- name: attention
 -- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, waiting requests, effects
--- of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs. $1 most of each.
--- Locks: none. A breaker that is held open names who holds it, why and until when. A request without a tool has its
--- step's name.
+-- of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs: those that wait for
+-- a decision, and those that no retry could save ('final') and that failed less than $2 seconds ago, looked for among
+-- the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds it, why and until
+-- when. A request without a tool has its step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b
@@ -95,9 +96,16 @@ UNION ALL
  LEFT JOIN cortex.agent g ON g.id = j.agent_id
  ORDER BY j.suspended_at, j.id LIMIT $1::int)
 UNION ALL
-(SELECT 'failure', d.job_id, d.job_id, d.type, coalesce(d.error_code, d.error_class), g.name, d.created_at, NULL, NULL,
-        left(j.error_message, 300)
- FROM (SELECT * FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED')
+(SELECT CASE d.state WHEN 'ARCHIVED' THEN 'final' ELSE 'failure' END, d.job_id, d.job_id, d.type,
+        coalesce(d.error_code, d.error_class), g.name, d.created_at, NULL, NULL, left(j.error_message, 300)
+ FROM (SELECT * FROM (
+           (SELECT * FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED')
+            ORDER BY created_at DESC, job_id DESC LIMIT $1::int)
+           UNION ALL
+           (SELECT * FROM (
+                SELECT * FROM cortex.dead_letter WHERE created_at > cortex.now() - $2::float8 * interval '1 second'
+                ORDER BY created_at DESC, job_id DESC LIMIT $3::int) newest
+            WHERE state = 'ARCHIVED')) either
        ORDER BY created_at DESC, job_id DESC LIMIT $1::int) d
  JOIN cortex.job j ON j.id = d.job_id
  LEFT JOIN cortex.agent g ON g.id = d.agent_id

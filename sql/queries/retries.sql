@@ -158,13 +158,6 @@ SELECT j.id, j.status, j.waiting_on, j.worker_job_id IS NOT NULL AS has_task, t.
 FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id;
 
--- name: let_go_by
--- Which of these jobs a person has just retried. $1 ids, $2 who, $3 why, $4 within this many seconds. Locks: none.
-SELECT DISTINCT f.job_id FROM cortex.fact f
-WHERE f.job_id = ANY ($1::uuid[]) AND f.subtype = 'retried_now'
-  AND f.at >= cortex.now() - $4::float8 * interval '1 second'
-  AND f.data->>'by' = $2::text AND f.data->>'reason' = $3::text;
-
 -- name: let_go_since
 -- Which of these jobs a person has retried. $1 ids, $2 who, $3 why, $4 since when. Locks: none.
 SELECT DISTINCT f.job_id FROM cortex.fact f

@@ -114,6 +114,9 @@ def test_a_bulk_operation_is_not_submitted_by_hand(cortex: Cortex) -> None:
     done = cortex("jobs", "submit", BULK, "--arg", 'request={"verb": "cancel", "jobs": ""}')
     assert done.code == 2
     assert "cortex jobs cancel --filter" in done.err
+    done = cortex("jobs", "submit", "work", "--queue", BULK)
+    assert done.code == 2
+    assert "queue 'bulk' is for bulk operations" in done.err
 
 
 # --- done by a pod
@@ -145,6 +148,22 @@ def test_jobs_are_cancelled_counted_and_kept_in_the_record(
     assert len(operations(life.dsn)) == 2
     listed = cortex("jobs", "ls", "type:bulk", "--json").document["jobs"]
     assert {each["id"] for each in listed} == {str(each) for each in operations(life.dsn)}
+
+
+def test_what_comes_while_the_person_reads_the_question_stays(
+    cortex: Cortex, life: Life, pods: Pods
+) -> None:
+    ended, other = submit(life.dsn, "work"), submit(life.dsn, "work")
+    terminal = cortex.on_terminal(*CANCEL, "--reason", "mended", "--as", "ana")
+    terminal.read_until(lambda text: "cancel 2 jobs" in text, what="it asks")
+    later = submit(life.dsn, "work")
+    assert cortex("jobs", "cancel", str(ended), "--yes", "--as", "li").code == 0
+    pods.start()
+    terminal.type("y\r")
+    assert terminal.end() == 0, terminal.text
+    assert "1 cancelled, 1 had ended meanwhile" in terminal.text
+    assert job_row(life.dsn, other)["cancelled_by"] == "ana"
+    assert job_row(life.dsn, later)["status"] == "PENDING"
 
 
 def test_letters_are_retried_and_discarded(cortex: Cortex, database: str, pods: Pods) -> None:

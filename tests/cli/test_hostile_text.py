@@ -252,8 +252,6 @@ def record(
                 Life(call, dsn).pod(f"pod {HOSTILE}")
             for act in PREPARED:
                 done(*act, *WHY[2:])
-            failure = "UPDATE cortex.dead_act_letter SET error_code = $1, error = $1 WHERE nth = 2"
-            sql(dsn, failure, HOSTILE)
             yield lived
         finally:
             pods.close()

@@ -27,7 +27,7 @@ from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import MODEL
 
 APP = "tests.support.apps.approval_app"
-DECISIONS = 100
+DECISIONS = 30
 P99_MAX_MS = 100.0
 ASK: dict[str, Any] = {
     "text": "I refund it.",

@@ -27,7 +27,7 @@ from tests.support.servers.scripted_model import MODEL, scripted_model
 
 RUN = f"agent:{NAME}:usd:run"
 DAY = "tenant:acme:tokens:day"
-JOBS = 24
+JOBS = 18
 SLOTS = 3
 """Slots of each pod: fewer than the calls that fit into the budget at once."""
 LIMIT = 60_000

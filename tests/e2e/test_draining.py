@@ -92,7 +92,7 @@ def test_a_model_call_that_ends_in_time_is_kept_and_heard(
     leaving = pods.start(**LONG)
     other = pods.start("--http", "127.0.0.1:0")
     other.signal(signal.SIGSTOP)  # so that the job begins on the one that leaves
-    answer = {"text": "let me look", "chunks": 40, "delay_s": 0.1, "tools": [LOOK]}
+    answer = {"text": "let me look", "chunks": 20, "delay_s": 0.1, "tools": [LOOK]}
     job_id = agent.submit(answer, {"text": "done"})
     eventually(lambda: agent.is_streaming(turn=0), what="the model call streams")
     other.signal(signal.SIGCONT)
@@ -141,14 +141,15 @@ def test_people_see_how_far_it_has_come_and_can_still_cancel(
     assert (left["state"], left["phase"]) == ("STOPPED", None)
 
 
-TURNS = 5
-JOBS_AT_FIRST = 15
+TURNS = 3
+PODS = 3
+JOBS_AT_FIRST = 9
 JOBS_EACH_TIME = 3
 
 
 @pytest.mark.timeout(180)
 def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
-    """Three pods, one after the other, twice round: nothing is lost, doubled or paid for twice."""
+    """Pods, one after the other: nothing is lost, doubled or paid for twice."""
     agent.apply("list_files")
     turns = [{"first_delay_s": 0.3, "tools": [LOOK]}] * (TURNS - 1) + [{"text": "done"}]
     asked: dict[str, UUID] = {}
@@ -160,13 +161,13 @@ def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
             submit(pods.dsn, "noop")
 
     load(JOBS_AT_FIRST)
-    fleet = [pods.start(slots=6, **LONG) for _ in range(3)]
-    for turn in range(6):
+    fleet = [pods.start(slots=6, **LONG) for _ in range(PODS)]
+    for place in range(PODS):
         load(JOBS_EACH_TIME)
-        leaving = fleet[turn % 3]
+        leaving = fleet[place]
         leaving.signal(signal.SIGTERM)
         assert leaving.exit_code() == DRAINED
-        fleet[turn % 3] = pods.start(slots=6, **LONG)
+        fleet[place] = pods.start(slots=6, **LONG)
     until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * len(asked), within_s=60)
     for label, job_id in asked.items():
         assert agent.calls(label) == [(turn, "answered") for turn in range(TURNS)], job_id

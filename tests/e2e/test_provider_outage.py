@@ -17,11 +17,11 @@ from tests.support.records.rows import (
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import scripted_model
 
-JOBS = 200
-OUTAGE_S = 14
-RETRY_AFTER_S = 5
+JOBS = 100
+OUTAGE_S = 5
+RETRY_AFTER_S = 2
 HANDFUL = 12
-"""A few of each pod before the first refusal came back, and one probe each five seconds after."""
+"""A few of each pod before the first refusal came back, and one probe each two seconds after."""
 
 
 @pytest.mark.timeout(120)

@@ -232,7 +232,7 @@ def test_a_replay_sees_what_the_first_run_recorded(leaky: ScriptedAgent) -> None
     """Killed after the tools, with markers in the record: no step differs."""
     pods = leaky.pods
     pod = pods.start("--app", APP)
-    gate_turn = {"text": "slowly", "chunks": 2, "first_delay_s": 6.0}
+    gate_turn = {"text": "slowly", "chunks": 2, "first_delay_s": 2.0}
     turns = [use("leak", how="result"), use("leak", how="error"), gate_turn]
     talk = leaky.submit(*turns)
     row = until_status(pods.dsn, talk, "RUNNING")

@@ -108,9 +108,7 @@ def test_what_has_not_ended_by_the_deadline_is_handed_back(
     assert_one_truth(pods.dsn)
 
 
-@pytest.mark.parametrize(
-    "first, second", [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT")]
-)
+@pytest.mark.parametrize("first, second", [("SIGTERM", "SIGTERM"), ("SIGTERM", "SIGINT")])
 def test_a_second_signal_hands_everything_back_at_once(
     pods: Pods, gate: Path, first: str, second: str
 ) -> None:
@@ -285,11 +283,11 @@ def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Pat
 
 def test_leaving_while_the_database_refuses(database: str, tmp_path: Path, gate: Path) -> None:
     with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
-        leaving = pods.start(**end_of_pod(0.2, close_s=4))
+        leaving = pods.start(**end_of_pod(0.2, close_s=2))
         job_id = begin(pods, gate)
         network.refuse()
         leaving.signal(signal.SIGTERM)
-        assert ends(leaving, drain_s=0.2, close_s=4) == CUT_OFF
+        assert ends(leaving, drain_s=0.2, close_s=2) == CUT_OFF
         assert "exiting hard" not in leaving.log, "it went out by itself"
         assert "database recovered" not in leaving.log
         (output,) = [line for line in leaving.log.splitlines() if '"jobs not handed back"' in line]
@@ -312,7 +310,7 @@ HELD_UP = {
 
 @pytest.mark.parametrize("by", HELD_UP)
 def test_a_signal_during_the_migration(empty_database: str, tmp_path: Path, by: str) -> None:
-    pods = Pods(empty_database, tmp_path, is_forked=False)
+    pods = Pods(empty_database, tmp_path)
 
     async def leave_while_locked() -> None:
         holder, looker = [await asyncpg.connect(empty_database) for _ in range(2)]
@@ -345,7 +343,7 @@ def test_a_signal_while_it_waits_for_a_database_that_does_not_answer(
 ) -> None:
     with proxy(database) as network:
         network.blackhole()
-        pods = Pods(network.dsn, tmp_path, is_forked=False)
+        pods = Pods(network.dsn, tmp_path)
         try:
             starting = pods.launch()
             eventually(lambda: network.connection_count, what="it has connected")

@@ -214,6 +214,9 @@ def test_a_job_of_that_type_is_submitted_in_no_other_way(server: HttpServer, ope
     refused = server.post("/v1/jobs", token=operator, json_body=body)
     assert (refused.status, refused.json["code"]) == (400, "usage")
     assert "not submitted by hand" in refused.json["detail"]
+    refused = server.post("/v1/jobs", token=operator, json_body={"type": "work", "queue": "bulk"})
+    assert (refused.status, refused.json["code"]) == (400, "usage")
+    assert "is for bulk operations" in refused.json["detail"]
 
 
 def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operator: str) -> None:

@@ -129,7 +129,7 @@ async def test_letters_are_the_oldest_and_hopeless_ones_are_left_out(
     pod: Bench, database: str
 ) -> None:
     old = fail(database, 2, error_code="diverged")
-    ids = fail(database, 3, steps=1)
+    ids = sorted(fail(database, 3, steps=1))
     done = await carry_out(pod, database, a_request(limit=4))
     assert (changed(done), done["left_out"], done["has_more"]) == (
         (2, 0, {}),
@@ -202,6 +202,31 @@ async def test_jobs_that_wait_are_released_once_and_failed_ones_continued(
     assert job_count(database, "origin_id IS NOT NULL") == len(failed)
     assert job_row(database, later[0])["status"] == "PENDING"
     assert_one_truth(database)
+
+
+async def test_a_released_job_that_failed_before_the_repeat_is_not_continued(
+    pod: Bench, database: str
+) -> None:
+    ids = sorted(await waiting(pod, 2))
+    request = a_request(jobs=f"type:{JOB_TYPE} status:retry")
+    choice = await pod.port(bulk.choose, await submit(pod, request), request)
+    order = _order(choice, request)
+    assert (await pod.port(bulk.settle, order, ids)).counts.changed == 2
+    runs = """
+        UPDATE cortex.job SET status = 'RUNNING', attempt = 2, next_retry_at = NULL,
+            suspended_at = NULL WHERE id = $1
+    """
+    fails = """
+        UPDATE cortex.job SET status = 'FAILED', worker_job_id = NULL, error_class = 'permanent',
+            error_code = 'job_failed', error_message = 'no' WHERE id = $1
+    """
+    sql(database, runs, ids[0])
+    sql(database, "DELETE FROM cortex_worker.task WHERE job_id = $1", ids[0])
+    sql(database, fails, ids[0])
+    counts = (await pod.port(bulk.settle, order, ids)).counts
+    assert (counts.changed, counts.resubmitted, counts.refused) == (2, 0, {})
+    assert letter(database, ids[0])["state"] == "OPEN"
+    assert job_count(database, "origin_id IS NOT NULL") == 0
 
 
 async def test_jobs_submitted_after_the_operation_are_left_alone(pod: Bench, database: str) -> None:

@@ -254,7 +254,7 @@ async def test_a_broken_network_shows_long_before_the_next_beat(
     line: Proxy, database: str, how: str
 ) -> None:
     """One call that fails has the heartbeat look for itself; what it finds ends with the fault."""
-    profile = Profile(dsn=line.dsn, hot_path=True, bound_s=1.0)
+    profile = Profile(dsn=line.dsn, hot_path=True, bound_s=0.5)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
         heartbeat = a_heartbeat(bench, interval_s=60.0)

@@ -17,6 +17,10 @@ POD = UUID(int=7)
 BATCH = 100
 ROWS_PER_WANTED = 8
 FEW = 30
+MUCH_ROOM = """
+    UPDATE cortex.quota SET limit_amount = 1000000, changed_at = now() - interval '1 day'
+    WHERE tool = 'pay'
+"""
 STATES = ["PENDING", "UNKNOWN", "COMPLETED", "FAILED", "ABANDONED"]
 
 FILL = """
@@ -102,56 +106,54 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
-def test_leave_and_outcome_look_at_their_own_effects(big: str, statistics: str) -> None:
-    if statistics == "fresh":
+def test_leave_and_outcome_look_at_their_own_effects(big: str) -> None:
+    for _ in ("without statistics", "with fresh ones"):
+        for job_ids in (FRESH, KNOWN):
+            for table, rows in looked_at(big, "effects.intend", *intents(job_ids)).items():
+                assert rows <= ROWS_PER_WANTED * BATCH, table
+        mine = sql(
+            big, "SELECT id, job_id FROM cortex.effect WHERE job_id = ANY ($1::uuid[])", KNOWN
+        )[:BATCH]
+        output = (
+            *(POD, [row["id"] for row in mine], [row["job_id"] for row in mine], [1] * BATCH),
+            *([True] * BATCH, ["why"] * BATCH, ["1"] * BATCH),
+        )
+        assert worst(big, "effects.record_outcomes", output) <= ROWS_PER_WANTED * BATCH
         sql(big, "ANALYZE")
-    for job_ids in (FRESH, KNOWN):
-        for table, rows in looked_at(big, "effects.intend", *intents(job_ids)).items():
-            assert rows <= ROWS_PER_WANTED * BATCH, table
-    mine = sql(big, "SELECT id, job_id FROM cortex.effect WHERE job_id = ANY ($1::uuid[])", KNOWN)[
-        :BATCH
-    ]
-    output = (
-        *(POD, [row["id"] for row in mine], [row["job_id"] for row in mine], [1] * BATCH),
-        *([True] * BATCH, ["why"] * BATCH, ["1"] * BATCH),
-    )
-    assert worst(big, "effects.record_outcomes", output) <= ROWS_PER_WANTED * BATCH
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
-def test_a_page_looks_at_its_own_rows(big: str, statistics: str) -> None:
-    if statistics == "fresh":
+def test_a_page_looks_at_its_own_rows(big: str) -> None:
+    for _ in ("without statistics", "with fresh ones"):
+        some = UUID(int=40_000)
+        for name, arguments in (
+            ("effects.list", (STATES, None, BATCH)),
+            ("effects.list", (STATES, some, BATCH)),
+            ("effects.list", (["UNKNOWN", "FAILED"], None, BATCH)),
+            ("effects.list_of_tool", ("pay", STATES, some, BATCH)),
+            ("effects.list_of_tool", ("pay", ["UNKNOWN"], None, BATCH)),
+            ("effects.list_of_tool", ("nothing", STATES, None, BATCH)),
+            ("effects.list_of_job", (KNOWN[0], STATES, None, None, BATCH)),
+            ("effects.show", (some,)),
+        ):
+            assert worst(big, name, arguments) <= 2 * ROWS_PER_WANTED * BATCH, (name, arguments)
         sql(big, "ANALYZE")
-    some = UUID(int=40_000)
-    for name, arguments in (
-        ("effects.list", (STATES, None, BATCH)),
-        ("effects.list", (STATES, some, BATCH)),
-        ("effects.list", (["UNKNOWN", "FAILED"], None, BATCH)),
-        ("effects.list_of_tool", ("pay", STATES, some, BATCH)),
-        ("effects.list_of_tool", ("pay", ["UNKNOWN"], None, BATCH)),
-        ("effects.list_of_tool", ("nothing", STATES, None, BATCH)),
-        ("effects.list_of_job", (KNOWN[0], STATES, None, None, BATCH)),
-        ("effects.show", (some,)),
-    ):
-        assert worst(big, name, arguments) <= 2 * ROWS_PER_WANTED * BATCH, (name, arguments)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
-def test_who_waits_for_a_quota_is_looked_at_when_there_is_room(big: str, statistics: str) -> None:
-    if statistics == "fresh":
+def test_who_waits_for_a_quota_is_looked_at_when_there_is_room(big: str) -> None:
+    for _ in ("without statistics", "with fresh ones"):
+        sql(big, MUCH_ROOM)
+        open_ = "UPDATE cortex.quota SET limit_amount = $1 WHERE tool = 'pay'"
+        assert worst(big, "retries.due", (BATCH,)) <= ROWS_PER_WANTED * BATCH, "much room"
+        sql(big, open_, 11)
+        assert worst(big, "retries.due", (BATCH,)) <= 3 * FEW, "room for ten"
+        sql(big, open_, 0)
+        assert worst(big, "retries.due", (BATCH,)) <= FEW, "no room"
+        sql(big, "UPDATE cortex.quota SET changed_at = now(), limit_amount = 11")
+        assert worst(big, "retries.due", (BATCH,)) <= 3 * FEW, "changed just now"
+        assert worst(big, "quotas.forget", (86_400.0, BATCH)) <= ROWS_PER_WANTED * BATCH
         sql(big, "ANALYZE")
-    open_ = "UPDATE cortex.quota SET limit_amount = $1 WHERE tool = 'pay'"
-    assert worst(big, "retries.due", (BATCH,)) <= ROWS_PER_WANTED * BATCH, "much room"
-    sql(big, open_, 11)
-    assert worst(big, "retries.due", (BATCH,)) <= 3 * FEW, "room for ten"
-    sql(big, open_, 0)
-    assert worst(big, "retries.due", (BATCH,)) <= FEW, "no room"
-    sql(big, "UPDATE cortex.quota SET changed_at = now(), limit_amount = 11")
-    assert worst(big, "retries.due", (BATCH,)) <= 3 * FEW, "changed just now"
-    assert worst(big, "quotas.forget", (86_400.0, BATCH)) <= ROWS_PER_WANTED * BATCH
 
 
 @pytest.mark.timeout(120)

@@ -25,13 +25,13 @@ FILL = """
         job_id, lineage_id, fingerprint, type, tenant, created_at, state, resolved_at, resolved_by)
     SELECT lpad(to_hex(100001 - n), 32, '0')::uuid, gen_random_uuid(), 'x' || n % 7, 'work',
            'default', now() - n * interval '1 second',
-           CASE WHEN n % 2 = 0 THEN 'DISCARDED' ELSE 'OPEN' END,
+           CASE n % 4 WHEN 0 THEN 'DISCARDED' WHEN 2 THEN 'ARCHIVED' ELSE 'OPEN' END,
            CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 0 THEN 'ana' END
     FROM generate_series(1, 20000) n;
 """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50
-SHOWN = 20
+SHOWN, AMONG = 20, 60
 ALL_STATES = [state.value for state in DeadLetterState]
 ROWS_A_BLOCK_MAX = 130
 """8,192 bytes, and a row of history takes 70 at least."""
@@ -53,7 +53,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
             "job": pulse.BUCKETS * WAITS,
             "fact": CALLS,
         },
-        "pulse.attention": {"dead_letter": SHOWN, "job": SHOWN},
+        "pulse.attention": {"dead_letter": SHOWN + AMONG, "job": SHOWN},
         "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
         "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
         "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
@@ -62,7 +62,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
     }
     arguments: dict[str, tuple[object, ...]] = {
         "pulse.recent": recent,
-        "pulse.attention": (SHOWN,),
+        "pulse.attention": (SHOWN, pulse.FINAL_S, AMONG),
         "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
         "dead_letters.groups": (*[None] * 6, ALL_STATES, None, ERRORS, LETTERS),

@@ -1,10 +1,8 @@
 """However many tokens and sessions there are, each request finds its own by index."""
 
-import asyncpg
-import pytest
+from collections.abc import Callable
 
 from tests.sql.test_plans import explain
-from tests.support.servers.postgres import run_asyncio
 
 FILL = """
     INSERT INTO cortex.api_token (id, name, digest, roles, created_by)
@@ -19,29 +17,22 @@ DIGEST = "\\x" + "00" * 32
 LOOKED_AT_MAX = 250
 
 
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("tokens.used", (DIGEST,)),
-        ("tokens.of_session", (DIGEST,)),
-        ("tokens.sign_in", (DIGEST, DIGEST, 60.0)),
-        ("tokens.sign_out", (DIGEST,)),
-    ],
-)
-def test_a_request_looks_at_few_rows(
-    database: str, name: str, arguments: tuple[object, ...]
-) -> None:
-    async def fill() -> None:
-        connection = await asyncpg.connect(database)
-        await connection.execute(FILL)
-        await connection.close()
+STATEMENTS: dict[str, tuple[object, ...]] = {
+    "tokens.used": (DIGEST,),
+    "tokens.of_session": (DIGEST,),
+    "tokens.sign_in": (DIGEST, DIGEST, 60.0),
+    "tokens.sign_out": (DIGEST,),
+}
 
-    run_asyncio(fill)
-    looks = [
-        look
-        for look in explain(database, name, arguments)
-        if look.table in {"api_token", "api_session"}
-    ]
-    assert looks
-    assert not [look for look in looks if look.node == "Seq Scan"]
-    assert sum(look.rows for look in looks) <= LOOKED_AT_MAX
+
+def test_a_request_looks_at_few_rows(filled: Callable[..., str]) -> None:
+    dsn = filled(FILL)
+    for name, arguments in STATEMENTS.items():
+        looks = [
+            look
+            for look in explain(dsn, name, arguments)
+            if look.table in {"api_token", "api_session"}
+        ]
+        assert looks, name
+        assert not [look for look in looks if look.node == "Seq Scan"], name
+        assert sum(look.rows for look in looks) <= LOOKED_AT_MAX, name

@@ -1,5 +1,6 @@
 """The database enforces the table of legal transitions for every writer."""
 
+from itertools import permutations
 from uuid import UUID
 
 import asyncpg
@@ -50,10 +51,9 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("before", STATES)
-def test_exactly_the_legal_transitions_are_possible(database: str, role: str, before: str) -> None:
+def test_exactly_the_legal_transitions_are_possible(database: str, role: str) -> None:
     dsn = f"{database}&role={role}"
-    for after in set(STATES) - {before}:
+    for before, after in permutations(STATES, 2):
         job_id = submit(dsn, "work")
         for state in WAYS[before]:
             go(dsn, job_id, state)
@@ -69,15 +69,15 @@ def test_exactly_the_legal_transitions_are_possible(database: str, role: str, be
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("state", STATES[1:])
-def test_a_job_begins_as_pending(database: str, role: str, state: str) -> None:
-    with pytest.raises(asyncpg.CheckViolationError, match=f"begin as PENDING, not {state}"):
-        sql(
-            f"{database}&role={role}",
-            "INSERT INTO cortex.job (id, type, status, payload) "
-            "VALUES (cortex.uuid7(), 'x', $1, '{}')",
-            state,
-        )
+def test_a_job_begins_as_pending(database: str, role: str) -> None:
+    for state in STATES[1:]:
+        with pytest.raises(asyncpg.CheckViolationError, match=f"begin as PENDING, not {state}"):
+            sql(
+                f"{database}&role={role}",
+                "INSERT INTO cortex.job (id, type, status, payload) "
+                "VALUES (cortex.uuid7(), 'x', $1, '{}')",
+                state,
+            )
 
 
 def test_the_same_state_again_is_no_transition(database: str) -> None:

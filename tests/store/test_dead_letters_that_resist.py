@@ -1,42 +1,21 @@
 """Dead letters that are locked, or whose jobs are too large: the others get their turns."""
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Final
 from uuid import UUID
 
 import pytest
 
-from cortex.domain.bulk_operation import BulkVerb, hold_up
+from cortex.domain.bulk import BulkSlice, BulkVerb
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.session import Session
-from cortex.store import bulk_operations, dead_letters
+from cortex.store import bulk, dead_letters
+from cortex.store.bulk import Resisted
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from tests.support.holder import holding_task
-from tests.support.records.bulk_operations import an_act
+from tests.support.records.bulk import a_request, an_order
 from tests.support.records.dead_letters import cancelling, fail, letter, make_large
-from tests.support.records.rows import assert_one_truth, job_count, move_clock, new_id, steps
-from tests.support.servers.postgres import sql
-
-A_SECOND: Final = timedelta(seconds=1)
-LIVING_POD: Final = """
-    INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, state, heartbeat_at)
-    VALUES (cortex.uuid7(), 7, 'eu-1', '0', '{work}', 1, 'READY', cortex.now() + interval '1 day')
-"""
-
-
-def work_off(store: Session, dsn: str, act_id: int) -> None:
-    """Work off what is due until an act is over."""
-    passed_s = 0.0
-    for _ in range(50):
-        due_s = store(bulk_operations.work_off, new_id=new_id)
-        if store(bulk_operations.show, act_id)["state"] == "DONE":
-            return
-        assert due_s is not None
-        passed_s += due_s
-        move_clock(dsn, passed_s)
-    pytest.fail("it comes to no end")
+from tests.support.records.rows import assert_one_truth, new_id, steps
 
 
 def retry(store: Session, *job_ids: UUID, from_start: bool = False) -> list[SettledDeadLetter]:
@@ -44,24 +23,18 @@ def retry(store: Session, *job_ids: UUID, from_start: bool = False) -> list[Sett
     return store(dead_letters.resubmit, wanted, by="ana", reason="mended", from_start=from_start)
 
 
-@pytest.mark.parametrize("verb", BulkVerb)
-def test_a_letter_that_somebody_holds_holds_up_its_own_act_alone(
+@pytest.mark.parametrize("verb", [BulkVerb.RETRY, BulkVerb.DISCARD])
+def test_of_letters_one_of_which_is_held_none_is_settled(
     store: Session, database: str, verb: BulkVerb
 ) -> None:
-    held, free = fail(database, 2), fail(database, 2)
-    first = store(bulk_operations.begin, an_act(held, verb))
-    second = store(bulk_operations.begin, an_act(free, verb))
-    sql(database, LIVING_POD)
-    with holding_task(database, held[0], table="cortex.dead_letter"):
-        work_off(store, database, second)
-        row = store(bulk_operations.show, first)
-        assert hold_up(row, row["due_at"] - A_SECOND) == "waits for a locked letter"
-        assert hold_up(row, row["due_at"]) == "tries its next letter alone"
-        assert letter(database, held[0])["state"] == "OPEN"
-        assert store(bulk_operations.show, first)["failed_count"] == 0
-    work_off(store, database, first)
-    row = store(bulk_operations.show, first)
-    assert (row["done_count"], hold_up(row, row["now"])) == (2, "")
+    ids = fail(database, 2)
+    order = an_order(a_request(verb=verb))
+    with holding_task(database, ids[0], table="cortex.dead_letter"):
+        assert store(bulk.settle, order, ids) == Resisted(None), "another try may succeed"
+    assert {letter(database, each)["state"] for each in ids} == {"OPEN"}
+    done = store(bulk.settle, order, ids)
+    assert isinstance(done, BulkSlice)
+    assert done.counts.changed == 2
     assert_one_truth(database)
 
 
@@ -80,17 +53,13 @@ def test_a_job_that_is_too_large_is_told_of_with_the_way_out(store: Session, dat
 
 def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -> None:
     (job_id,) = fail(database, steps=2)
-    act_id = store(bulk_operations.begin, an_act([job_id]))
-    sql(database, LIVING_POD)
+    order = an_order(a_request())
     with cancelling(database, job_id):
         with pytest.raises(UnavailableError, match="somebody cancelled the statement"):
             retry(store, job_id)
-        assert store(bulk_operations.work_off, new_id=new_id) == 0.0
-        row = store(bulk_operations.show, act_id)
-        assert hold_up(row, row["due_at"] - A_SECOND).startswith("waits for a locked letter")
+        assert store(bulk.settle, order, [job_id]) == Resisted(None)
     assert letter(database, job_id)["state"] == "OPEN"
-    work_off(store, database, act_id)
-    assert store(bulk_operations.show, act_id)["done_count"] == 1
+    assert isinstance(store(bulk.settle, order, [job_id]), BulkSlice)
 
 
 def test_of_several_at_once_it_is_told_that_fewer_may_pass(store: Session, database: str) -> None:
@@ -123,21 +92,7 @@ def test_in_a_transaction_that_goes_on_one_is_told_of(store: Session, database: 
     assert letter(database, other)["state"] == "RETRIED"
 
 
-def test_an_act_leaves_out_what_is_too_large(store: Session, database: str) -> None:
-    ids = fail(database, 12, steps=2)
-    make_large(database, ids[4])
-    act_id = store(bulk_operations.begin, an_act(ids))
-    work_off(store, database, act_id)
-    row = store(bulk_operations.show, act_id)
-    assert (row["done_count"], row["failed_count"]) == (11, 1)
-    (failure,) = store(bulk_operations.failures, act_id, limit=10)
-    assert failure["job_id"] == ids[4]
-    assert "too large to go on from" in failure["error"]
-    assert "--from-start" in failure["error"]
-    assert job_count(database, "origin_id IS NOT NULL") == 11
-
-
-@pytest.mark.parametrize("verb", BulkVerb)
+@pytest.mark.parametrize("verb", [BulkVerb.RETRY, BulkVerb.DISCARD])
 def test_letters_are_locked_in_one_order_and_answered_in_the_one_asked_for(
     store: Session, database: str, monkeypatch: pytest.MonkeyPatch, verb: BulkVerb
 ) -> None:

@@ -1,4 +1,4 @@
-"""Operations on all jobs that match a filter: they change each chosen job once and count them."""
+"""Operations on all jobs that match a filter: each chosen job is changed once and counted."""
 
 import asyncio
 import json
@@ -7,29 +7,41 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.errors import OutcomeUnknownError, UnavailableError, UsageError
+from cortex.domain.bulk import BulkCounts, BulkOrder, BulkSlice, BulkVerb
+from cortex.domain.errors import UsageError
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter
-from cortex.postgres.database import Database, Profile, Record, open_database
-from cortex.postgres.session import Session, open_session
-from cortex.store import job_choice, jobs, tasks
+from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.session import Session
+from cortex.store import bulk, clock, job_choice, jobs, tasks
 from cortex.store.job_choice import (
-    BATCH,
-    PartlyDoneError,
-    cancel_chosen,
     choose_marked_to_cancel,
     choose_marked_to_retry,
     choose_to_cancel,
     choose_to_retry,
-    retry_chosen,
 )
-from tests.support.records.factories import JOB_TYPE, a_submission
+from tests.support.records.bulk import a_request, an_order
+from tests.support.records.factories import a_submission
 from tests.support.records.rows import assert_one_truth, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
 
 Submits = Callable[..., UUID]
 Claims = Callable[..., list[Claim]]
 ALL = JobFilter()
+
+
+def cancelling(by: str = "ana", reason: str = "") -> BulkOrder:
+    return an_order(a_request(verb=BulkVerb.CANCEL, jobs="", reason=reason), by=by)
+
+
+def retrying(store: Session, by: str = "ana", reason: str = "") -> BulkOrder:
+    return an_order(a_request(jobs="", reason=reason), by=by, at=store(clock.now))
+
+
+def settled(store: Session, order: BulkOrder, job_ids: list[UUID]) -> BulkCounts:
+    done = store(bulk.settle, order, job_ids)
+    assert isinstance(done, BulkSlice)
+    return done.counts
 
 
 def status(database: str, job_id: UUID) -> str:
@@ -54,7 +66,7 @@ def test_all_that_fit_are_cancelled_and_those_that_run_are_asked_to_end(
     choice = store(choose_to_cancel, which, limit=100)
     assert choice.job_ids == [*reversed(waiting), running]
     assert (choice.refused, choice.has_more) == ({}, False)
-    done = store(cancel_chosen, choice.job_ids, by="ana", reason="a mistake")
+    done = settled(store, cancelling(reason="a mistake"), choice.job_ids)
     assert (done.changed, done.asked, done.refused) == (4, 1, {})
     assert {status(database, each) for each in waiting} == {"CANCELLED"}
     assert (status(database, running), status(database, other)) == ("RUNNING", "PENDING")
@@ -92,13 +104,13 @@ def test_what_has_ended_is_counted_before_and_meanwhile(
         with pytest.raises(UsageError, match=r"no job that is .* can be"):
             store(choose, parse_filter(f"status:{hopeless}"), limit=10)
     finish(second)
-    done = store(cancel_chosen, [*choice.job_ids, new_id()], by="ana", reason="")
+    done = settled(store, cancelling(), [*choice.job_ids, new_id()])
     assert (done.changed, done.asked) == (1, 0)
-    assert done.refused == {Refusal.ENDED: 1, Refusal.GONE: 1}
-    again = store(cancel_chosen, choice.job_ids, by="ana", reason="")
-    assert (again.changed, again.refused) == (1, {Refusal.ENDED: 1}), "its reply was lost, say"
-    other = store(cancel_chosen, choice.job_ids, by="ben", reason="")
-    assert (other.changed, other.refused) == (0, {Refusal.ENDED: 2})
+    assert done.refused == {"ended": 1, "gone": 1}
+    again = settled(store, cancelling(), choice.job_ids)
+    assert (again.changed, again.refused) == (1, {"ended": 1}), "its reply was lost, say"
+    other = settled(store, cancelling("ben"), choice.job_ids)
+    assert (other.changed, other.refused) == (0, {"ended": 2})
 
 
 def test_the_limit_takes_the_newest_and_says_that_there_are_more(
@@ -127,10 +139,10 @@ def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
     assert sorted(choice.job_ids) == waiting
     assert choice.refused == {Refusal.RUNNING: 1, Refusal.UNTRIED: 1}
     asked = [*choice.job_ids, running.lease.job_id]
-    done = store(retry_chosen, asked, by="ana", reason="it is back", new_id=new_id)
-    assert (done.changed, done.refused) == (3, {Refusal.RUNNING: 1})
-    again = store(retry_chosen, choice.job_ids, by="ben", reason="", new_id=new_id)
-    assert (again.changed, again.refused) == (0, {Refusal.DUE: 3})
+    done = settled(store, retrying(store, reason="it is back"), asked)
+    assert (done.changed, done.refused) == (3, {"running": 1})
+    again = settled(store, retrying(store, "ben"), choice.job_ids)
+    assert (again.changed, again.refused) == (0, {"due": 3})
     rows = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'retried_now'")
     output = [json.loads(row["data"]) for row in rows]
     assert [(each["by"], each["reason"]) for each in output] == [("ana", "it is back")] * 3
@@ -143,11 +155,16 @@ def test_two_people_at_once_change_each_job_once(database: str, store: Session) 
     ids = [new_id() for _ in range(500)]
     store(jobs.submit, [a_submission(id=each) for each in ids])
 
-    async def race() -> list[job_choice.BulkDone]:
+    async def race() -> list[BulkCounts]:
         opened = [await open_database(Profile(dsn=database), rng=rng) for _ in range(2)]
 
-        async def act(db: Database, by: str) -> job_choice.BulkDone:
-            return await cancel_chosen(db, rng.sample(ids, len(ids)), by=by, reason="")
+        async def act(db: Database, by: str) -> BulkCounts:
+            mine, counts = rng.sample(ids, len(ids)), BulkCounts()
+            for start in range(0, len(mine), 100):
+                done = await bulk.settle(db, cancelling(by), mine[start : start + 100])
+                assert isinstance(done, BulkSlice)
+                counts = counts.plus(done.counts)
+            return counts
 
         try:
             return list(await asyncio.gather(*map(act, opened, ("ana", "ben"))))
@@ -169,7 +186,7 @@ def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
     ended, later = submit(), submit()
     suspended(store, pod_id, claim(pod_id))
     fresh, gone = submit(), new_id()
-    store(cancel_chosen, [ended], by="ana", reason="")
+    settled(store, cancelling(), [ended])
     marked = [fresh, ended, gone, later]
     cancel = store(choose_marked_to_cancel, marked)
     assert cancel.job_ids == [fresh, later], "in the order in which they were marked"
@@ -179,63 +196,17 @@ def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
     assert retry.refused == {Refusal.ENDED: 1, Refusal.UNTRIED: 1, Refusal.GONE: 1}
 
 
-def breaking(
-    monkeypatch: pytest.MonkeyPatch, query: str, *, at_call: int, error: Exception, is_done: bool
-) -> list[Callable[[], None]]:
-    """Let a call of a query fail, done or not; what is put on the list happens at that instant."""
-    fetch, meanwhile, calls = Database.fetch, list[Callable[[], None]](), [0]
-
-    async def failing(self: Database, name: str, *args: object) -> list[Record]:
-        calls[0] += name == query
-        if name != query or calls[0] != at_call:
-            return await fetch(self, name, *args)
-        if is_done:
-            await fetch(self, name, *args)
-        for each in meanwhile:
-            await asyncio.to_thread(each)
-        raise error
-
-    monkeypatch.setattr(Database, "fetch", failing)
-    return meanwhile
-
-
-def test_who_runs_by_the_time_a_lost_reply_is_asked_for_again_was_let_go(
-    store: Session, database: str, claim: Claims, pod_id: UUID, monkeypatch: pytest.MonkeyPatch
+def test_at_a_repeat_those_that_run_by_then_count_as_released(
+    store: Session, database: str, claim: Claims, pod_id: UUID
 ) -> None:
     store(jobs.submit, [a_submission(id=new_id()) for _ in range(6)])
     waiting = suspended(store, pod_id, claim(pod_id, limit=6))
-    store(retry_chosen, waiting[:1], by="ben", reason="", new_id=new_id)
-    (running,) = claim(pod_id, limit=1)
-    monkeypatch.setattr(job_choice, "CLOCK_SLACK_S", 60.0)
-    lost = OutcomeUnknownError("the reply was lost")
-    meanwhile = breaking(monkeypatch, "retries.now", at_call=1, error=lost, is_done=True)
-    meanwhile.append(lambda: _claim_all(database, pod_id))
-    done = store(retry_chosen, waiting, by="ana", reason="it is back", new_id=new_id)
+    settled(store, retrying(store, "ben"), waiting[:1])
+    claim(pod_id, limit=1)
+    order = retrying(store, reason="it is back")
+    first = settled(store, order, waiting)
+    assert (first.changed, first.refused) == (5, {"running": 1})
+    claim(pod_id, limit=100)
+    assert settled(store, order, waiting) == first, "its step was lost, say"
     rows = sql(database, "SELECT data->>'by' AS by FROM cortex.fact WHERE subtype = 'retried_now'")
     assert sorted(row["by"] for row in rows) == ["ana"] * 5 + ["ben"]
-    assert {status(database, each) for each in waiting} == {"RUNNING"}
-    assert (done.changed, done.refused) == (5, {Refusal.RUNNING: 1}), running
-
-
-def _claim_all(database: str, pod_id: UUID) -> None:
-    with open_session(Profile(dsn=database)) as other:
-        other(tasks.claim, pod_id=pod_id, types=[JOB_TYPE], limit=100)
-
-
-@pytest.mark.parametrize("error", [UnavailableError("gone"), OutcomeUnknownError("gone")])
-def test_what_breaks_an_act_off_tells_what_was_done(
-    database: str, store: Session, monkeypatch: pytest.MonkeyPatch, error: UnavailableError
-) -> None:
-    ids = [new_id() for _ in range(3 * BATCH)]
-    store(jobs.submit, [a_submission(id=each) for each in ids])
-    monkeypatch.setattr("cortex.store.lost_replies.TRIES_MAX", 1)
-    breaking(monkeypatch, "jobs.cancel", at_call=3, error=error, is_done=False)
-    with pytest.raises(
-        PartlyDoneError, match=r"400 of 600 were cancelled .* before that: gone"
-    ) as e:
-        store(cancel_chosen, ids, by="ana", reason="")
-    assert (e.value.done.changed, e.value.__cause__) == (2 * BATCH, error)
-    rows = sql(database, "SELECT count(*) AS n FROM cortex.job WHERE status = 'CANCELLED'")
-    assert rows[0]["n"] == 2 * BATCH
-    again = store(cancel_chosen, ids, by="ana", reason="")
-    assert again.changed == 3 * BATCH, "it goes on"

@@ -20,6 +20,14 @@ MOVES = """
     SELECT gen_random_uuid(), 'RUNNING', $2::text::cortex.job_status, 1,
            cortex.now() - $1::float8 * interval '1 second', '{}' FROM generate_series(1, $3)
 """
+RESOLVE = """
+    UPDATE cortex.dead_letter SET state = $1, resolved_at = now(), resolved_by = 'li'
+    WHERE coalesce(job_id = $2, true)
+"""
+AGE = """
+    UPDATE cortex.dead_letter SET created_at = cortex.now() - $1::float8 * interval '1 second'
+    WHERE job_id = $2
+"""
 
 
 def test_an_empty_cluster_has_a_flat_pulse(store: Session) -> None:
@@ -184,7 +192,21 @@ def test_the_newest_failed_jobs_that_wait_come_first(store: Session, database: s
     assert [each.job_id for each in failures] == jobs[:1:-1]
     assert failures[0].message == f"no page {len(jobs) - 1}"
     assert (failures[0].type, failures[0].error) == ("digest", "job_failed")
-    life.sql(
-        "UPDATE cortex.dead_letter SET state = 'ARCHIVED', resolved_at = now(), resolved_by = 'li'"
-    )
+    life.sql(RESOLVE, "DISCARDED", None)
     assert store(pulse.attention).failures == ()
+
+
+def test_failures_that_no_retry_could_save_are_shown_for_a_day(
+    store: Session, database: str
+) -> None:
+    life = Life(store, database)
+    life.type()
+    old, recent, undecided = [life.failed(f"no page {number}") for number in range(3)]
+    for job, ago_s in ((old, pulse.FINAL_S + 60), (recent, pulse.FINAL_S - 60)):
+        life.sql(RESOLVE, "ARCHIVED", job)
+        life.sql(AGE, ago_s, job)
+    failures = store(pulse.attention).failures
+    assert [(each.job_id, each.is_final) for each in failures] == [
+        (undecided, False),
+        (recent, True),
+    ]

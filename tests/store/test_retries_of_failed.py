@@ -1,14 +1,17 @@
 """A person retries a failed job: a new one continues it, once, as its dead letter records."""
 
+import attrs
 import pytest
 
+from cortex.domain.bulk import BulkSlice
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
-from cortex.store import retries
-from cortex.store.job_choice import choose_marked_to_retry, retry_chosen
+from cortex.store import bulk, retries
+from cortex.store.job_choice import choose_marked_to_retry
 from tests.support.life import Life
+from tests.support.records.bulk import a_request, an_order
 from tests.support.records.rows import job_row, new_id
 
 
@@ -30,7 +33,12 @@ def test_many_failed_jobs_go_on_in_new_ones(store: Session, life: Life) -> None:
     failed = [life.failed(), life.failed()]
     choice = store(choose_marked_to_retry, failed)
     assert (choice.job_ids, choice.failed, choice.refused) == (failed, 2, {})
-    done = store(retry_chosen, choice.job_ids, by="ana", reason="mended", new_id=new_id)
-    assert (done.changed, done.resubmitted, done.refused) == (2, 2, {})
-    again = store(retry_chosen, choice.job_ids, by="ben", reason="", new_id=new_id)
-    assert (again.changed, [why.name for why in again.refused]) == (0, ["SETTLED"])
+    order = an_order(a_request(jobs=""))
+    for _ in range(2):
+        done = store(bulk.settle, order, choice.job_ids)
+        assert isinstance(done, BulkSlice)
+        counts = done.counts
+        assert (counts.changed, counts.resubmitted, counts.refused) == (2, 2, {})
+    again = store(bulk.settle, attrs.evolve(order, id=new_id()), choice.job_ids)
+    assert isinstance(again, BulkSlice)
+    assert (again.counts.changed, again.counts.refused) == (0, {"settled": 2})

@@ -20,6 +20,7 @@ import pyte
 import pytest
 
 from chaos.cluster.fork_server import ForkServer, Process, fits
+from tests.support.terminal import launch
 
 WITHIN_S = 30.0
 READ_S = 0.05
@@ -30,16 +31,8 @@ BEGINS = b"\x1b[?1049h"
 """What a program writes first."""
 REPORTS = (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2048)
 """Modes of a terminal that make it send input that was not typed: mouse, focus, paste, size."""
-LAUNCH = """
-import fcntl, os, signal, sys, termios
-_, is_controlling, ignores_hangup, *command = sys.argv
-if is_controlling == "True":
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-if ignores_hangup == "True":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-os.execvp(command[0], command)
-"""
-CORTEX = [sys.executable, "-m", "cortex"]
+MODULE = [sys.executable, "-m"]
+CORTEX = [*MODULE, "cortex"]
 FORKS = ForkServer("cortex.cli.tui", "cortex_tui.run")
 """This process's own: its imports are most of what a terminal UI costs that is seen briefly."""
 AGAIN_S = 2.0
@@ -70,10 +63,12 @@ class PtyScreen:
         self._master, slave = pty.openpty()
         _set_size(slave, size)
         self.modes = termios.tcgetattr(slave)
-        start = _forked if is_forked and fits(env) and command[:3] == CORTEX else _from_nothing
         if is_controlling or ignores_hangup:
-            launch = [sys.executable, "-c", LAUNCH, str(is_controlling), str(ignores_hangup)]
-            command, start = [*launch, *command], _from_nothing
+            named = command[2:] if command[:2] == MODULE else [launch.PROGRAM, *command]
+            command = [*MODULE, launch.__name__, *named]
+            wanted = {launch.CONTROLLING: is_controlling, launch.NOHUP: ignores_hangup}
+            env = {**env, **{name: "1" for name, is_wanted in wanted.items() if is_wanted}}
+        start = _forked if is_forked and fits(env) and command[:2] == MODULE else _from_nothing
         self._process = start(command, folder=folder, env=env, slave=slave)
         self._slave = slave
         self._is_there = True
@@ -173,7 +168,7 @@ class PtyScreen:
     def until_resumed(self, probe: Callable[[str], object], *, what: str) -> str:
         """Continue it after a stop, and read until it has restarted and fulfils a condition.
 
-        After a SIGSTOP it may paint before it restarts, which drops the keys that came before.
+        After a SIGSTOP it may paint before it restarts.
         """
         begun = self._written.count(BEGINS)
         self.send(signal.SIGCONT)
@@ -245,8 +240,10 @@ def _set_size(terminal: int, size: tuple[int, int]) -> None:
 def _forked(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str], slave: int
 ) -> "Process | subprocess.Popen[bytes]":
-    words = command[len(CORTEX) :]
-    return FORKS.start(words, env=env, cwd=folder, stdin=slave, stdout=slave, stderr=slave)
+    module, *words = command[len(MODULE) :]
+    return FORKS.start(
+        words, env=env, cwd=folder, stdin=slave, stdout=slave, stderr=slave, module=module
+    )
 
 
 def _from_nothing(

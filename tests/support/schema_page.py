@@ -127,7 +127,7 @@ REFERENCES: Final = """
 """
 OTHER_NAMES: Final = """
     {"lineage_id": "job", "origin_id": "job", "retried_as": "job", "worker_job_id": "task",
-     "locked_by": "pod", "probe_by": "pod", "act_id": "dead_act", "resolves": "fact"}
+     "locked_by": "pod", "probe_by": "pod", "resolves": "fact"}
 """
 """The table that a column refers to, where neither a foreign key nor the column's name says it."""
 

@@ -27,7 +27,21 @@ BUDGET: Final = "agent:bot:usd:run"
 EDITED: Final = "EDITED"
 """No key: the arguments are edited."""
 WHY: Final = (*"try", "enter")
-WRONG: Final = ("Y", "enter", "space", "n", "N", "q", "j", "tab", "2", "ctrl+d", "colon", "at")
+WRONG: Final = (
+    "Y",
+    "enter",
+    "space",
+    "n",
+    "N",
+    "q",
+    "j",
+    "tab",
+    "2",
+    "ctrl+d",
+    "colon",
+    "at",
+    *"KRX",
+)
 """None of them agrees to anything. No two that follow each other are a reason and Enter."""
 
 
@@ -42,10 +56,6 @@ def letter(cluster: FakeBackend) -> None:
 def said(cluster: FakeBackend) -> None:
     done_by = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
     cluster.effects.change(ONE, **done_by)
-
-
-def act(cluster: FakeBackend) -> None:
-    cluster.dead.all_acts[1] |= {"state": "DONE", "ended_at": cluster.breakers.ago(0)}
 
 
 def decision(cluster: FakeBackend) -> None:
@@ -75,12 +85,6 @@ INBOX: Final[Mapping[str, Any]] = {
     "lost": "already denied by li",
 }
 LETTER: Final[Mapping[str, Any]] = {"first": "dead", "after": (*WHY, "y")}
-ACT: Final[Mapping[str, Any]] = {
-    "first": "dead",
-    "after": ("enter", "y"),
-    "lose": act,
-    "lost": "act 1 is done by li",
-}
 CASES: Final[Mapping[tuple[str, str], Case]] = {
     ("approvals.approve", "approvals"): Case(**INBOX, key="a"),
     ("approvals.deny", "approvals"): Case(**INBOX, key="d", after=("1",)),
@@ -164,9 +168,6 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         (f"dead.{name}", "dead"): Case(**LETTER, key=key, lose=None)
         for name, key in (("retry", "R"), ("discard", "X"))
     },
-    ("acts.rest", "dead"): Case(**ACT, key="P"),
-    ("acts.rest", "acts"): Case(**ACT, before=("tab",), key="P"),
-    ("acts.end", "acts"): Case(**ACT, before=("tab",), key="K"),
     ("jobs.pause", "jobs"): Case(
         first="jobs",
         key="P",
@@ -176,6 +177,8 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
     ),
 }
 """By the id of the key, and the screen."""
+SCREENS: Final = tuple(dict.fromkeys(screen for _, screen in CASES))
+PLACES: Final = tuple(dict.fromkeys((case.first, case.before) for case in CASES.values()))
 EACH = pytest.mark.parametrize("case", CASES.values(), ids=map(" on ".join, CASES))
 
 
@@ -192,7 +195,6 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     cluster.dead.add(1)
-    cluster.dead.add_act()
     return cluster
 
 
@@ -200,7 +202,7 @@ def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
     fakes = (cluster.pods, cluster.queues, cluster.breakers, cluster.effects)
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
-    letters = (*cluster.dead.settled, *cluster.dead.begun, *cluster.dead.changed)
+    letters = (*cluster.dead.settled, *cluster.begun)
     return [*acted, *cluster.approvals.decisions, *letters, *cluster.one.raised]
 
 
@@ -222,6 +224,13 @@ async def come(seat: Seat, case: Case) -> None:
     await seat.pass_time(1)
 
 
+async def nothing_is_asked(cluster: FakeBackend, seat: Seat) -> None:
+    """No key can agree to what is not asked; the usual one is tried."""
+    assert "esc no" not in seat.lines[-2]
+    await press(seat, "y")
+    assert done(cluster) == []
+
+
 def test_every_acting_key_has_a_case() -> None:
     acting = {(key.id, screen) for key in KEYS if key.is_acting for screen in key.where}
     assert acting == set(CASES)
@@ -231,11 +240,16 @@ def test_every_acting_key_has_a_case() -> None:
 
 @EACH
 @on_asyncio
-async def test_the_full_sequence_acts_once(
+async def test_only_the_full_sequence_acts_and_only_once(
     cluster: FakeBackend, sit: OpenSession, case: Case
 ) -> None:
+    """In front of one app: what does not act, one after the other, and then what does."""
     async with sit(first=case.first) as seat:
         await come(seat, case)
+        await a_stale_view_says_why(cluster, seat, case)
+        for noticed_s in (0.0, 2.0):
+            await a_link_that_breaks_while_it_asks_is_shown(cluster, seat, case, noticed_s)
+        await an_unknown_outcome_is_shown_as_unknown(cluster, seat, case)
         await press(seat, case.key, *case.after[:-1])
         assert done(cluster) == []
         await press(seat, case.after[-1])
@@ -244,6 +258,45 @@ async def test_the_full_sequence_acts_once(
         assert "✓" in seat.lines[-2], "polls do not replace it"
         await press(seat, case.after[-1])
         assert len(done(cluster)) == 1
+
+
+async def a_stale_view_says_why(cluster: FakeBackend, seat: Seat, case: Case) -> None:
+    cluster.down()
+    await seat.pass_time(2)
+    await press(seat, case.key)
+    assert "the database does not answer" in seat.lines[-2]
+    await nothing_is_asked(cluster, seat)
+    cluster.up()
+    await seat.pass_time(3)
+    await nothing_is_asked(cluster, seat)
+
+
+async def a_link_that_breaks_while_it_asks_is_shown(
+    cluster: FakeBackend, seat: Seat, case: Case, noticed_s: float
+) -> None:
+    await press(seat, case.key, *case.after[:-1])
+    await seat.pass_time(QUIET_S)
+    cluster.down()
+    await seat.pass_time(noticed_s)
+    await seat.press(case.after[-1])
+    output = "the database does not answer" if noticed_s else "cannot reach the database"
+    assert output in seat.lines[-2]
+    cluster.up()
+    await seat.pass_time(3)
+    await nothing_is_asked(cluster, seat)
+
+
+async def an_unknown_outcome_is_shown_as_unknown(
+    cluster: FakeBackend, seat: Seat, case: Case
+) -> None:
+    await press(seat, case.key, *case.after[:-1])
+    await seat.pass_time(QUIET_S)
+    cluster.error = OutcomeUnknownError("the connection broke")
+    await seat.press(case.after[-1])
+    assert "? outcome unknown" in seat.lines[-2]
+    cluster.up()
+    await seat.pass_time(3)
+    await nothing_is_asked(cluster, seat)
 
 
 @EACH
@@ -258,50 +311,19 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, case:
         assert done(cluster) == []
 
 
-@EACH
+@pytest.mark.parametrize("where", PLACES, ids=map(str, PLACES))
 @on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, case: Case) -> None:
-    async with sit(first=case.first, is_read_only=True) as seat:
-        await come(seat, case)
-        await press(seat, case.key)
-        assert "read-only: start cortex tui without --read-only" in seat.lines[-2]
-        await press(seat, *case.after)
-        assert done(cluster) == []
-
-
-@EACH
-@on_asyncio
-async def test_a_stale_view_says_why(cluster: FakeBackend, sit: OpenSession, case: Case) -> None:
-    async with sit(first=case.first) as seat:
-        await come(seat, case)
-        cluster.down()
-        await seat.pass_time(2)
-        await press(seat, case.key)
-        assert "the database does not answer" in seat.lines[-2]
-        await press(seat, *case.after)
-        cluster.up()
-        await seat.pass_time(3)
-        assert done(cluster) == []
-
-
-@pytest.mark.parametrize("noticed_s", [0.0, 2.0])
-@EACH
-@on_asyncio
-async def test_a_link_that_breaks_while_it_asks_is_told(
-    cluster: FakeBackend, sit: OpenSession, case: Case, noticed_s: float
+async def test_read_only_says_why(
+    cluster: FakeBackend, sit: OpenSession, where: tuple[str, tuple[str, ...]]
 ) -> None:
-    async with sit(first=case.first) as seat:
-        await come(seat, case)
-        await press(seat, case.key, *case.after[:-1])
-        await seat.pass_time(QUIET_S)
-        cluster.down()
-        await seat.pass_time(noticed_s)
-        await seat.press(case.after[-1])
-        output = "the database does not answer" if noticed_s else "cannot reach the database"
-        assert output in seat.lines[-2]
-        cluster.up()
-        await seat.pass_time(3)
-        await press(seat, case.after[-1])
+    here = [case for case in CASES.values() if (case.first, case.before) == where]
+    async with sit(first=where[0], is_read_only=True) as seat:
+        await come(seat, here[0])
+        for case in here:
+            await press(seat, case.key)
+            assert "read-only: start cortex tui without --read-only" in seat.lines[-2]
+            await nothing_is_asked(cluster, seat)
+        await press(seat, *here[0].after)
         assert done(cluster) == []
 
 
@@ -327,20 +349,6 @@ async def test_who_comes_too_late_is_told(
         assert seat.lines[-2].rstrip(GUARD_BAR) == output
 
 
-@EACH
-@on_asyncio
-async def test_an_unknown_outcome_is_said_to_be_unknown(
-    cluster: FakeBackend, sit: OpenSession, case: Case
-) -> None:
-    async with sit(first=case.first) as seat:
-        await come(seat, case)
-        await press(seat, case.key, *case.after[:-1])
-        await seat.pass_time(QUIET_S)
-        cluster.error = OutcomeUnknownError("the connection broke")
-        await seat.press(case.after[-1])
-        assert "? outcome unknown" in seat.lines[-2]
-
-
 @pytest.mark.parametrize("name", ["approve", "deny", "edit"])
 @on_asyncio
 async def test_what_expires_cannot_be_decided(
@@ -358,7 +366,7 @@ async def test_what_expires_cannot_be_decided(
         assert done(cluster) == []
 
 
-@pytest.mark.parametrize("screen", ["pulse", *dict.fromkeys(screen for _, screen in CASES)])
+@pytest.mark.parametrize("screen", ["pulse", *SCREENS])
 @on_asyncio
 async def test_keys_of_other_screens_do_nothing(
     cluster: FakeBackend, sit: OpenSession, screen: str

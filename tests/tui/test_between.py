@@ -1,6 +1,5 @@
 """What may come between a question and its answer, and between a text and the terminal."""
 
-import asyncio
 import re
 
 import pytest
@@ -8,7 +7,6 @@ from rich.segment import Segment
 from textual import events
 from textual.color import Color
 
-from cortex.domain.errors import UnavailableError
 from cortex_tui.line_filter import SafeFilter
 from tests.support.hostile import HOSTILE, PIECES, treacherous
 from tests.support.terminal.inbox_keys import enter, keys
@@ -186,23 +184,6 @@ async def test_a_click_on_another_row_takes_the_question_back(
         assert "approve" not in seat.lines[-2]
         await keys(seat, "y")
         assert inbox.decisions == []
-
-
-@on_asyncio
-async def test_a_long_act_goes_no_further_than_what_is_known(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    for number in range(1, 501):
-        cluster.add(number)
-    async with sit() as seat:
-        await seat.press("*", "K", "enter")
-        cluster.gate = asyncio.Event()
-        await seat.type("500")
-        seat.app.session.link.failed(UnavailableError("the database is gone"))
-        cluster.gate.set()
-        await seat.settle()
-        assert "200 cancelled, 300 not begun; the database does not answer" in seat.lines[-2]
-        assert len(cluster.acted_on) == 1
 
 
 @on_asyncio

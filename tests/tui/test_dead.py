@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.bulk import RATE_DEFAULT, BulkRequest, BulkVerb
+from cortex.domain.dead_letter import DeadLetterFilter
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.screens.dead import LETTERS_MAX, DeadScreen
 from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
@@ -22,7 +23,18 @@ async def agree(seat: Seat, key: str, *keys: str) -> None:
 
 
 def nothing_was_done(cluster: FakeBackend) -> bool:
-    return not cluster.dead.settled and not cluster.dead.begun
+    return not cluster.dead.settled and not cluster.begun
+
+
+def a_group(verb: str, limit: int, fingerprint: str = "f1") -> BulkRequest:
+    """What is asked of a job about all letters of an error."""
+    return BulkRequest(
+        verb=BulkVerb(verb),
+        reason="why",
+        letters=DeadLetterFilter(fingerprint=fingerprint),
+        limit=limit,
+        rate_per_s=RATE_DEFAULT,
+    )
 
 
 @on_asyncio
@@ -71,18 +83,16 @@ async def test_none_is_said(sit: OpenSession) -> None:
 async def test_a_group_is_settled_after_why_and_y(
     cluster: FakeBackend, sit: OpenSession, key: str, verb: str
 ) -> None:
-    ids = [cluster.dead.add(number) for number in (1, 2)]
-    cluster.dead.add(3, "f2")
+    for number, error in ((1, "f1"), (2, "f1"), (3, "f2")):
+        cluster.dead.add(number, error)
     async with sit(first="dead") as seat:
         await seat.press("j", key)
         assert f"{verb} 2" in seat.lines[-2]
         await seat.press(*WHY)
         assert nothing_was_done(cluster)
         await seat.press("y")
-        assert cluster.dead.begun == [
-            (BulkVerb(verb.upper()), tuple(ids), "--fingerprint f1 --limit 2", "ana", "why")
-        ]
-        assert "✓ act 1: 2 letters at 50 a second, also without you" in seat.lines[-2]
+        assert cluster.begun == [(a_group(verb, 2), "ana")]
+        assert "✓ job …0000b1 does it, also without you" in seat.lines[-2]
         await seat.press("@")
         assert f"cortex dead {verb} --fingerprint f1 --limit 2 --reason why --yes" in seat.text
 
@@ -101,28 +111,6 @@ async def test_one_letter_is_settled(
         assert cluster.dead.settled == [(verb, second, "ana", "why")]
 
 
-@pytest.mark.parametrize("screen", ["dead", "letters"])
-@pytest.mark.parametrize("key", VERBS)
-@pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "X", "j", "q", "2", ":"])
-@on_asyncio
-async def test_no_other_key_agrees_or_reaches_the_screen(
-    cluster: FakeBackend, sit: OpenSession, screen: str, key: str, other: str
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        if screen == "letters":
-            await seat.press("enter")
-            await seat.pass_time(1)
-        await agree(seat, key, other)
-        assert nothing_was_done(cluster)
-        assert seat.app.is_running
-        assert "esc no" in seat.lines[-2], "the question stays"
-        await seat.press("escape")
-        assert "nothing was done" in seat.lines[-2]
-        await seat.press("y")
-        assert nothing_was_done(cluster)
-
-
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
 async def test_without_a_reason_nothing_is_agreed_to(
@@ -131,43 +119,6 @@ async def test_without_a_reason_nothing_is_agreed_to(
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press(key, "enter", "y", "enter", "y")
-        assert nothing_was_done(cluster)
-
-
-@pytest.mark.parametrize("key", VERBS)
-@on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead", is_read_only=True) as seat:
-        await seat.press(key, "y")
-        assert "read-only: start cortex tui without --read-only" in seat.text
-        assert nothing_was_done(cluster)
-
-
-@pytest.mark.parametrize("key", VERBS)
-@on_asyncio
-async def test_nothing_is_done_while_the_database_is_away(
-    cluster: FakeBackend, sit: OpenSession, key: str
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        cluster.down()
-        await seat.pass_time(2)
-        await seat.press(key, "y")
-        assert "the database does not answer" in seat.text
-        assert nothing_was_done(cluster)
-
-
-@on_asyncio
-async def test_a_link_that_is_lost_while_it_asks_counts_too(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        await agree(seat, "R")
-        cluster.down()
-        await seat.pass_time(2)
-        await seat.press("y")
         assert nothing_was_done(cluster)
 
 
@@ -181,9 +132,7 @@ async def test_the_dry_run_says_what_no_retry_can_help(
         await seat.press("R")
         assert "retry 1 from their last checkpoint, 1 not (undecodable)?" in seat.lines[-2]
         await seat.press(*WHY, "y")
-        ((_, job_ids, which, _, _),) = cluster.dead.begun
-        assert [job_id.int for job_id in job_ids] == [1]
-        assert which == "--fingerprint f1 --limit 2", "the command leaves the same ones out"
+        assert cluster.begun == [(a_group("retry", 2), "ana")], "the job leaves the same ones out"
 
 
 @on_asyncio
@@ -211,21 +160,7 @@ async def test_more_than_a_hundred_want_their_number_typed(
         await agree(seat, key, "y", "1", "2", "5")
         assert nothing_was_done(cluster)
         await seat.press("0")
-        ((begun, job_ids, _, _, _),) = cluster.dead.begun
-        assert (begun.value.lower(), len(job_ids)) == (verb, 250)
-
-
-@on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
-    first = cluster.dead.add(1)
-    async with sit(first="dead") as seat:
-        await seat.press("enter")
-        await seat.pass_time(1)
-        await agree(seat, "R")
-        cluster.dead.set_letter(first, state="DISCARDED")
-        await seat.press("y")
-        assert "✗ job" in seat.lines[-2]
-        assert "was discarded by li" in seat.lines[-2]
+        assert cluster.begun == [(a_group(verb, 250), "ana")]
 
 
 @on_asyncio
@@ -247,7 +182,7 @@ async def test_new_errors_wait_until_they_are_asked_for(
 async def test_what_was_asked_about_is_what_is_settled(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
-    old = cluster.dead.add(1)
+    cluster.dead.add(1)
     async with sit(first="dead") as seat:
         await seat.press("R")
         later = instant(cluster.clock) + timedelta(seconds=9)
@@ -255,7 +190,7 @@ async def test_what_was_asked_about_is_what_is_settled(
         cluster.dead.add(3, created_at=later)
         await seat.pass_time(4)
         await seat.press(*WHY, "y")
-        assert [job_ids for _, job_ids, _, _, _ in cluster.dead.begun] == [(old,)]
+        assert cluster.begun == [(a_group("retry", 1), "ana")], "the oldest one"
 
 
 @on_asyncio

@@ -274,9 +274,8 @@ async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: O
         await seat.press("space", "space", "R")
         assert "retry now 2 jobs (1 failed: each goes on in a new job" in seat.lines[-2]
         await seat.press("enter", "y")
-        ((_, acted_on, _, _),) = cluster.acted_on
-        assert {*acted_on} == {*ids}
-        assert "1 try again now, 1 go on in new jobs" in seat.lines[-2]
+        ((request, _),) = cluster.begun
+        assert {*request.job_ids} == {*ids}
 
 
 @on_asyncio

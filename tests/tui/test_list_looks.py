@@ -99,7 +99,7 @@ async def test_nothing_else_is_acted_on_than_is_listed(
     async with sit() as seat:
         await sort_by_due(seat)
         await seat.press("*", "K", "enter", "y")
-        assert [[each.int for each in ids] for _, ids, _, _ in cluster.acted_on] == [[1]]
+        assert [(each.jobs, each.limit) for each, _ in cluster.begun] == [("status:retry", 1)]
         await seat.press("@", "c", "c")
         assert "--filter status:retry --limit" in seat.app.clipboard
 
@@ -118,7 +118,7 @@ async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
         await seat.pass_time(1)
         assert "no job matches" in seat.text
         await seat.press("*", "K")
-        assert cluster.acted_on == []
+        assert cluster.begun == []
         assert "no job under the cursor" in seat.text
 
 

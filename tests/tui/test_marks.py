@@ -7,10 +7,9 @@ from uuid import UUID
 import pytest
 from textual import events
 
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import OutcomeUnknownError
-from cortex.store.job_choice import BATCH
 from cortex.store.queues import QueueRow
-from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.support.terminal.tui_pods import FakeQueues
@@ -22,10 +21,6 @@ ALL_MARKED = "* all that fit"
 def marked(seat: Seat) -> list[int]:
     """The ends of the ids of the rows that are marked."""
     return [int(line[3:9], 16) for line in seat.lines if line[1:3] == "*…"]
-
-
-def batches(cluster: FakeBackend) -> list[tuple[str, list[int], str, str]]:
-    return [(what, [each.int for each in ids], by, why) for what, ids, by, why in cluster.acted_on]
 
 
 @on_asyncio
@@ -40,14 +35,16 @@ async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: Ope
         assert "cancel 2 jobs?" in seat.text
         await seat.type("a mistake")
         await seat.press("y")  # still a letter of the reason
-        assert cluster.acted_on == []
+        assert cluster.begun == []
         await seat.press("backspace", "enter", "y")
-        assert batches(cluster) == [("cancel", [5, 3], "ana", "a mistake")]
-        assert "✓ 2 cancelled" in seat.lines[-2]
+        ids = (UUID(int=5), UUID(int=3))
+        wanted = BulkRequest(verb=BulkVerb.CANCEL, reason="a mistake", job_ids=ids)
+        assert cluster.begun == [(wanted, "ana")]
+        assert "✓ job …0000b1 does it, also without you" in seat.lines[-2]
         assert marked(seat) == []
         await seat.press("@", "c", "c")
-        ids = f"{UUID(int=5)} {UUID(int=3)}"
-        command = f"cortex jobs cancel {ids} --reason 'a mistake' --yes --as ana"
+        typed_ids = f"{UUID(int=5)} {UUID(int=3)}"
+        command = f"cortex jobs cancel {typed_ids} --reason 'a mistake' --yes --as ana"
         assert seat.app.clipboard == command
 
 
@@ -61,7 +58,7 @@ async def test_without_a_mark_the_job_of_the_cursor_is_meant(
         assert marked(seat) == []
         await seat.press("K", "y")
         assert cluster.acted == [("cancel", job, "ana")]
-        assert cluster.acted_on == []
+        assert cluster.begun == []
 
 
 @pytest.mark.parametrize("key", ["ctrl+space", "ctrl+@"])
@@ -97,24 +94,15 @@ async def test_all_that_fit_is_counted_by_the_server(
         await seat.press("R")
         assert "retry now 400 jobs, 100 had ended?" in seat.text
         await seat.press("enter", "y")
-        assert cluster.acted_on == [], "so many are not agreed to by one key"
+        assert cluster.begun == [], "so many are not agreed to by one key"
         await seat.type("400")
-        assert [len(ids) for _, ids, _, _ in cluster.acted_on] == [BATCH, BATCH]
-        assert "✓ 400 try again now" in seat.lines[-2]
+        ((wanted, _),) = cluster.begun
+        assert wanted.jobs is None
+        counted = {UUID(int=number) for number in range(1, 501) if number % 5}
+        assert set(wanted.job_ids) == counted, "what fits later is left alone"
         await seat.press("@", "c", "c")
         command = "cortex jobs retry --filter status:retry,done --limit 10000 --yes --as ana"
         assert seat.app.clipboard == command
-
-
-@on_asyncio
-async def test_what_was_counted_is_what_is_done(cluster: FakeBackend, sit: OpenSession) -> None:
-    for number in (1, 2):
-        cluster.add(number)
-    async with sit() as seat:
-        await seat.press("*", "K")
-        cluster.add(3)
-        await seat.press("enter", "y")
-        assert batches(cluster) == [("cancel", [2, 1], "ana", "")]
 
 
 @on_asyncio
@@ -183,7 +171,7 @@ async def test_nobody_is_asked_about_marks_that_are_gone(
         await seat.settle()
         assert "cancel" not in seat.lines[-2]
         await seat.press("enter", "y")
-        assert cluster.acted_on == []
+        assert cluster.begun == []
 
 
 @on_asyncio
@@ -198,7 +186,7 @@ async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: OpenS
         assert "cancel 1 job" not in seat.text
         await seat.type("y")
         assert "/ agent:y" in seat.text, "what one writes stays where one writes it"
-        assert cluster.acted_on == []
+        assert cluster.begun == []
 
 
 @on_asyncio
@@ -208,7 +196,7 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: OpenSession) ->
         await seat.press("space", "K")
         assert "nothing to cancel: 1 had ended" in seat.text
         await seat.press("y")
-        assert cluster.acted_on == []
+        assert cluster.begun == []
 
 
 @on_asyncio
@@ -305,77 +293,29 @@ async def test_read_only_and_a_lost_link_say_why(
         await seat.pass_time(2)
         await seat.press("enter", "y")
         assert "the database does not answer" in seat.text
-    assert cluster.acted_on == []
+    assert cluster.begun == []
 
 
-@pytest.mark.parametrize("other", ["Y", "space", "K", "q", "escape"])
 @on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
+async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
-        await seat.press("space", "K", "enter", other)
-        assert cluster.acted_on == []
-        assert seat.app.is_running
+        await seat.press("space", "K", "enter")
+        for other in ("Y", "space", "K", "q", "escape"):
+            assert "esc no" in seat.lines[-2], "the question stays"
+            await seat.press(other)
+            assert cluster.begun == []
+            assert seat.app.is_running
 
 
 @on_asyncio
-async def test_esc_stops_a_long_act_between_two_batches(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    for number in range(1, 501):
-        cluster.add(number)
-    async with sit() as seat:
-        await seat.press("*", "K", "enter")
-        cluster.gate = asyncio.Event()
-        await seat.type("500")
-        await seat.press("escape")
-        assert "stopping" in seat.text
-        cluster.gate.set()
-        await seat.settle()
-        assert "200 cancelled, 300 not begun" in seat.lines[-2]
-        assert len(cluster.acted_on) == 1
-
-
-@on_asyncio
-async def test_beside_a_long_act_others_are_done_but_none_like_it(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    for number in range(1, 501):
-        cluster.add(number)
-    cluster.approvals.add(1)
-    async with sit() as seat:
-        await seat.press("*", "K", "enter")
-        cluster.gate = asyncio.Event()
-        await seat.type("500")
-        await seat.press("*", "R")
-        assert "the last action is still under way" in seat.lines[-2]
-        await seat.press("3")
-        for key in "ay":
-            await seat.pass_time(2)
-            await seat.press(key)
-        assert [each.approval_id for each in cluster.approvals.decisions] == [UUID(int=1)]
-        assert cluster.acted_on == [], "the first batch is still on its way"
-        await seat.press("2")
-        cluster.gate.set()
-        await seat.settle()
-        assert "✓ 500 cancelled" in seat.lines[-2]
-        await seat.press("@")
-        output = [line for line in seat.lines[1:] if "cortex" in line and "✓" in line]
-        assert "✓ 500 cancelled" in output[0], "the act that was over last stands above"
-        assert "✓ approved" in output[1]
-
-
-@on_asyncio
-async def test_a_batch_with_an_unknown_outcome_tells_how_far_it_was(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    for number in range(1, 4):
-        cluster.add(number)
+async def test_an_unknown_outcome_is_shown(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.add(1)
     async with sit() as seat:
         await seat.press("*", "K", "enter")
         cluster.error = OutcomeUnknownError("the connection broke")
         await seat.press("y")
-        assert "outcome unknown: 0 cancelled, 3 not begun; then:" in seat.text
+        assert "outcome unknown: " in seat.text
 
 
 def test_marks_end_somewhere() -> None:
@@ -389,7 +329,3 @@ def test_marks_end_somewhere() -> None:
     assert marks.toggle(keys[0]), "a mark can always be taken away"
     marks.take_all()
     assert (len(marks), keys[-1] in marks) == (0, True)
-
-
-def test_the_verbs_are_the_command_lines() -> None:
-    assert [str(verb) for verb in JobsVerb] == ["cancel", "retry"]

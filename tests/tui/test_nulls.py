@@ -25,7 +25,7 @@ from tests.support.records.nulls import (
 from tests.support.servers.postgres import SharedPostgres
 from tests.support.terminal.tui import ManualClock, Seat, calm, on_asyncio
 
-SIZE: Final = (200, 60)
+SIZE: Final = (160, 50)
 LOOKS: Final = 6
 """After this many polls each part of a screen had its turn."""
 LATER_S: Final = 6.0
@@ -93,7 +93,6 @@ async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str =
             for _ in range(LOOKS):
                 seat.clock._now += LATER_S
                 await frame.look()
-                frame.repaint()
             await app.refresher.read_head()
             frame.repaint()
             await settle(seat, rows)
@@ -108,11 +107,10 @@ async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
     """Return what a screen can be opened on."""
     if name == "job":
         page = await backend.jobs.page(JobFilter(), before=None, limit=100)
-        return [(row.id,) for row in page.jobs]
+        kinds = {(row.status, (row.waiting_on or "").partition(":")[0]): row for row in page.jobs}
+        return [(row.id,) for row in kinds.values()]
     if name == "letters":
         return [(row,) for row in await backend.dead.errors()]
-    if name == "act":
-        return [(row,) for row in await backend.dead.acts()]
     return [()]
 
 

@@ -30,9 +30,9 @@ def a_need(kind: str, number: int, **fields: Any) -> Need:
     return Need(kind=kind, **known | fields)
 
 
-def a_failure(number: int, at: datetime) -> Failure:
+def a_failure(number: int, at: datetime, **more: Any) -> Failure:
     fields: dict[str, Any] = {"agent": None, "error": "overloaded", "message": f"busy {number}"}
-    return Failure(job_id=UUID(int=number), type="digest", at=at, **fields)
+    return Failure(job_id=UUID(int=number), type="digest", at=at, **fields, **more)
 
 
 def test_it_is_the_first_screen() -> None:
@@ -270,6 +270,25 @@ async def test_enter_opens_what_the_cursor_is_on(cluster: FakeBackend, sit: Open
             await seat.pass_time(1)
             assert place in seat.lines[0]
             await seat.press("escape")
+
+
+@on_asyncio
+async def test_failures_that_wait_for_nobody_are_no_calm(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    now = instant(cluster.clock)
+    final = tuple(a_failure(number, now, is_final=True) for number in (1, 2))
+    cluster.pulse.attention_seen = Attention(failures=(*final, a_failure(3, now)))
+    cluster.heads["dead"] = 1
+    async with sit(first="pulse") as seat:
+        await seat.pass_time(3)
+        assert "failing       1 failed job waits · 2 failed for good in 24 h" in seat.text
+        cluster.heads["dead"] = 0
+        cluster.pulse.attention_seen = Attention(failures=final)
+        await seat.pass_time(6)
+        assert "✓ nothing needs you" in seat.text
+        assert "failing       2 failed for good in 24 h" in seat.text
+        assert "✗ digest" in seat.text
 
 
 @on_asyncio

@@ -111,22 +111,17 @@ async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: OpenSession, 
 
 
 @on_asyncio
-async def test_an_error_is_told_with_its_newest_letter_and_its_acts(
+async def test_an_error_is_told_with_its_newest_letter(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     dead = cluster.dead
     dead.add(1, "f1", error_message="no such page " * 9 + "at all", step="7 crawl")
     dead.add(2, "f2")
-    dead.add_act(which="--fingerprint f1 --limit 100", done_count=40)
-    dead.add_act(which="--fingerprint f2 --limit 100", state="PAUSED", changed_by="li")
     async with sit(first="dead", size=(120, 40)) as seat:
         await seat.pass_time(3)
-        assert "act 2" in beside(seat)
-        assert "paused by li" in beside(seat)
         await seat.press("j")
-        for output in ("1 letter", " all\n", "7 · crawl", "act 1: retried 40 of 100"):
+        for output in ("1 letter", " all\n", "7 · crawl"):
             assert output in beside(seat), output
-        assert "act 2" not in beside(seat)
 
 
 @on_asyncio

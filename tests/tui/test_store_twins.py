@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
 from cortex.domain.job_filter import JobCursor, JobFilter, Refusal, parse_filter
@@ -17,12 +18,11 @@ from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.store import budgets, tasks
 from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
-from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.job_order import Order
 from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
 from tests.support.life import Life
-from tests.support.records.rows import new_id, seeded_random, submit
+from tests.support.records.rows import job_row, new_id, seeded_random, submit
 from tests.support.servers.postgres import run_asyncio
 
 T = TypeVar("T")
@@ -120,25 +120,27 @@ def test_a_job_that_is_gone_is_told(life: Life, ask: Ask) -> None:
         ask(lambda backend: backend.job.document(new_id()))
 
 
-@pytest.mark.parametrize("verb", JobsVerb)
-def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: JobsVerb) -> None:
+@pytest.mark.parametrize("verb", [BulkVerb.CANCEL, BulkVerb.RETRY])
+def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None:
     pod = life.pod()
     later = life.job()
     wait = Suspend(lease=life.claim(pod).lease, delay_s=3600.0, is_counted=True)
     assert life.call(tasks.suspend, pod_id=pod, operations=[wait]) == {later}
     fresh = life.job()
 
-    async def acted(backend: StoreBackend) -> tuple[list[UUID], int]:
+    async def acted(backend: StoreBackend) -> tuple[list[UUID], UUID]:
         choice = await backend.jobs.choose(verb, JobFilter(), limit=10)
         marked = await backend.jobs.choose_marked(verb, [fresh, later, new_id()])
         assert set(marked.job_ids) == set(choice.job_ids)
         assert marked.refused[Refusal.GONE] == 1
-        done = await backend.jobs.act_on(verb, choice.job_ids, by="ana", reason="a test")
-        return choice.job_ids, done.changed
+        request = BulkRequest(verb=verb, reason="a test", jobs="", counted_at=choice.at)
+        return choice.job_ids, await backend.jobs.begin(request, by="ana")
 
-    chosen, changed = ask(acted)
-    assert changed == len(chosen)
-    assert set(chosen) == ({fresh, later} if verb is JobsVerb.CANCEL else {later})
+    chosen, job_id = ask(acted)
+    row = job_row(life.dsn, job_id)
+    assert (row["type"], row["queue_name"], row["submitted_by"]) == ("bulk", "bulk", "ana")
+    assert json.loads(row["payload"])["request"].keys() == {"verb", "reason", "jobs", "counted_at"}
+    assert set(chosen) == ({fresh, later} if verb is BulkVerb.CANCEL else {later})
 
 
 BEYOND = {

@@ -71,7 +71,6 @@ NO_PROGRESS = frozenset(
         "bulk.settle",
         # what has expired anyway is forgotten
         "budgets.forget",
-        "bulk_operations.forget",
         "idempotency.sweep",
         "quotas.forget",
         "store.forget",
@@ -141,8 +140,8 @@ def test_each_point_is_passed_and_no_other() -> None:
     passed = {
         name
         for path in PACKAGE.rglob("*.py")
-        if path != drain
-        for _, name in points_of(ast.parse(path.read_text("utf-8")))
+        if path != drain and "crash_point" in (text := path.read_text("utf-8"))
+        for _, name in points_of(ast.parse(text))
     }
     assert 'crash_point(f"drain_{phase}")' in drain.read_text("utf-8")
     phases = {f"drain_{phase}" for phase in DrainPhase}

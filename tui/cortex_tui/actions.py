@@ -42,12 +42,6 @@ class Action:
     """Does it in one transaction; returns the outcome. Raises `CortexError`s."""
     wanted: str = "y"
     """What to type to confirm."""
-    stop: Callable[[], object] = lambda: None
-    """Stops a bulk action before its next batch."""
-    progress: Callable[[], str] = lambda: ""
-    """Returns the progress of a bulk action."""
-    is_bulk: bool = False
-    """It runs for a while, in batches, alongside other actions; only one such runs at a time."""
 
     def typed(self, *, actor: str) -> str:
         """Return the shell command that does the same."""
@@ -97,9 +91,7 @@ class InterruptedAction:
         """Return the outcome as one safe line."""
         if self.done is not None:
             return f"{safe(self.action.question)}: {self.done.outcome}"
-        progress = self.action.progress()
-        how_far = f"; up to then: {progress}" if progress else ""
-        return f"{safe(self.action.question)}: {UNKNOWN}{safe(how_far)}"
+        return f"{safe(self.action.question)}: {UNKNOWN}"
 
 
 class Asker(Protocol):
@@ -113,7 +105,7 @@ class Asker(Protocol):
 class Actions:
     """Proposes and runs actions; `log` keeps the newest ones, the newest first.
 
-    At most one action and one bulk action run at a time.
+    At most one action runs at a time.
     """
 
     def __init__(
@@ -122,7 +114,7 @@ class Actions:
         """`start` runs a coroutine alongside the app."""
         self._session = session
         self._start = start
-        self._turn, self._bulk_turn = asyncio.Lock(), asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._under_way: dict[asyncio.Task[ActionResult], Action] = {}
         self._unsettled: dict[asyncio.Task[ActionResult], Action] = {}
         """The actions that a cancelled `settle` waited for; the next call reports them, too."""
@@ -135,7 +127,7 @@ class Actions:
 
     def propose(self, asker: Asker, action: Action) -> None:
         """Ask for confirmation, or say why the action is not possible."""
-        if (refusal := self.why_not(is_bulk=action.is_bulk)) is not None:
+        if (refusal := self.why_not()) is not None:
             asker.show(refusal, "warn")
             return
         question = Question(safe(action.question), wanted=action.wanted)
@@ -152,7 +144,7 @@ class Actions:
 
         `waits`: queue it behind a running action; a refusal then goes to the log.
         """
-        if not waits and (refusal := self.why_not(is_bulk=action.is_bulk)) is not None:
+        if not waits and (refusal := self.why_not()) is not None:
             asker.show(refusal, "warn")
             return
         asker.show(f"{safe(action.question)} …", "dim")
@@ -174,7 +166,7 @@ class Actions:
         return bool(self._under_way)
 
     async def settle(self, *, within_s: float) -> Sequence[InterruptedAction]:
-        """Wait for running actions to end; a bulk action stops after its current batch.
+        """Wait for running actions to end.
 
         Actions that take longer are cancelled, and their outcome is unknown. If this call is
         cancelled, the actions continue, and the next call also returns those that ended meanwhile.
@@ -183,8 +175,6 @@ class Actions:
         if not actions:
             return ()
         self._unsettled = actions
-        for action in actions.values():
-            action.stop()
         _, late = await asyncio.wait(actions, timeout=within_s)
         for task in late:
             task.cancel()
@@ -200,7 +190,7 @@ class Actions:
     async def _finish(self, asker: Asker, action: Action) -> ActionResult:
         is_begun = False
         try:
-            async with self._bulk_turn if action.is_bulk else self._turn:
+            async with self._turn:
                 is_begun = True
                 outcome, style = await self._done(action)
         except asyncio.CancelledError:
@@ -237,9 +227,9 @@ class Actions:
         except CortexError as error:
             return f"✗ {failed(error, with_hint=True)}", "fail"
 
-    def why_not(self, *, is_bulk: bool = False) -> str | None:
-        """Return why no action, or no bulk action, is possible now; None if it is."""
-        if any(action.is_bulk == is_bulk for action in self._under_way.values()):
+    def why_not(self) -> str | None:
+        """Return why no action is possible now; None if it is."""
+        if self._under_way:
             return BUSY
         return self._session.why_not_act()
 

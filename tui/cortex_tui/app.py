@@ -25,7 +25,6 @@ from cortex_tui.refresher import Refresher
 from cortex_tui.screens import copying
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
-from cortex_tui.screens.bulk_operations import BulkOperationScreen, BulkOperationsScreen
 from cortex_tui.screens.dead import DeadLettersScreen, DeadScreen
 from cortex_tui.screens.effects import EffectsScreen
 from cortex_tui.screens.frame import Frame
@@ -55,8 +54,6 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "help": HelpScreen,
     "log": LogScreen,
     "letters": DeadLettersScreen,
-    "acts": BulkOperationsScreen,
-    "act": BulkOperationScreen,
 }
 """Screens that open on top of another one, with arguments; esc closes them."""
 FIRST: Final = "pulse"

@@ -17,8 +17,6 @@ LISTS: Final = (
     "pulse",
     "dead",
     "letters",
-    "acts",
-    "act",
     "jobs",
     "job",
     "log",

@@ -128,17 +128,34 @@ class Terminal(LinuxDriver):
         Starting twice would create two reading threads, and the end would restore the wrong modes.
         """
         if self._writer_thread is not None and self._writer_thread.is_alive():
-            self._let_reads_return()
-            self._wake_reader()
-            self.suspend_application_mode()
-            self._must_signal_resume = True
+            self._restart()
+        else:
+            super().resume_application_mode()
+
+    def _restart(self) -> None:
+        """Stop and start, and keep the keys that are typed meanwhile.
+
+        Textual's stop drops them, and the terminal itself takes ctrl+z in the shell's modes.
+        """
+        if self.exit_event.is_set():
+            return  # the terminal is gone
+        self._let_reads_return()
+        self._wake_reader()
+        self.exit_event.set()  # also: `disable_input`, which drops keys, has nothing left to do
+        if self._key_thread is not None:
+            self._key_thread.join()
+        modes, self.attrs_before = self.attrs_before, None  # the stop restores none
+        self.suspend_application_mode()
+        self._must_signal_resume = True
+        self.exit_event.clear()
         super().resume_application_mode()
+        self.attrs_before = modes
 
     def _let_reads_return(self) -> None:
         """Let a read return although a shell has taken its input; it would wait for a key."""
         with suppress(termios.error):
             modes = termios.tcgetattr(self.fileno)
-            modes[tty.LFLAG] &= ~termios.ICANON
+            modes[tty.LFLAG] = self._patch_lflag(modes[tty.LFLAG])
             modes[tty.CC][termios.VMIN] = modes[tty.CC][termios.VTIME] = 0
             termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
 

@@ -118,7 +118,7 @@ def act_on_all(
 ) -> None:
     """Choose, ask, have a job do it, and report the counts.
 
-    No more jobs are changed than were counted, and none that was submitted later.
+    The jobs that were counted are changed and no others: see `BulkRequest.counted`.
     """
     options.refuse_columns("counts of jobs have no columns")
     output = Output(options)
@@ -134,11 +134,12 @@ def act_on_all(
             pace = f", {request.rate:g} per second" if request.rate is not None else ""
             question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
             confirm_count(question, count, options, is_agreed=request.is_agreed)
-            wanted = BulkRequest(
-                verb=act.verb,
-                reason=reason,
+            wanted = BulkRequest.counted(
+                act.verb,
+                choice.job_ids,
                 jobs=request.filter,
-                limit=count,
+                at=choice.at,
+                reason=reason,
                 rate_per_s=request.rate,
             )
         asked = {

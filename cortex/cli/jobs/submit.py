@@ -104,7 +104,7 @@ def submit(
 
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
-    refuse_bulk(job_type)
+    refuse_bulk(job_type, queue)
     output = Output(options)
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None

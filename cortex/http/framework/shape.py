@@ -8,7 +8,7 @@ other shapes and `Any`.
 import json
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -191,8 +191,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def record(shape: type[T], row: object, **more: Any) -> T:
     """Build a response from the fields of a row; `more` overrides the row's."""
     names = [field.name for field in attrs.fields(shape)]  # type: ignore[arg-type]
-    value = row.__getitem__ if isinstance(row, Mapping) else partial(getattr, row)
-    return shape(**{name: more[name] if name in more else value(name) for name in names})
+    return shape(**{name: more[name] if name in more else getattr(row, name) for name in names})
 
 
 # --- schemas

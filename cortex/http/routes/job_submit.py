@@ -104,7 +104,7 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
 
 
 def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
-    refuse_bulk(body.type)  # its requests are checked by their own routes
+    refuse_bulk(body.type, body.queue)  # its requests are checked by their own routes
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
     pod.check_payload(body.type, payload)
     return Submission(

@@ -1,8 +1,7 @@
 """Deletes what has expired: idempotency keys, model output for watchers, old usage.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
-whose jobs have all ended; quota usage of past hours and days; finished bulk operations; model
-output for watchers that poll.
+whose jobs have all ended; quota usage of past hours and days; model output for watchers that poll.
 Invariants: oldest first, at most 1000 of each per pass; any number of pods may run it at once, each
 skips what another one deletes.
 
@@ -15,12 +14,10 @@ from typing import Final
 
 from cortex.actors.runner import Runner
 from cortex.postgres.bridge import Port
-from cortex.store import budgets, bulk_operations, idempotency, quotas, watches
+from cortex.store import budgets, idempotency, quotas, watches
 from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000
-OPERATIONS_MAX: Final = 5
-"""A bulk operation has up to ten thousand rows."""
 BACKLOG_PAUSE_S: Final = 1.0
 """After a full pass more is due: a thousand rows per second and pod exceed the inflow."""
 DAY_KEPT_S: Final = 35 * 86_400.0
@@ -50,10 +47,6 @@ class Housekeeping(Runner):
             after=self._after,
         )
         uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        operations = await self._port(
-            bulk_operations.forget, kept_s=DAY_KEPT_S, limit=OPERATIONS_MAX
-        )
         words = await self._port(watches.forget)
-        is_full = BATCH_MAX in (keys, uses, words) or operations == OPERATIONS_MAX
-        is_behind = is_full or self._after is not None
+        is_behind = BATCH_MAX in (keys, uses, words) or self._after is not None
         return BACKLOG_PAUSE_S if is_behind else None

@@ -7,7 +7,6 @@ from cortex.actors.runner import Runner
 from cortex.domain.clock import Chance
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.maintenance.bulk_operations import BulkOperations
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
@@ -22,7 +21,6 @@ def sweeps(
     rng = chance.rng
     return (
         Retries(port, rng=rng),
-        BulkOperations(port, rng=rng, chance=chance),
         Expiries(port, rng=rng),
         Reconciler(port, unsettled=unsettled, rng=rng),
         Housekeeping(port, rng=rng, every_s=sweep_s),

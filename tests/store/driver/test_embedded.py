@@ -5,10 +5,10 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import asyncpg
 import pytest
@@ -21,6 +21,8 @@ from cortex.postgres.embedded.install import MAX_BYTES, packaged, reachable
 from cortex.postgres.embedded.server import kept_running
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import eventually
+from tests.support.pods import FORKS, environment
+from tests.support.servers import embedded_user
 from tests.support.servers.postgres import remove_servers, sql
 from tests.support.servers.private_postgres import PrivatePostgres, copy_of_original
 
@@ -29,81 +31,69 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
 
-# Uses the server in argv[1], as user argv[2] unless that is 0, until its standard input ends.
-USER_PROGRAM = """
-import os, sys
-from pathlib import Path
-from cortex.postgres.embedded import server as embedded
-
-if uid := int(sys.argv[2]):
-    os.setgroups([])
-    os.setgid(uid)
-    os.setuid(uid)
-with embedded.acquire(Path(sys.argv[1])) as server:
-    print(server.dsn, flush=True)
-    sys.stdin.read()
-"""
-
-# Uses the server in argv[1] a few times for the shortest moment, asking it something each time.
-CHURN_PROGRAM = """
-import sys
-from pathlib import Path
-from cortex.postgres.embedded import server as embedded
-from tests.support.servers.postgres import remove_servers, sql
-
-for _ in range(8):
-    with embedded.acquire(Path(sys.argv[1])) as server:
-        assert sql(server.dsn, "SELECT 1 AS one")[0]["one"] == 1
-"""
+CHURNS = 8
+ENDS_WITHIN_S = 30.0
 
 
 class User:
-    """A process that uses the server until the test ends or kills it."""
+    """A process that uses the server until the test ends or kills it, or a number of times."""
 
-    def __init__(self, data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", USER_PROGRAM, str(data_dir), str(uid)],
+    def __init__(self, data_dir: Path, *, uid: int = 0, times: int = 0) -> None:
+        reading, writing = os.pipe()
+        self._stdin: int | None = writing
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the user
+        self.process = FORKS.start(
+            (str(data_dir), str(uid), str(times)),
+            env=environment(None, ROOT, {}),
             cwd=ROOT,
-            stdin=subprocess.PIPE,
+            stdin=reading,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=pass_fds,
-            start_new_session=True,
-            text=True,
+            stderr=self._errors,
+            module=embedded_user.__name__,
         )
+        self.input = f"pipe:[{os.fstat(reading).st_ino}]"
+        """Its standard input, as it is called below `/proc`."""
+        os.close(reading)
 
     def dsn(self) -> str:
         """Wait until it has the server; fails with its traceback when it could not get it."""
-        line = stream(self.process.stdout).readline()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
         if not line:
-            pytest.fail(f"a user ended: {stream(self.process.stderr).read()}")
-        return line.strip()
+            pytest.fail(f"a user ended: {self._written()}")
+        return line.decode().strip()
 
     def leave(self) -> None:
         """Return when it has released the server."""
-        _, errors = self.process.communicate()
-        assert self.process.returncode == 0, errors
+        self._end_input()
+        assert self.process.wait(ENDS_WITHIN_S) == 0, self._written()
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Signal its whole process group, as a terminal does with Ctrl-C."""
         os.killpg(self.process.pid, how)
-        self.process.communicate()
+        self.process.wait(ENDS_WITHIN_S)
 
     def close(self) -> None:
         """End it if it is still there."""
         if self.process.poll() is None:
             self.kill()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            stream(pipe).close()
+        self._end_input()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
 
+    def _written(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace")
 
-def stream(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None
-    return pipe
+    def _end_input(self) -> None:
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
 
 
 class Join(Protocol):
-    def __call__(self, data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User: ...
+    def __call__(self, data_dir: Path, *, uid: int = 0, times: int = 0) -> User: ...
 
 
 @pytest.fixture
@@ -125,8 +115,8 @@ def join() -> Iterator[Join]:
     """Start processes that use the server; those still there at the end are killed."""
     users: list[User] = []
 
-    def start(data_dir: Path, *, uid: int = 0, pass_fds: tuple[int, ...] = ()) -> User:
-        users.append(User(data_dir, uid=uid, pass_fds=pass_fds))
+    def start(data_dir: Path, *, uid: int = 0, times: int = 0) -> User:
+        users.append(User(data_dir, uid=uid, times=times))
         return users[-1]
 
     yield start
@@ -191,13 +181,11 @@ def test_eight_processes_at_once_start_one_server(new_dir: Path, join: Join) -> 
     assert not is_running(new_dir)
 
 
-def test_whoever_has_the_server_can_use_it_while_others_come_and_go(data_dir: Path) -> None:
-    command = [sys.executable, "-c", CHURN_PROGRAM, str(data_dir)]
-    users = [
-        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    errors = [user.communicate()[1] for user in users]
-    assert [user.returncode for user in users] == [0, 0, 0], "\n".join(errors)
+def test_whoever_has_the_server_can_use_it_while_others_come_and_go(
+    data_dir: Path, join: Join
+) -> None:
+    for user in [join(data_dir, times=CHURNS) for _ in range(3)]:
+        user.leave()
     assert not is_running(data_dir)
 
 
@@ -239,18 +227,13 @@ def test_terminal_signals_do_not_reach_the_server(
 
 @needs_proc
 def test_server_keeps_no_lock_and_no_descriptor_of_its_starter(data_dir: Path, join: Join) -> None:
-    read_end, write_end = os.pipe()
-    try:
-        join(data_dir, pass_fds=(write_end,)).dsn()
-        pid = postmaster(data_dir).pid
-        files = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-        pipe = str(Path(f"/proc/self/fd/{write_end}").readlink())
-    finally:
-        os.close(read_end)
-        os.close(write_end)
+    user = join(data_dir)
+    user.dsn()
+    pid = postmaster(data_dir).pid
+    files = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
     ours = {path for path in files if path.startswith(str(data_dir)) and "pgdata" not in path}
     assert ours == {str(data_dir / "server.lock"), str(data_dir / "server.log")}
-    assert pipe not in files
+    assert user.input not in files
     assert not any(path.startswith(("/dev/pts", "/dev/tty")) for path in files)
 
 
@@ -474,7 +457,7 @@ def test_programs_in_a_closed_place_are_copied_for_the_server(server_home: Path)
 # --- files
 
 
-@pytest.mark.parametrize("name", ["x" * 90, "with space, comma", "größe"])
+@pytest.mark.parametrize("name", ["x" * 90, "with space, comma, größe"])
 def test_socket_moves_out_of_an_unsuitable_data_directory(server_home: Path, name: str) -> None:
     with embedded.acquire(server_home / name) as server:
         socket_dir = postmaster(server.data_dir).socket_dir

@@ -100,9 +100,9 @@ async def flaky(ctx: Context, how: str, times: int = 1) -> int:
     return ctx.attempt
 
 
-@job("slow", timeout=3)
+@job("slow", timeout=2)
 async def slow(ctx: Context, gate: str) -> int:
-    """Wait for the gate, for three seconds in all."""
+    """Wait for the gate, for two seconds in all."""
     await ctx.step("begun", _one)
     await _open(gate)
     return ctx.attempt

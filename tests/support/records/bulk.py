@@ -29,6 +29,11 @@ def a_request(**fields: Any) -> BulkRequest:
     return BulkRequest(**defaults | fields)
 
 
+def an_order(request: BulkRequest, *, by: str = "ana", at: datetime = BASE) -> BulkOrder:
+    """An operation whose ids are fixed."""
+    return BulkOrder(id=UUID(int=7), by=by, at=at, request=request)
+
+
 @define
 class BulkList:
     """Changes ids in memory; `sizes` are how many of the first slices it can take."""

@@ -15,7 +15,6 @@ import asyncpg
 import attrs
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
-from cortex.domain.bulk_operation import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Suspend
 from cortex.domain.quota import Period as QuotaPeriod
@@ -27,7 +26,6 @@ from cortex.store import (
     approvals,
     breakers,
     budgets,
-    bulk_operations,
     drains,
     pods,
     queues,
@@ -37,7 +35,6 @@ from cortex.store import (
 from tests.support.life import Life
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict
-from tests.support.records.bulk_operations import an_act
 from tests.support.records.effects import Doers
 from tests.support.records.factories import JOB_TYPE
 from tests.support.servers.postgres import sql
@@ -249,8 +246,7 @@ def fill(call: Session, dsn: str) -> None:
             )
         ],
     )
-    failed = failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
-    call(bulk_operations.begin, an_act(failed[:1], BulkVerb.DISCARD))
+    failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
     call(queues.pause, "mail", by="ana", reason="deploy")
     budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)

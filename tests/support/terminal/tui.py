@@ -15,15 +15,15 @@ from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import ConflictError, CortexError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import UNFINISHED, JobCursor, JobFilter, Refusal
-from cortex.store.job_choice import BulkDone, JobChoice
+from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, ListReading
 from cortex_tui.app import CortexApp
 from cortex_tui.key_table import KeyTable
-from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
 from tests.support.records.job_rows import a_listed_job
@@ -92,7 +92,8 @@ class FakeBackend:
     """What the head says besides nothing."""
     asked: list[str] = attrs.field(factory=list)
     acted: list[tuple[str, UUID, str]] = attrs.field(factory=list)
-    acted_on: list[tuple[str, list[UUID], str, str]] = attrs.field(factory=list)
+    begun: list[tuple[BulkRequest, str]] = attrs.field(factory=list)
+    """Bulk operations, and by whom."""
     """Batches: what, on which jobs, by whom and why."""
     reasons: dict[UUID, str] = attrs.field(factory=dict)
     """What keeps jobs from running."""
@@ -294,7 +295,7 @@ class FakeBackend:
             raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']}: it has ended")
         return "tries again now"
 
-    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
         if not which.statuses:
             which = which.with_states(*UNFINISHED)
         found = [row["id"] for row in self._fitting(which)]
@@ -302,7 +303,7 @@ class FakeBackend:
         has_more = len(choice.job_ids) > limit
         return attrs.evolve(choice, job_ids=choice.job_ids[:limit], has_more=has_more)
 
-    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> JobChoice:
         if self.gate is not None:
             await self.gate.wait()
         self._ask(f"choose {verb}")
@@ -312,22 +313,16 @@ class FakeBackend:
         refused = {Refusal.ENDED: len(over) - len(failed)} if len(over) > len(failed) else {}
         return JobChoice(job_ids=chosen, refused=refused, has_more=False, failed=len(failed))
 
-    def _is_failed(self, verb: JobsVerb, job_id: UUID) -> bool:
-        return verb is JobsVerb.RETRY and self.rows[job_id]["status"] == JobStatus.FAILED
+    def _is_failed(self, verb: BulkVerb, job_id: UUID) -> bool:
+        return verb is BulkVerb.RETRY and self.rows[job_id]["status"] == JobStatus.FAILED
 
-    async def act_on(
-        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> BulkDone:
-        choice = await self.choose_marked(verb, job_ids)
-        self.acted_on.append((verb, list(job_ids), by, reason))
-        for job_id in choice.job_ids if verb is JobsVerb.CANCEL else ():
-            self.change(job_id, status="CANCELLED", cancelled_by=by)
-        return BulkDone(
-            changed=len(choice.job_ids),
-            asked=0,
-            refused=choice.refused,
-            resubmitted=choice.failed,
-        )
+    async def begin(self, request: BulkRequest, *, by: str) -> UUID:
+        if self.gate is not None:
+            await self.gate.wait()
+        self._ask("begin")
+        request.check()
+        self.begun.append((request, by))
+        return UUID(int=0xB0 + len(self.begun))
 
     async def _act(self, what: str, job_id: UUID, by: str) -> None:
         if self.gate is not None:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.bulk_operation import BulkChange, BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead, DeadLetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
@@ -35,13 +34,6 @@ class FakeDead:
     rows: dict[UUID, DeadLetter] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
-    begun: list[tuple[BulkVerb, tuple[UUID, ...], str, str, str]] = attrs.field(factory=list)
-    """Acts on many letters: verb, jobs, which they are, by whom and why."""
-    changed: list[tuple[str, int, str, str]] = attrs.field(factory=list)
-    """What was done to acts."""
-    all_acts: dict[int, dict[str, Any]] = attrs.field(factory=dict)
-    failed: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
-    """Letters that an act could not settle."""
 
     # --- the test's side
 
@@ -77,50 +69,6 @@ class FakeDead:
 
     def set_letter(self, job_id: UUID, **fields: Any) -> None:
         self.rows[job_id] = attrs.evolve(self.rows[job_id], **fields)
-
-    def add_act(self, **fields: Any) -> int:
-        """Add a bulk operation on a hundred letters; pods have settled none of them."""
-        act_id = len(self.all_acts) + 1
-        self.all_acts[act_id] = {
-            "id": act_id,
-            "verb": "RETRY",
-            "state": "RUNNING",
-            "which": "--fingerprint f1 --limit 100",
-            "agent_version": None,
-            "from_start": False,
-            "rate_per_s": 50.0,
-            "asked_by": "ana",
-            "reason": "mended",
-            "letter_count": 100,
-            "done_count": 0,
-            "failed_count": 0,
-            "due_at": _now(self.clock),
-            "created_at": _now(self.clock),
-            "changed_by": None,
-            "changed_at": None,
-            "change_reason": None,
-            "ended_at": None,
-            "has_pod": True,
-            "batch_max": 20,
-            **fields,
-        }
-        return act_id
-
-    def fail(self, act_id: int, nth: int, **fields: Any) -> None:
-        """Let an act fail with a letter."""
-        self.failed.setdefault(act_id, []).append(
-            {
-                "nth": nth,
-                "job_id": UUID(int=nth),
-                "error_code": "conflict",
-                "error": "it was discarded by li",
-                "type": "digest",
-                "state": "DISCARDED",
-                "fingerprint": "f1",
-                "agent": "invoice-bot",
-                **fields,
-            }
-        )
 
     @property
     def _waiting(self) -> list[DeadLetter]:
@@ -178,31 +126,6 @@ class FakeDead:
         state = "RETRIED" if verb == "retry" else "DISCARDED"
         self.set_letter(job_id, state=state, resolved_by=by)
         self.settled.append((verb, job_id, by, reason))
-
-    async def begin(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
-    ) -> int:
-        self.ask("begin")
-        self.begun.append((verb, tuple(job_ids), which, by, reason))
-        return self.add_act(verb=verb.value, letter_count=len(job_ids), which=which)
-
-    async def acts(self) -> Sequence[dict[str, Any]]:
-        self.ask("acts")
-        rows = sorted(self.all_acts.values(), key=lambda row: -row["id"])
-        return sorted((dict(row) for row in rows), key=lambda row: row["ended_at"] is not None)
-
-    async def failures(self, act_id: int) -> Sequence[dict[str, Any]]:
-        self.ask("failures")
-        return self.failed.get(act_id, [])
-
-    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
-        self.ask("change")
-        row = self.all_acts[act_id]
-        if row["state"] not in how.before:
-            raise ConflictError(f"act {act_id} is {row['state'].lower()} by li")
-        row |= {"state": how.after.value, "changed_by": by, "change_reason": reason}
-        row["ended_at"] = _now(self.clock) if how.after.is_over else None
-        self.changed.append((how.name, act_id, by, reason))
 
 
 @attrs.define

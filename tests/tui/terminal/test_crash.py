@@ -3,61 +3,22 @@
 import re
 import signal
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
-from tests.support.pty_screen import PtyScreen
+from tests.support.pty_screen import MODULE, PtyScreen
+from tests.support.terminal.faulty_tui import SECRET
 
-SECRET = "sk-live-4242"
 LEFT = b"\x1b[?1049l"
 """Leaves the alternate screen: later text is in the shell."""
-FAULT = f"""
-import sys
-from cortex_tui.screens.jobs import JobsScreen
-from cortex_tui.widgets.filter_line import FilterLine
-
-def fault(*_, **__):
-    token = "{SECRET}"
-    raise LookupError("no " + token[::-1])
-
-where = sys.argv.pop(1)
-if where == "drawing":
-    before = FilterLine._draw
-    def draw(self, width):
-        return fault() if self.screen.strip._notice.cell.text else before(self, width)
-    FilterLine._draw = draw
-elif where == "leaving":
-    from asyncio import Event
-    from cortex_tui.actions import Actions
-    from cortex_tui.backend.jobs import StoreJobs
-    settling, settled = Actions.settle, Event()
-    async def settle(self, **within):
-        settled.set()
-        return await settling(self, **within)
-    async def cancel(*_, **__):
-        await settled.wait()
-        fault()
-    Actions.settle, StoreJobs.cancel = settle, cancel
-elif where == "looking":
-    sorting = JobsScreen.action_sort
-    def sort(self):
-        JobsScreen.look = fault
-        sorting(self)
-    JobsScreen.action_sort = sort
-else:
-    JobsScreen.action_sort = fault
-from cortex.cli.main import main
-main()
-"""
 
 
 def run(cortex: Cortex, where: str, *more: str) -> PtyScreen:
     env = cortex.environ({"XDG_STATE_HOME": str(cortex.folder / "state")})
-    command = [sys.executable, "-c", FAULT, where, *more, "tui", "--as", "ana"]
+    command = [*MODULE, "tests.support.terminal.faulty_tui", where, *more, "tui", "--as", "ana"]
     return PtyScreen(command, folder=cortex.folder, env=env, size=(240, 40))
 
 

@@ -11,7 +11,8 @@ from tests.support.terminal.tui_scenes import SCENES, Scene, typical
 from tests.tui.conftest import OpenSession
 
 SIZE = (120, 40)
-IDLE_S = 10.0
+IDLE_S = 6.0
+"""Longer than any part of a screen waits before it is read again."""
 
 
 class Written:

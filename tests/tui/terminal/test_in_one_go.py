@@ -95,7 +95,7 @@ async def test_a_reason_that_is_typed_while_letters_are_counted_is_kept(
         await seat.settle()
         assert "why: mended" in seat.lines[-2]
         await seat.press("enter", "y")
-        assert [reason for *_, reason in cluster.dead.begun] == ["mended"]
+        assert [request.reason for request, _ in cluster.begun] == ["mended"]
 
 
 @on_asyncio
@@ -109,9 +109,9 @@ async def test_a_mark_and_its_act_may_be_typed_in_one_go(
             seat.app.post_message(pressed(each))
         await seat.settle()
         assert '"why"  y yes' in seat.lines[-2]
-        assert cluster.acted_on == []
+        assert cluster.begun == []
         await seat.press("y")
-        assert [reason for *_, reason in cluster.acted_on] == ["why"]
+        assert [request.reason for request, _ in cluster.begun] == ["why"]
 
 
 @on_asyncio

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import pytest
 
-from cortex_tui.model.bulk import ACT_MAX
+from cortex.domain.bulk import LIMIT_MAX
 from cortex_tui.render.question_lines import LINES_MAX, question_lines
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
@@ -16,7 +16,7 @@ QUIET_S = 0.5
 
 
 def many_jobs(cluster: FakeBackend) -> None:
-    for number in range(1, ACT_MAX + 10):
+    for number in range(1, LIMIT_MAX + 10):
         cluster.add(number)
 
 

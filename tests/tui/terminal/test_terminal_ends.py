@@ -101,15 +101,14 @@ def test_signals_that_come_at_once_leave_one_reader(cortex: Cortex, life: Life) 
         assert screen.is_as_found
 
 
-@pytest.mark.parametrize("how", ["ctrl+z", "kill -STOP", "kill -STOP, -CONT"])
-def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life, how: str) -> None:
+def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life) -> None:
     life.type()
     shell = ["bash", "--norc", "--noprofile", "-i"]
     env = cortex.environ({"PS1": "shell> "})
     with PtyScreen(shell, folder=cortex.folder, env=env, is_controlling=True) as screen:
         screen.until(lambda text: "shell>" in text, what="the shell")
         screen.type(f"{shlex.join(TUI)}\n")
-        for _ in range(3):
+        for how in ("ctrl+z", "kill -STOP", "kill -STOP, -CONT"):
             screen.until(lambda text: "LIVE" in text, what="the first screen")
             (tui,) = [
                 each

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -160,8 +161,8 @@ def test_two_shapes_of_one_name_are_refused() -> None:
 
 
 def test_an_answer_is_made_of_a_row_and_written_as_json() -> None:
-    row = {"at": datetime(2026, 1, 2, tzinfo=UTC), "more": 1}
-    assert record(Inner, row) == Inner(at=row["at"])  # type: ignore[arg-type]
+    row = SimpleNamespace(at=datetime(2026, 1, 2, tzinfo=UTC), more=1)
+    assert record(Inner, row) == Inner(at=row.at)
     described = answer({"inner": record(Inner, row), "usd": Decimal("0.10"), "raw": b"\x01"})
     assert described.body == b'{"inner":{"at":"2026-01-02T00:00:00Z"},"usd":0.1,"raw":"01"}'
     with pytest.raises(TypeError):

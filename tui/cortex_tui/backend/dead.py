@@ -4,22 +4,16 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.bulk_operation import RATE_DEFAULT, BulkChange, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
-from cortex.store import bulk_operations, dead_letters
-from cortex.store.bulk_operations import BulkOperation
+from cortex.store import dead_letters
 from cortex.store.dead_letters import NewestLetters, Resubmission
-from cortex_tui.backend.protocol import ActRow
-from cortex_tui.backend.rows import without_now
 
 LOOKED_MAX: Final = 5_000
 """The newest letters that a poll reads: it costs the same however many there are."""
 ERRORS_MAX: Final = 200
-ACTS_MAX: Final = 200
-FAILURES_MAX: Final = 500
 
 
 class StoreDead:
@@ -56,26 +50,3 @@ class StoreDead:
         if done.error is not None:
             raise done.error
         return "discarded"
-
-    async def begin(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
-    ) -> int:
-        act = BulkOperation(
-            token=system_chance().new_id(),
-            verb=verb,
-            job_ids=job_ids,
-            which=which,
-            rate_per_s=RATE_DEFAULT,
-            by=by,
-            reason=reason,
-        )
-        return await bulk_operations.begin(self._db, act)
-
-    async def acts(self) -> Sequence[ActRow]:
-        return [without_now(row) for row in await bulk_operations.page(self._db, limit=ACTS_MAX)]
-
-    async def failures(self, act_id: int) -> Sequence[ActRow]:
-        return await bulk_operations.failures(self._db, act_id, limit=FAILURES_MAX)
-
-    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
-        await bulk_operations.change(self._db, act_id, how, by=by, reason=reason)

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database
 from cortex.store import job_choice, job_pages, jobs, operator, retries, why
-from cortex.store.job_choice import BulkDone, JobChoice
+from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import ALL, JobPage, WayIn
 from cortex.store.operator import ListReading
 from cortex.view.why_brief import brief
-from cortex_tui.model.bulk import JobsVerb
 
 WAY_KEPT_S: Final = 5.0
 """The longest delay until a new agent or a new job id that matches the search is found."""
@@ -73,20 +73,17 @@ class StoreJobs:
         done = await retries.retry_now(self._db, job_id, by=by, reason="", new_id=new_id)
         return done.words
 
-    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
-        if verb is JobsVerb.CANCEL:
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
+        if verb is BulkVerb.CANCEL:
             return await job_choice.choose_to_cancel(self._db, which, limit=limit)
         return await job_choice.choose_to_retry(self._db, which, limit=limit)
 
-    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
-        if verb is JobsVerb.CANCEL:
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> JobChoice:
+        if verb is BulkVerb.CANCEL:
             return await job_choice.choose_marked_to_cancel(self._db, job_ids)
         return await job_choice.choose_marked_to_retry(self._db, job_ids)
 
-    async def act_on(
-        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> BulkDone:
-        if verb is JobsVerb.CANCEL:
-            return await job_choice.cancel_chosen(self._db, job_ids, by=by, reason=reason)
-        new_id = system_chance().new_id
-        return await job_choice.retry_chosen(self._db, job_ids, by=by, reason=reason, new_id=new_id)
+    async def begin(self, request: BulkRequest, *, by: str) -> UUID:
+        submission = request.submission(system_chance().new_id())
+        await jobs.submit_once(self._db, submission, by=by)
+        return submission.id

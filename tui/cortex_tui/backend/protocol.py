@@ -13,7 +13,7 @@ from cortex.domain.answer_text import Message
 from cortex.domain.approval import Approval
 from cortex.domain.approval_vote import Vote
 from cortex.domain.breaker import Past
-from cortex.domain.bulk_operation import BulkChange, BulkVerb
+from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
@@ -23,7 +23,7 @@ from cortex.store.approvals import InboxRow, VoteResult
 from cortex.store.breakers import BreakerRow, FreezeState
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.effects import EffectDetail, EffectRow
-from cortex.store.job_choice import BulkDone, JobChoice
+from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.operator import Head, ListReading
@@ -31,10 +31,6 @@ from cortex.store.pods import PodRow
 from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
-from cortex_tui.model.bulk import JobsVerb
-
-ActRow: TypeAlias = Mapping[str, Any]
-"""A row of `cortex.store.bulk_operations.page`, without its `now`."""
 
 Heard: TypeAlias = Callable[[Message], None]
 OnStatus: TypeAlias = Callable[[str], None]
@@ -80,18 +76,16 @@ class JobsBackend(Protocol):
         """Let a job retry now; return the outcome."""
         ...
 
-    async def choose(self, verb: JobsVerb, which: JobFilter, *, limit: int) -> JobChoice:
+    async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
         """Choose the newest matching jobs that an operation would change; runs page by page."""
         ...
 
-    async def choose_marked(self, verb: JobsVerb, job_ids: Sequence[UUID]) -> JobChoice:
+    async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> JobChoice:
         """Choose those of the given jobs that an operation would change."""
         ...
 
-    async def act_on(
-        self, verb: JobsVerb, job_ids: Sequence[UUID], *, by: str, reason: str
-    ) -> BulkDone:
-        """Apply an operation to jobs; idempotent."""
+    async def begin(self, request: BulkRequest, *, by: str) -> UUID:
+        """Submit the job that carries a bulk operation out; return its id."""
         ...
 
 
@@ -305,24 +299,6 @@ class DeadLettersBackend(Protocol):
 
     async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
         """Discard a failed job; return the outcome. Raises as `retry`."""
-        ...
-
-    async def begin(
-        self, verb: BulkVerb, job_ids: Sequence[UUID], *, which: str, by: str, reason: str
-    ) -> int:
-        """Start a bulk operation on dead letters, which pods carry out; return its number."""
-        ...
-
-    async def acts(self) -> Sequence[ActRow]:
-        """Read the bulk operations, running ones first, then the newest."""
-        ...
-
-    async def failures(self, act_id: int) -> Sequence[ActRow]:
-        """Read the dead letters that a bulk operation could not settle."""
-        ...
-
-    async def change(self, act_id: int, how: BulkChange, *, by: str, reason: str) -> None:
-        """Pause, resume or end a bulk operation. Raises `ConflictError` with its state."""
         ...
 
 

@@ -1,27 +1,18 @@
 """A bulk operation on jobs: the selected jobs, and its effect, counted before it is confirmed."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.bulk import LIMIT_MAX, BulkRequest, BulkVerb
 from cortex.domain.job_filter import HEIRS, STATE_WORDS, UNFINISHED, JobFilter, Refusal
 from cortex.store.job_choice import JobChoice
 
-ACT_MAX: Final = 10_000
-"""The newest jobs of one operation, as `cortex jobs cancel --limit` has it."""
 MANY: Final = 100
 """For more than that the operator types the number."""
 _UNFINISHED: Final = f"status:{','.join(STATE_WORDS[status] for status in UNFINISHED)}"
-
-
-class JobsVerb(StrEnum):
-    """The operation; also the name of the command."""
-
-    CANCEL = "cancel"
-    RETRY = "retry"
 
 
 @attrs.frozen(kw_only=True)
@@ -38,10 +29,13 @@ class Selection:
         """The arguments for the command line."""
         if self.job_ids:
             return tuple(map(str, self.job_ids))
-        return ("--filter", self.text or _UNFINISHED, "--limit", str(ACT_MAX))
+        return ("--filter", self.text or _UNFINISHED, "--limit", str(LIMIT_MAX))
 
-
-DONE: Final = {JobsVerb.CANCEL: "cancelled", JobsVerb.RETRY: "try again now"}
+    def request(self, verb: BulkVerb, choice: JobChoice, *, reason: str) -> BulkRequest:
+        """Return what changes those that were counted, and no others."""
+        return BulkRequest.counted(
+            verb, choice.job_ids, jobs=self.text, at=choice.at, reason=reason
+        )
 
 
 def wanted(choice: JobChoice) -> str:
@@ -50,11 +44,11 @@ def wanted(choice: JobChoice) -> str:
     return str(count) if count > MANY else "y"
 
 
-def question(verb: JobsVerb, choice: JobChoice) -> str:
+def question(verb: BulkVerb, choice: JobChoice) -> str:
     """Describe the operation in one line: `cancel 1,204 jobs, 3 had ended`."""
     count = len(choice.job_ids)
     jobs = "1 job" if count == 1 else f"{count:,} jobs"
-    now = " now" if verb is JobsVerb.RETRY else ""
+    now = " now" if verb is BulkVerb.RETRY else ""
     newest = "the newest " if choice.has_more else ""
     more = ", more fit" if choice.has_more else ""
     return f"{verb}{now} {newest}{jobs}{_failed(choice)}{refused_words(choice.refused)}{more}"
@@ -68,7 +62,7 @@ def _failed(choice: JobChoice) -> str:
     return f" ({of}{HEIRS})"
 
 
-def nothing(verb: JobsVerb, choice: JobChoice) -> str:
+def nothing(verb: BulkVerb, choice: JobChoice) -> str:
     """Explain why there is nothing to confirm."""
     if not choice.refused:
         return f"no job fits that a {verb} would change"

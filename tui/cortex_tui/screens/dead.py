@@ -4,29 +4,25 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
-from rich.segment import Segment
 from textual import on
 from textual.containers import Horizontal
-from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.bulk import BULK, BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
+from cortex.domain.job_filter import term
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
-from cortex_tui.backend.protocol import ActRow
 from cortex_tui.model import steady
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window
-from cortex_tui.render.bulk_rows import act_line, foremost
 from cortex_tui.render.dead_letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.dead_letter_side import side_head, side_lines
-from cortex_tui.render.table import Column, fit
-from cortex_tui.screens import bulk_operations, dead_asking, job_actions
+from cortex_tui.render.table import Column
+from cortex_tui.screens import dead_asking, job_actions
 from cortex_tui.screens.frame import Frame
-from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -139,10 +135,7 @@ class _DeadLetters(Frame, Generic[Row]):
 
 
 class DeadScreen(_DeadLetters[DeadLetterGroup]):
-    """One row per error, and the progress of the newest bulk operation.
-
-    The queries alternate: each is one statement.
-    """
+    """One row per error, and the newest letters of the one under the cursor."""
 
     NAME = "dead"
     KEY = "fingerprint"
@@ -150,34 +143,24 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
 
     def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
-        self._acts: Sequence[ActRow] = ()
         self._side = Side(desk, about=self._about)
-        self._is_acts_turn = False
         self._moved_at = float("-inf")
         self._newest: Sequence[DeadLetter] = ()
         self._newest_of: tuple[object, ...] = ()
         """The version of the error that they belong to."""
 
     def body(self) -> Iterable[Widget]:
-        panes = Horizontal(*super().body(), self._side, id="aside")
-        return (panes, Line(self.desk, self._act_line, id="acts"))
+        return (Horizontal(*super().body(), self._side, id="aside"),)
 
     def paint(self) -> None:
         super().paint()
-        self.query_one("#acts", Line).redraw()
         self._side.follow()
 
     async def look(self) -> bool | None:
         row = self._window.current
         if row is not None and self._wants_newest(row):
             return await self._look_at_newest(row)
-        if not self._is_acts_turn:
-            self._is_acts_turn = True
-            return await super().look()
-        self._is_acts_turn = False
-        rows = await self.desk.backend.dead.acts()
-        is_changed, self._acts = rows != self._acts, rows
-        return is_changed
+        return await super().look()
 
     async def rows(self) -> Sequence[DeadLetterGroup]:
         return await self.desk.backend.dead.errors()
@@ -204,12 +187,9 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         else:
             self.desk.open("letters", row)
 
-    def action_acts(self) -> None:
-        self.desk.open("acts")
-
-    def action_rest(self) -> None:
-        """Pause or resume the bulk operation on the line."""
-        bulk_operations.rest(self.desk, self.strip, foremost(self._acts))
+    def action_bulk(self) -> None:
+        """Open the jobs that carry bulk operations out."""
+        self.desk.open("jobs", term("type", BULK))
 
     def ask(self, verb: BulkVerb, row: DeadLetterGroup) -> None:
         typed = self.strip.expect(dead_asking.COUNTING)
@@ -222,21 +202,14 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         self._side.follow()
 
     def _about(self, width: int) -> About | None:
-        """Return what was read about the error under the cursor and the operations on it."""
+        """Return what was read about the error under the cursor."""
         row = self._window.current
         if row is None:
             return None
         is_theirs = self._newest_of[:1] == _version(row)[:1]
         newest, now = self._newest if is_theirs else (), self.desk.session.now
-        lines = tuple(side_lines(row, self._acts, newest, now, width))
+        lines = tuple(side_lines(row, newest, now, width))
         return About(key=row.fingerprint, title=side_head(row), lines=lines)
-
-    def _act_line(self, width: int) -> Strip:
-        key = self.desk.keys.named("acts.rest").keys[0]
-        cell = act_line(self._acts, self.desk.session.now, pause_key=key)
-        text = fit(cell.text, max(0, width - 2))
-        parts = [Segment(" "), Segment(text, self.desk.palette[cell.style])]
-        return Strip(parts).adjust_cell_length(width)
 
 
 def _version(row: DeadLetterGroup) -> tuple[object, ...]:

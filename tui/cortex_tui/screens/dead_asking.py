@@ -1,23 +1,29 @@
 """Questions before dead letters are retried or discarded: count, reason, confirmation.
 
-A single letter is settled at once. All letters of an error become a bulk operation that pods carry
-out: see `bulk_operations`.
+A single letter is settled at once. All letters of an error are settled by a job.
 """
 
-import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from textual.events import Key
 
-from cortex.domain.bulk_operation import LETTERS_MAX, RATE_DEFAULT, BulkVerb
-from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DryRun, retries_of, why_no_retry
+from cortex.domain.bulk import LIMIT_MAX, RATE_DEFAULT, BulkRequest, BulkVerb
+from cortex.domain.dead_letter import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    DryRun,
+    retries_of,
+    why_no_retry,
+)
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
 from cortex_tui.render.words import failed
+from cortex_tui.screens.jobs_bulk import begun
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
@@ -32,8 +38,8 @@ Work = Callable[[str], Awaitable[str]]
 async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> DryRun:
     """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
     dead = desk.backend.dead
-    found = await dead.choose(row.fingerprint, limit=LETTERS_MAX + 1)
-    job_ids, has_more = tuple(found[:LETTERS_MAX]), len(found) > LETTERS_MAX
+    found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
+    job_ids, has_more = tuple(found[:LIMIT_MAX]), len(found) > LIMIT_MAX
     if verb is BulkVerb.DISCARD:
         return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
     rows: list[DeadLetter] = []
@@ -70,17 +76,20 @@ async def ask_group(
     by = desk.session.actor
 
     async def begin(reason: str) -> str:
-        act_id = await desk.backend.dead.begin(
-            verb, found.job_ids, which=shlex.join(which), by=by, reason=reason
+        request = BulkRequest(
+            verb=verb,
+            reason=reason,
+            letters=DeadLetterFilter(fingerprint=row.fingerprint),
+            limit=found.looked_count,
+            rate_per_s=RATE_DEFAULT,
         )
-        count = f"{len(found.job_ids):,} letters" if len(found.job_ids) > 1 else "1 letter"
-        return f"act {act_id}: {count} at {RATE_DEFAULT:g} a second, also without you"
+        return begun(await desk.backend.jobs.begin(request, by=by))
 
     _ask(
         desk,
         strip,
         verb,
-        text=found.words(verb.value.lower(), how=how),
+        text=found.words(verb.value, how=how),
         which=which,
         work=begin,
         wanted=found.wanted,
@@ -114,7 +123,7 @@ def ask_one(
         desk,
         strip,
         verb,
-        text=f"{verb.value.lower()} {letter_words(row)}: {how}",
+        text=f"{verb.value} {letter_words(row)}: {how}",
         which=(str(job_id),),
         work=lambda reason: settle(job_id, by=by, reason=reason),
         command=command,
@@ -135,7 +144,7 @@ def _ask(
     command: Sequence[str] = (),
 ) -> None:
     def act(reason: str) -> Action:
-        words = (*(command or ("dead", verb.value.lower())), *which, *because(reason), "--yes")
+        words = (*(command or ("dead", verb.value)), *which, *because(reason), "--yes")
         return Action(question=text, command=words, work=lambda: work(reason))
 
     propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)

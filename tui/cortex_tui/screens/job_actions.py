@@ -8,7 +8,7 @@ from uuid import UUID
 from textual.events import Key
 
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
-from cortex.domain.bulk_operation import BulkVerb
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus

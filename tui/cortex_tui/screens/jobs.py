@@ -11,10 +11,10 @@ from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from cortex.domain.bulk import BulkVerb
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
-from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.job_list import JobList, id_of
 from cortex_tui.model.pick import PickSome
 from cortex_tui.model.resource import Resource
@@ -92,9 +92,6 @@ class JobsScreen(Frame):
         row = self._jobs.window.current
         return None if row is None else job_actions.thing(self.desk, row)
 
-    def escape(self) -> bool:
-        return self._controller.stop_bulk()
-
     async def look(self) -> bool:
         return await self._loader.poll()
 
@@ -152,10 +149,10 @@ class JobsScreen(Frame):
         self.repaint()
 
     def action_cancel(self) -> None:
-        self._controller.change(JobsVerb.CANCEL)
+        self._controller.change(BulkVerb.CANCEL)
 
     def action_retry(self) -> None:
-        self._controller.change(JobsVerb.RETRY)
+        self._controller.change(BulkVerb.RETRY)
 
     def action_pause(self) -> None:
         self._controller.pause_queue()

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import parse_filter, term
 from cortex.domain.safe import safe
 from cortex_tui.app_context import AppContext
 from cortex_tui.model import job_order
-from cortex_tui.model.bulk import JobsVerb
 from cortex_tui.model.job_list import JobList
 from cortex_tui.model.marks import MARKS_MAX
 from cortex_tui.render.job_list_words import empty_words
@@ -144,13 +144,13 @@ class JobsController:
 
     # --- actions
 
-    def change(self, verb: JobsVerb) -> None:
+    def change(self, verb: BulkVerb) -> None:
         """Ask to confirm an operation on the marked jobs, or else on the job of the cursor."""
         jobs, strip = self._jobs, self._strip
         if not jobs.marks:
             self._change_one(verb)
             return
-        if (refusal := self._desk.actions.why_not(is_bulk=True)) is not None:
+        if (refusal := self._desk.actions.why_not()) is not None:
             strip.show(refusal, "warn")
             return
         selection = jobs.selection
@@ -162,9 +162,9 @@ class JobsController:
             )
         )
 
-    def _change_one(self, verb: JobsVerb) -> None:
+    def _change_one(self, verb: BulkVerb) -> None:
         row = self._jobs.window.current
-        if verb is JobsVerb.CANCEL:
+        if verb is BulkVerb.CANCEL:
             job_actions.cancel(self._desk, self._strip, row)
         elif (asking := job_actions.retry(self._desk, self._strip, row)) is not None:
             self._prepare(asking)
@@ -179,10 +179,6 @@ class JobsController:
         else:
             typed = self._strip.expect(job_actions.READING)
             self._prepare(job_actions.pause_queue(self._desk, self._strip, row, typed=typed))
-
-    def stop_bulk(self) -> bool:
-        """Stop the bulk operation after its current batch; return whether one runs."""
-        return self._bulk.stop()
 
     def _bulk_began(self) -> None:
         self._jobs.marks.clear()

@@ -21,15 +21,14 @@ def propose(
     is_required: bool,
     wanted: str = YES,
     typed: Sequence[Key] = (),
-    is_bulk: bool = False,
 ) -> None:
     """Ask for confirmation and a reason, or say why the action is not possible.
 
     `act` makes the action from the reason. `wanted`: what to type to confirm. `typed`: the return
-    value of the strip's `expect`. `is_bulk`: whether it is a bulk action.
+    value of the strip's `expect`.
     """
     question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
-    put(desk, strip, question, lambda: act(question.reason), typed=typed, is_bulk=is_bulk)
+    put(desk, strip, question, lambda: act(question.reason), typed=typed)
 
 
 def put(
@@ -39,10 +38,9 @@ def put(
     act: Callable[[], Action],
     *,
     typed: Sequence[Key] = (),
-    is_bulk: bool = False,
 ) -> None:
     """Ask, or say why the action is not possible. `act` makes it from the answers."""
-    if (refusal := desk.actions.why_not(is_bulk=is_bulk)) is not None:
+    if (refusal := desk.actions.why_not()) is not None:
         strip.show(refusal, "warn")
         return
 

@@ -46,7 +46,7 @@ async def model(server: ScriptedModel) -> AsyncIterator[AnthropicModel]:
     await client.aclose()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sdk(server: ScriptedModel) -> Iterator[anthropic.Anthropic]:
     """The SDK itself; its blocking half, since the other leaves open generators behind."""
     with anthropic.Anthropic(api_key=API_KEY, base_url=server.base_url, max_retries=0) as client:
