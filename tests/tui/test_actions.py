@@ -27,49 +27,6 @@ async def test_an_act_is_done_after_y(
         assert "✓ " in seat.lines[-2]
 
 
-@pytest.mark.parametrize("key", ACTS)
-@pytest.mark.parametrize("other", ["Y", "enter", "space", "n", "K", "R", "j", "q", "2", ":"])
-@on_asyncio
-async def test_no_other_key_agrees_or_reaches_the_screen(
-    cluster: FakeBackend, sit: OpenSession, key: str, other: str
-) -> None:
-    cluster.add(1)
-    cluster.add(2)
-    async with sit() as seat:
-        await seat.press(key, other)
-        assert cluster.acted == []
-        assert "…000002, ○ pend?" in seat.text, "the question stays"
-        assert seat.app.is_running
-        await seat.press("escape")
-        assert "nothing was done" in seat.text
-        await seat.press("y")
-        assert cluster.acted == []
-
-
-@pytest.mark.parametrize("key", ACTS)
-@on_asyncio
-async def test_read_only_says_why(cluster: FakeBackend, sit: OpenSession, key: str) -> None:
-    cluster.add(1)
-    async with sit(is_read_only=True) as seat:
-        await seat.press(key, "y")
-        assert "read-only: start cortex tui without --read-only" in seat.text
-        assert cluster.acted == []
-
-
-@pytest.mark.parametrize("key", ACTS)
-@on_asyncio
-async def test_nothing_is_done_while_the_database_is_away(
-    cluster: FakeBackend, sit: OpenSession, key: str
-) -> None:
-    cluster.add(1)
-    async with sit() as seat:
-        cluster.down()
-        await seat.pass_time(2)
-        await seat.press(key, "y")
-        assert "the database does not answer" in seat.text
-        assert cluster.acted == []
-
-
 @on_asyncio
 async def test_a_link_that_is_lost_while_it_asks_counts_too(
     cluster: FakeBackend, sit: OpenSession

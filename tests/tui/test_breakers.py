@@ -144,27 +144,6 @@ async def test_an_act_is_done_after_its_reason_and_y(
         assert cluster.breakers.acted == ([done] if done else [])
 
 
-@pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
-@on_asyncio
-async def test_nothing_is_done_that_may_not_be(
-    cluster: FakeBackend, sit: OpenSession, why: str
-) -> None:
-    seed(cluster)
-    async with sit(is_read_only=why == "read-only") as seat:
-        await show(seat)
-        if why == "stale":
-            cluster.down()
-            await seat.pass_time(2)
-        await seat.press("O", *"why", "enter")
-        if why == "lost while asking":
-            cluster.down()
-            await seat.pass_time(2)
-        await seat.press("y")
-        output = "read-only: start cortex" if why == "read-only" else "the database does not answer"
-        assert output in seat.lines[-2]
-        assert cluster.breakers.acted == []
-
-
 @on_asyncio
 async def test_the_one_that_was_asked_about_is_the_one(
     cluster: FakeBackend, sit: OpenSession

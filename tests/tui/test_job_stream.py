@@ -25,7 +25,7 @@ from tests.support.servers.postgres import run_asyncio, sql
 from tests.support.servers.stamping_model import stamping_model
 from tests.support.terminal.tui import shown
 
-WORDS = 200
+WORDS = 80
 SEEN_WITHIN_S = 1.0
 """Nine of ten, on a machine that does much else; alone it is a fifth of that."""
 WITHIN_S = 60.0

@@ -15,8 +15,6 @@ from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.support.terminal.tui_pods import FakePods
 from tests.tui.conftest import OpenSession
 
-OTHER_KEYS = ("Y", "enter", "space", "n", "D", "P", "j", "q", "2", ":")
-
 
 def line_with(seat: Seat, text: str) -> str:
     (found,) = [line for line in seat.lines if text in line]
@@ -146,20 +144,6 @@ async def test_an_act_is_done_after_its_reason_and_y(
         assert acted == ([done] if done else [])
 
 
-@pytest.mark.parametrize("other", OTHER_KEYS)
-@on_asyncio
-async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, other: str) -> None:
-    seed(cluster)
-    async with sit() as seat:
-        await show(seat)
-        await seat.press("D", "enter", other)
-        assert "drain eu-1 (3 of 8 jobs): no other pod takes them, they wait?" in seat.text
-        assert cluster.pods.acted == []
-        await seat.press("escape", "y")
-        assert "nothing was done" in seat.text
-        assert cluster.pods.acted == []
-
-
 @on_asyncio
 async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
     cluster: FakeBackend, sit: OpenSession
@@ -261,31 +245,6 @@ async def test_where_jobs_went_is_asked_for_by_turns(
         assert 2 <= pods.asked.count("moved") <= 4
         assert len(pods.asked) + len(cluster.queues.asked) <= 21
         assert min(pods.asked.count("page"), cluster.queues.asked.count("page")) >= 3
-
-
-@pytest.mark.parametrize("keys", [["D", "enter", "y"], ["G", "P", *"why", "enter", "y"]])
-@pytest.mark.parametrize("why", ["read-only", "stale", "lost while asking"])
-@on_asyncio
-async def test_nothing_is_done_that_may_not_be(
-    cluster: FakeBackend, sit: OpenSession, keys: list[str], why: str
-) -> None:
-    seed(cluster)
-    async with sit(is_read_only=why == "read-only") as seat:
-        await show(seat)
-        if why == "stale":
-            cluster.down()
-            await seat.pass_time(2)
-        output = "read-only: start cortex" if why == "read-only" else "the database does not answer"
-        for key in keys[:-1]:
-            await seat.press(key)
-            is_refused = why != "lost while asking" and key in ("D", "P")
-            assert not is_refused or output in seat.lines[-2]
-        if why == "lost while asking":
-            cluster.down()
-            await seat.pass_time(2)
-        await seat.press(keys[-1])
-        assert why != "lost while asking" or output in seat.lines[-2]
-        assert (cluster.pods.acted, cluster.queues.acted) == ([], [])
 
 
 @on_asyncio

@@ -174,8 +174,7 @@ def test_a_pod_whose_screen_was_killed_drains(up: Up, database: str, tmp_path: P
     assert "terminal UI gone: pod drains" in log_in(tmp_path)
 
 
-@pytest.mark.parametrize("is_controlling", [False, True])
-@pytest.mark.parametrize("is_left", [False, True])
+@pytest.mark.parametrize("is_controlling, is_left", [(False, False), (True, True)])
 def test_a_terminal_that_goes_takes_both_along(
     up: Up, database: str, *, is_controlling: bool, is_left: bool
 ) -> None:
