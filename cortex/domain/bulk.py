@@ -5,7 +5,7 @@ one step, and may be repeated after a kill: what its operation has changed count
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -81,6 +81,27 @@ class BulkRequest:
     agent_version: int | None = None
     """For retries of dead letters: None is the same, 0 the newest."""
     from_start: bool = False
+
+    @classmethod
+    def counted(
+        cls,
+        verb: BulkVerb,
+        job_ids: Sequence[UUID],
+        *,
+        jobs: str,
+        at: datetime | None,
+        reason: str,
+        rate_per_s: float | None = None,
+    ) -> "BulkRequest":
+        """Return a request for the jobs that a person counted and confirmed; `at`: when.
+
+        They are named, because by now the filter `jobs` may match others. Too many to name are
+        chosen again, at most as many.
+        """
+        request = cls(verb=verb, reason=reason, rate_per_s=rate_per_s)
+        if len(job_ids) <= NAMED_MAX:
+            return attrs.evolve(request, job_ids=tuple(job_ids))
+        return attrs.evolve(request, jobs=jobs, counted_at=at, limit=len(job_ids))
 
     @property
     def is_about_letters(self) -> bool:

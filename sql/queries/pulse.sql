@@ -52,8 +52,8 @@ ORDER BY b.ago DESC;
 -- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, waiting requests, effects
 -- of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs: those that wait for
 -- a decision, and those that no retry could save ('final') and that failed less than $2 seconds ago, looked for among
--- the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds it, why and until when. A request without a tool has its
--- step's name.
+-- the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds it, why and until
+-- when. A request without a tool has its step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b

@@ -52,7 +52,9 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
 def config_of(known: dict[str, list[str]]) -> str:
     """What schemathesis needs to know: words that fit their schema may still mean nothing."""
     accepted = ["2xx", "400", "401", "403", "404", "409", "422"]
-    lines = ["[checks.positive_data_acceptance]", f"expected-statuses = {json.dumps(accepted)}"]
+    # test_requests.py tries other methods: they are refused before any route is looked at.
+    lines = ["[phases.coverage]", "unexpected-methods = []"]
+    lines += ["[checks.positive_data_acceptance]", f"expected-statuses = {json.dumps(accepted)}"]
     for name, ids in known.items():
         lines += [f"[dictionaries.{name}]", f"values = {json.dumps(ids)}"]
     lines += ["[parameters]"]
@@ -70,10 +72,11 @@ def test_the_server_keeps_its_document(
         [
             *(Path(sys.executable).with_name("schemathesis"), "--config-file", config),
             *("run", f"http://{server.host}:{server.port}{PATH}", "--checks", "all"),
-            *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES)),
+            *("--exclude-checks", "ignored_auth"),  # test_auth.py asks every route without a token
+            *("--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES)),
             *("--seed", str(SEED), "--no-shrink", "--continue-on-failure"),
             *("--header", f"Authorization: Bearer {server.token('admin')}"),
-            *("--request-timeout", "10", "--workers", "2"),
+            *("--request-timeout", "10", "--workers", "1"),
         ],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NO_COLOR": "1"},

@@ -39,13 +39,19 @@ def askers(shared_askers: Askers) -> Askers:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     executable = program()
     if executable is None:
         pytest.skip("CORTEX_TEST_BROWSER is none")
     running = Browser(executable, tmp_path_factory.mktemp("browser"))
     yield running
     running.close()
+
+
+@pytest.fixture
+def browser(running_browser: Browser) -> Iterator[Browser]:
+    yield running_browser
+    running_browser.close_pages()
 
 
 def base(server: HttpServer, host: str = "127.0.0.1") -> str:
@@ -131,19 +137,19 @@ def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
     assert "Approved by ana" in page.text
 
 
-@pytest.mark.parametrize("steps", [1, 2])
 def test_after_a_decision_the_way_back_leads_to_no_form(
-    browser: Browser, server: HttpServer, askers: Askers, steps: int
+    browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked()
     page = armed(signed_in(browser.page(), server, request))
     with page.loading():
         page.click("button.approve")
     page.open(f"{base(server)}/approvals")
-    page.back(steps)
-    page.until("document.body && document.body.innerText.includes('Approved by ana')")
-    assert path_of(request) in page.url
-    assert page.evaluate("document.querySelectorAll('.decision form').length") == 0
+    for _ in range(2):
+        page.back()
+        page.until("document.body && document.body.innerText.includes('Approved by ana')")
+        assert path_of(request) in page.url
+        assert page.evaluate("document.querySelectorAll('.decision form').length") == 0
     assert len(posts(page)) == 1
 
 
@@ -277,34 +283,34 @@ WIDEST = """
 """
 
 
-@pytest.mark.parametrize(
-    "screen",
-    [
-        {"width": 320, "height": 568, "scale": 2, "is_phone": True},
-        {"width": 390, "height": 844, "scale": 3, "is_phone": True},
-        {"width": 640, "height": 450, "scale": 2},  # a window of 1280 at 200 %
-        {"width": 1280, "height": 900},
-    ],
-    ids=lambda screen: str(screen["width"]),
-)
+SMALL = """
+    [...document.querySelectorAll('.buttons button')].map((it) => it.getBoundingClientRect())
+        .filter((box) => box.height < 44 || box.width < 44).length
+"""
+SCREENS: list[dict[str, Any]] = [
+    {"width": 320, "height": 568, "scale": 2, "is_phone": True},
+    {"width": 390, "height": 844, "scale": 3, "is_phone": True},
+    {"width": 640, "height": 450, "scale": 2},  # a window of 1280 at 200 %
+    {"width": 1280, "height": 900},
+]
+
+
 def test_nothing_is_wider_than_the_screen(
-    browser: Browser, server: HttpServer, askers: Askers, screen: dict[str, Any]
+    browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
-    page = signed_in(browser.page(**screen), server, request)
-    page.click("details.edit summary")
-    page.click("details.raw summary")
+    page = signed_in(browser.page(), server, request)
     for path in (path_of(request), "/approvals", "/sign-in"):
-        if path not in page.url:
+        for screen in SCREENS:
+            page.resize(**screen)
             page.open(base(server) + path)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert page.evaluate(WIDEST) == [], path
-    page.open(base(server) + path_of(request))
-    small = page.evaluate(
-        "[...document.querySelectorAll('.buttons button')].map((it) => it.getBoundingClientRect())"
-        ".filter((box) => box.height < 44 || box.width < 44).length"
-    )
-    assert small == 0, "a thumb finds them"
+            if path == path_of(request):
+                page.click("details.edit summary")
+                page.click("details.raw summary")
+                small = page.evaluate(SMALL)
+                assert small == 0, f"a thumb finds them at {screen['width']}"
+            fits = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert (fits, page.evaluate(WIDEST)) == (True, []), (path, screen)
 
 
 CONTRASTS = """
@@ -341,23 +347,28 @@ CONTRASTS = """
 """
 
 
-@pytest.mark.parametrize("is_dark", [False, True])
 def test_all_text_can_be_read_in_the_light_and_in_the_dark(
-    browser: Browser, server: HttpServer, askers: Askers, *, is_dark: bool
+    browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
     askers.decide(request, by="kim", edited=canonical({**LONG, "amount": 9}))
     for risk in ("LOW", "MED", "HIGH"):
         askers.asked(risk=risk)
-    page = armed(signed_in(browser.page(is_dark=is_dark), server, request))
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(20, 22, 26)") is is_dark
-    assert page.evaluate(CONTRASTS) == []
+    page = armed(signed_in(browser.page(), server, request))
+
+    def readable() -> None:
+        for is_dark in (False, True):
+            page.darken(is_dark=is_dark)
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(20, 22, 26)") is is_dark
+            assert page.evaluate(CONTRASTS) == [], (page.url, is_dark)
+
+    readable()
     with page.loading():
         page.click("button.approve")
     armed(page)
     assert "confirm is missing" in page.text
-    assert page.evaluate(CONTRASTS) == []
+    readable()
     for path in ("/approvals", "/sign-in"):
         page.open(base(server) + path)
-        assert page.evaluate(CONTRASTS) == []
+        readable()

@@ -18,20 +18,24 @@ import pytest
 import trio
 import trio.testing
 
+from cortex.domain.bulk import BULK
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
+from cortex.jobs.bulk import bulk
 from cortex.runtime.isolation import fork_server as fork_server_module
 from cortex.runtime.isolation import isolation
 from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_fork_server
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.jobs.running import Stop
-from cortex.store import tasks
+from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
+from tests.support.records.bulk import a_request
+from tests.support.records.dead_letters import fail
 from tests.support.records.factories import Bench, EchoTools
-from tests.support.records.rows import assert_one_truth, attempts, job_row
+from tests.support.records.rows import assert_one_truth, attempts, job_row, new_id
 from tests.support.servers.postgres import sql
 
 MEMORY_MB = 512
@@ -124,6 +128,12 @@ async def pid(_: Context) -> int:
     return os.getpid()
 
 
+@job("meddles")
+async def meddles(ctx: Context) -> None:
+    """Cancel other jobs, as a bulk operation does."""
+    await ctx.services.bulk.choose(ctx.job_id, a_request(jobs=""))
+
+
 @job("babbles")
 async def babbles(_: Context, text: str) -> None:
     for number in range(3, 64):
@@ -156,7 +166,7 @@ def frame(**message: Any) -> bytes:
 
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, grows, spins),
-    *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles),
+    *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles, bulk, meddles),
 )
 
 
@@ -343,6 +353,25 @@ async def test_a_job_that_waits_for_people_leaves_its_process(
     assert job_row(database, job_id)["status"] == "WAITING_FOR_APPROVAL"
     (asked,) = sql(database, "SELECT key FROM cortex.approval")
     assert asked["key"] == "publish"
+
+
+async def test_a_bulk_operation_may_run_in_a_process_and_no_other_job_does_its_work(
+    isolated: Bench, database: str
+) -> None:
+    fail(database, 3)
+    job_id = new_id()
+    await isolated.port(jobs.submit, [a_request().submission(job_id)], by="ana")
+    sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    await isolated.port(tasks.promote)
+    await goes_on(isolated, BULK)
+    result = await result_of(isolated, database, job_id)
+    assert result["counts"]["resubmitted"] == 3
+    sql(database, "DELETE FROM cortex_worker.task")
+    job_id = await runs(isolated, database, "meddles")
+    await isolated.running.wait_until_empty()
+    row = job_row(database, job_id)
+    assert row["status"] == "FAILED"
+    assert "only jobs of type bulk change other jobs" in row["error_message"]
 
 
 async def test_a_busy_loop_ends_with_its_time_and_its_process(

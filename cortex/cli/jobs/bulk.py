@@ -12,7 +12,7 @@ from cortex.cli.options import Options
 from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, NAMED_MAX, BulkRequest, BulkVerb
+from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, BulkRequest, BulkVerb
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import HEIRS, JobFilter, parse_filter
 from cortex.store.job_choice import JobChoice
@@ -118,8 +118,7 @@ def act_on_all(
 ) -> None:
     """Choose, ask, have a job do it, and report the counts.
 
-    The counted jobs are changed and no others, unless they are too many to name: then the job
-    chooses again, at most as many.
+    The jobs that were counted are changed and no others: see `BulkRequest.counted`.
     """
     options.refuse_columns("counts of jobs have no columns")
     output = Output(options)
@@ -135,15 +134,13 @@ def act_on_all(
             pace = f", {request.rate:g} per second" if request.rate is not None else ""
             question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
             confirm_count(question, count, options, is_agreed=request.is_agreed)
-            is_named = count <= NAMED_MAX
-            wanted = BulkRequest(
-                verb=act.verb,
+            wanted = BulkRequest.counted(
+                act.verb,
+                choice.job_ids,
+                jobs=request.filter,
+                at=choice.at,
                 reason=reason,
-                jobs=None if is_named else request.filter,
-                job_ids=tuple(choice.job_ids) if is_named else (),
-                limit=count,
                 rate_per_s=request.rate,
-                counted_at=choice.at,
             )
         asked = {
             "filter": request.filter,

@@ -83,6 +83,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._events: dict[str, Callable[[dict[str, Any]], None]] = {}
+        self._contexts: list[str] = []
         self._thread = threading.Thread(target=self._read, name="browser")
         self._thread.start()
 
@@ -127,24 +128,23 @@ class Browser:
     ) -> "Page":
         """Open an empty page of a new profile."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
+        self._contexts.append(context)
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, attached["sessionId"])
         self._events[page.session] = page.happened
         page.call("Page.enable")
         page.call("Network.enable")
-        page.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=scale,
-            mobile=is_phone,
-        )
-        theme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-        page.call("Emulation.setEmulatedMedia", features=[theme])
+        page.resize(width=width, height=height, scale=scale, is_phone=is_phone)
+        page.darken(is_dark=is_dark)
         if not with_scripts:
             page.call("Emulation.setScriptExecutionDisabled", value=True)
         return page
+
+    def close_pages(self) -> None:
+        """Close all pages: one that stays open goes on ticking."""
+        while self._contexts:
+            self.call("Target.disposeBrowserContext", browserContextId=self._contexts.pop())
 
     def _read(self) -> None:
         pending = b""
@@ -173,6 +173,21 @@ class Page:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask the tab for one thing."""
         return self.browser.call(method, session=self.session, **params)
+
+    def resize(self, *, width: int, height: int, scale: float = 1, is_phone: bool = False) -> None:
+        """Show it on another screen from now on."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=is_phone,
+        )
+
+    def darken(self, *, is_dark: bool) -> None:
+        """Say what its reader prefers from now on, the light or the dark."""
+        theme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[theme])
 
     def happened(self, output: dict[str, Any]) -> None:
         """Take an event, in the thread that reads."""

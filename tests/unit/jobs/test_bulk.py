@@ -1,15 +1,17 @@
 """The job type `bulk`: its steps, its rate and its turns, on a pod that only counts."""
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 import trio
 
-from cortex.domain.bulk import LIMIT_MAX, BulkRequest, BulkResult, BulkVerb
+from cortex.domain.bulk import LIMIT_MAX, NAMED_MAX, BulkRequest, BulkResult, BulkVerb
 from cortex.domain.control_flow import Suspended
 from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import UsageError
+from cortex.domain.limits import PAYLOAD
 from cortex.jobs.bulk import TURN_S, bulk
 from tests.support.records.bulk import BulkList, a_request
 from tests.support.records.factories import Record, a_context
@@ -103,3 +105,18 @@ LETTERS = DeadLetterFilter(type="work")
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         BulkRequest(**{"verb": BulkVerb.RETRY, "reason": ""} | fields).submission(UUID(int=1))
+
+
+def test_counted_jobs_are_named_as_far_as_a_payload_has_room() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def counted(count: int) -> BulkRequest:
+        wanted = ids(count)
+        return BulkRequest.counted(BulkVerb.CANCEL, wanted, jobs="age>1h", at=at, reason="")
+
+    named, many = counted(NAMED_MAX), counted(NAMED_MAX + 1)
+    assert (named.job_ids, named.jobs) == (ids(NAMED_MAX), None)
+    payload = named.submission(UUID(int=1)).payload
+    PAYLOAD.check(len(payload.encode()), what="the payload")
+    assert (many.job_ids, many.jobs, many.counted_at) == ((), "age>1h", at)
+    assert many.limit == NAMED_MAX + 1

@@ -33,14 +33,8 @@ class Selection:
 
     def request(self, verb: BulkVerb, choice: JobChoice, *, reason: str) -> BulkRequest:
         """Return what changes those that were counted, and no others."""
-        if self.job_ids:
-            return BulkRequest(verb=verb, reason=reason, job_ids=tuple(choice.job_ids))
-        return BulkRequest(
-            verb=verb,
-            reason=reason,
-            jobs=self.text,
-            limit=len(choice.job_ids),
-            counted_at=choice.at,
+        return BulkRequest.counted(
+            verb, choice.job_ids, jobs=self.text, at=choice.at, reason=reason
         )
 
 
