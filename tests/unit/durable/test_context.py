@@ -452,7 +452,7 @@ async def test_the_first_of_several_timers_wakes_the_job_on_time(autojump_clock:
         await ctx.step("ring", take, 1)
 
     async def run(ctx: Context) -> None:
-        work = ctx.step("work", trio.sleep, 100)
+        work = ctx.step("work", take, 100)
         await ctx.gather(ctx.sleep("late", hours=2), rings(ctx), work)
 
     with pytest.raises(Suspended, match="soon") as wish:
