@@ -5,8 +5,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -16,8 +14,10 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from tests.support.pods import APP, ROOT, Pods, end_of_pod, environment, until_pods
+from chaos.cluster.fork_server import Process
+from tests.support.pods import APP, FORKS, ROOT, Pods, end_of_pod, environment, until_pods
 from tests.support.records.rows import job_row, submit, until_job, until_status
+from tests.support.terminal import launch
 
 CTRL_C = b"\x03"
 ESCAPE = re.compile(rb"\x1b(?!\[[0-9;]*m)[^a-zA-Z]*[a-zA-Z]?")
@@ -28,7 +28,7 @@ ESCAPE = re.compile(rb"\x1b(?!\[[0-9;]*m)[^a-zA-Z]*[a-zA-Z]?")
 class Terminal:
     """A pod in a pseudo-terminal, as its controlling terminal."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Process
     ours: int
     theirs: int
     shown: bytes = b""
@@ -62,15 +62,16 @@ class Terminal:
 @pytest.fixture
 def terminal(database: str, tmp_path: Path) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "cortex", "up", "--app", APP]
-    process = subprocess.Popen(
-        # A session of its own, whose controlling terminal this is: Ctrl-C becomes SIGINT.
-        ["setsid", "--ctty", *command],
-        env=environment(database, tmp_path, {"TERM": "xterm-256color"}, **end_of_pod(20)),
+    # A session of its own, whose controlling terminal this is: Ctrl-C becomes SIGINT.
+    named = {"TERM": "xterm-256color", launch.CONTROLLING: "1"}
+    process = FORKS.start(
+        ["cortex", "up", "--app", APP],
+        env=environment(database, tmp_path, named, **end_of_pod(20)),
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
+        module=launch.__name__,
     )
     terminal = Terminal(process, ours, theirs)
     yield terminal

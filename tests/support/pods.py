@@ -30,11 +30,16 @@ LOG_TAIL = 6_000
 FORKS = ForkServer(
     "anthropic",
     "cortex.agent.tls:trusted",
+    "cortex.cli.tui",
+    "cortex.demo.fault_file",
+    "cortex.demo.script_inspect",
+    "cortex.demo.wire",
     "cortex.http.framework.api",
     "cortex.http.server",
+    "cortex_tui.run",
     "httpx2",
 )
-"""This process's own."""
+"""This process's own: imports are most of what a process costs that is seen briefly."""
 
 # Quick, so that a test sees in a second what takes minutes in production. The threshold of silence
 # stays long: a loaded machine must not make zombies where a test does not want them.

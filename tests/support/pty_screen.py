@@ -19,7 +19,8 @@ import psutil
 import pyte
 import pytest
 
-from chaos.cluster.fork_server import ForkServer, Process, fits
+from chaos.cluster.fork_server import Process, fits
+from tests.support.pods import FORKS
 from tests.support.terminal import launch
 
 WITHIN_S = 30.0
@@ -33,8 +34,6 @@ REPORTS = (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2048)
 """Modes of a terminal that make it send input that was not typed: mouse, focus, paste, size."""
 MODULE = [sys.executable, "-m"]
 CORTEX = [*MODULE, "cortex"]
-FORKS = ForkServer("cortex.cli.tui", "cortex_tui.run")
-"""This process's own: its imports are most of what a terminal UI costs that is seen briefly."""
 AGAIN_S = 2.0
 """Longer than the silence that the terminal UI wants before some keys."""
 

@@ -4,18 +4,22 @@ import json
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 from attrs import frozen
 
+from chaos.cluster.fork_server import Process
+from tests.support.pods import FORKS, ROOT, environment
+
 READY_WITHIN_S = 30.0
 STOPS_WITHIN_S = 10.0
+STDERR: Final = 2
+"""This process's: a test that fails shows what the server wrote."""
 MODEL = "scripted"
 API_KEY = "scripted-key"
 
@@ -28,7 +32,7 @@ class ScriptedModel:
     """A server process. `environment` is what makes a program's SDK talk to it."""
 
     base_url: str
-    process: "subprocess.Popen[bytes]"
+    process: Process
 
     @property
     def environment(self) -> dict[str, str]:
@@ -49,21 +53,30 @@ def scripted_model(
 
     `rules` are those of a fault file (`cortex.demo.fault_file`), laid over the script.
     """
-    command = [sys.executable, "-m", "cortex.demo.server", "--script", script, "--pace", str(pace)]
+    words = ["--script", script, "--pace", str(pace)]
     with tempfile.TemporaryDirectory() as folder:
         if rules:
             script_file = Path(folder, "faults.json")
             script_file.write_text(json.dumps({"rules": rules}), "utf-8")
-            command += ["--script-file", str(script_file)]
-        with _running(command) as model:
+            words += ["--script-file", str(script_file)]
+        with _running(words) as model:
             yield model
 
 
 @contextmanager
-def _running(command: list[str]) -> Iterator[ScriptedModel]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+def _running(words: Sequence[str]) -> Iterator[ScriptedModel]:
+    process = FORKS.start(
+        words,
+        env=environment(None, ROOT, {}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=STDERR,
+        module="cortex.demo.server",
+    )
+    assert process.stdout is not None
+    with process.stdout as stdout:
         try:
-            yield ScriptedModel(_base_url(process), process)
+            yield ScriptedModel(_base_url(stdout), process)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -78,8 +91,7 @@ def program(*turns: dict[str, Any], mark: str = "") -> str:
     return f"{mark} {json.dumps({'turns': turns})}"
 
 
-def _base_url(process: "subprocess.Popen[bytes]") -> str:
-    assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], READY_WITHIN_S)
+def _base_url(stdout: IO[bytes]) -> str:
+    readable, _, _ = select.select([stdout], [], [], READY_WITHIN_S)
     assert readable, f"the scripted model was not ready within {READY_WITHIN_S:g} s"
-    return str(json.loads(process.stdout.readline())["base_url"])
+    return str(json.loads(stdout.readline())["base_url"])

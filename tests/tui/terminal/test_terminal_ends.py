@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
-from tests.support.holder import holding_task
 from tests.support.life import Life
 from tests.support.pty_screen import PtyScreen
 from tests.support.terminal.tui_terminal import TUI, on_jobs
@@ -148,28 +147,6 @@ def types_in_order(screen: PtyScreen) -> None:
     screen.until(lambda text: KEYS not in text, what="an empty filter")
     screen.type("\r")
     screen.press_until("1", lambda text: "> pulse" in text, what="the first screen")
-
-
-def test_who_is_told_to_leave_tells_how_far_a_long_act_came(cortex: Cortex, life: Life) -> None:
-    """The second batch waits for a session that holds a row."""
-    life.type()
-    jobs = [life.job() for _ in range(201)]
-    with (
-        on_jobs(cortex) as screen,
-        holding_task(life.dsn, jobs[0], table="cortex.job"),  # the oldest comes last
-    ):
-        screen.until(lambda text: jobs[-1].hex[-6:] in text, what="the jobs")
-        screen.type("*K")
-        screen.until(lambda text: "enter   esc no" in text, what="the question")
-        screen.type("\r")
-        screen.until(lambda text: "type 201" in text, what="the number")
-        screen.type("201")
-        screen.until(lambda text: "200 cancelled, 1 not begun" in text, what="the first batch")
-        screen.send(signal.SIGTERM)
-        assert screen.end() == 128 + signal.SIGTERM
-        assert screen.is_as_found
-        assert "cancel 201 jobs: " in screen.text
-        assert "200 cancelled, 1 not begun" in screen.text
 
 
 @pytest.mark.parametrize("how", ["q", signal.SIGTERM, signal.SIGKILL])
