@@ -36,12 +36,12 @@ BUDGETS_S: Final = {
     "tests/chaos": 34.0,
     "tests/cli": 35.0,
     "tests/demo": 1.5,
-    "tests/e2e": 85.0,
+    "tests/e2e": 84.0,
     "tests/http": 38.0,
     "tests/runtime": 32.0,
-    "tests/sql": 14.0,
-    "tests/store": 76.0,
-    "tests/tui": 110.0,
+    "tests/sql": 11.0,
+    "tests/store": 73.0,
+    "tests/tui": 97.0,
     "tests/unit": 37.0,
 }
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cortex.domain.waiting import SLEEP
+
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -57,9 +59,11 @@ class Suspended(BaseException):
 def together(wishes: Sequence[Suspended]) -> Suspended:
     """Return the wish that waits longest, with the questions of all.
 
-    So concurrent calls ask for their decisions at once, not one after the other.
+    So concurrent calls ask for their decisions at once, not one after the other. Of timers alone
+    it is the first to end: the code behind it has something to do then.
     """
-    wish = max(wishes, key=_patience)
+    are_timers = all(wish.waiting_on == SLEEP for wish in wishes)
+    wish = min(wishes, key=_patience) if are_timers else max(wishes, key=_patience)
     if len(wishes) > 1:
         wish.requests = tuple(request for each in wishes for request in each.requests)
         wish.awaited = tuple(awaited for each in wishes for awaited in each.awaited)

@@ -399,6 +399,8 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
         refusal = Refusal.RUNNING
     elif job.task_state is not None:
         return None if is_between and job.is_later else Refusal.DUE
+    elif job.waiting_on == SLEEP:  # it would sleep again
+        refusal = Refusal.WAITING
     else:
         is_for_person = (job.waiting_on or "").startswith(PERSON)
         return None if job.status is JobStatus.RETRY or is_for_person else Refusal.WAITING

@@ -155,7 +155,8 @@ class Context:
         """Wait, also for days; a job that sleeps holds no resources and survives its pod.
 
         The end is fixed when the job first comes here, by the database's clock, and recorded as a
-        step. People see the state `sleep`, and `name` as its reason.
+        step. People see the state `sleep`, and `name` as its reason. Beside concurrent code that
+        waits for something else, such as a decision, it goes on only after that, too.
         """
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         key = self._journal.key(name)
@@ -381,13 +382,13 @@ class Context:
         lets the others finish first, so that their work is done once.
         """
         results: list[Any] = [None] * len(awaitables)
-        suspended: list[Suspended] = []
+        suspended: list[tuple[Suspended, float]] = []
 
         async def keep(index: int, awaitable: Awaitable[Any]) -> None:
             try:
                 results[index] = await awaitable
             except Suspended as wish:
-                suspended.append(wish)
+                suspended.append((wish, trio.current_time()))
 
         try:
             async with trio.open_nursery() as nursery:
@@ -397,8 +398,11 @@ class Context:
             if len(group.exceptions) == 1:
                 raise group.exceptions[0] from None  # noqa: ASYNC123 -- raised unchanged
             raise
+        for wish, since in suspended:
+            if wish.delay_s is not None:  # a part of it has passed while the others finished
+                wish.delay_s = max(0.0, wish.delay_s - (trio.current_time() - since))
         if suspended:
-            raise together(suspended)
+            raise together([wish for wish, _ in suspended])
         return results
 
 

@@ -20,7 +20,7 @@ from tests.support.records.rows import new_id
 
 LONG_S = 20.0
 CROWD = 1_000
-WATCHED_S = 4.0
+WATCHED_S = 2.5
 
 
 @define

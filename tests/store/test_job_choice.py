@@ -11,6 +11,7 @@ from cortex.domain.bulk import BulkCounts, BulkOrder, BulkSlice, BulkVerb
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Claim, Finish, JobStatus, Suspend
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter
+from cortex.domain.waiting import SLEEP
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import bulk, clock, job_choice, jobs, tasks
@@ -148,6 +149,19 @@ def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
     assert [(each["by"], each["reason"]) for each in output] == [("ana", "it is back")] * 3
     assert {each.lease.job_id for each in claim(pod_id)} == set(waiting)
     assert_one_truth(database)
+
+
+def test_a_job_that_sleeps_is_not_retried(
+    store: Session, submit: Submits, claim: Claims, pod_id: UUID
+) -> None:
+    submit()
+    ended = [
+        Suspend(lease=each.lease, delay_s=3600.0, is_counted=False, waiting_on=SLEEP)
+        for each in claim(pod_id)
+    ]
+    store(tasks.suspend, pod_id=pod_id, operations=ended)
+    choice = store(choose_to_retry, ALL, limit=100)
+    assert (choice.job_ids, choice.refused) == ([], {Refusal.WAITING: 1})
 
 
 def test_two_people_at_once_change_each_job_once(database: str, store: Session) -> None:

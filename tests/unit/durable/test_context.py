@@ -444,6 +444,27 @@ async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
         await a_context(record).sleep("cool off", hours=12)
 
 
+async def test_the_first_of_several_timers_wakes_the_job_on_time(autojump_clock: object) -> None:
+    record, clock = Record(), TrioClock()
+
+    async def rings(ctx: Context) -> None:
+        await ctx.sleep("soon", hours=1)
+        await ctx.step("ring", take, 1)
+
+    async def run(ctx: Context) -> None:
+        work = ctx.step("work", take, 100)
+        await ctx.gather(ctx.sleep("late", hours=2), rings(ctx), work)
+
+    with pytest.raises(Suspended, match="soon") as wish:
+        await run(a_context(record, clock=clock))
+    assert trio.current_time() == pytest.approx(100)
+    assert wish.value.delay_s == pytest.approx(3_600 - 100), "the work took a part of it"
+    clock.ahead_s = 3_600
+    with pytest.raises(Suspended, match="late"):
+        await run(a_context(record, clock=clock))
+    assert record.keys[-1] == "ring"
+
+
 async def test_a_sleep_until_an_instant_records_nothing(autojump_clock: object) -> None:
     record = Record()
     ctx = a_context(record)
