@@ -180,8 +180,7 @@ class CortexApp(internals.Orderly[int]):
         await self.navigation.go_most_urgent()
 
     async def action_back(self) -> None:
-        if self.frame is None or not self.frame.escape():
-            await self.navigation.back()
+        await self.navigation.back()
 
     async def action_history(self, by: str) -> None:
         if not await self.navigation.go(int(by)) and self.frame is not None:

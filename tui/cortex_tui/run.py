@@ -35,7 +35,7 @@ from cortex_tui.terminal import Terminal
 BOUND_S: Final = 3.0
 """For one statement: after that the screen says that it is stale."""
 CONNECTIONS_MAX: Final = 3
-"""One for polls, one for actions, and one for a bulk action."""
+"""One for polls, one for actions, and one for the count before a bulk operation."""
 
 HOLDS_ESC: Final = "STY"
 """Set within GNU screen, which delays esc until the next key if the mouse is enabled."""

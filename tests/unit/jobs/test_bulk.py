@@ -1,17 +1,31 @@
 """The job type `bulk`: its steps, its rate and its turns, on a pod that only counts."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 import trio
 
-from cortex.domain.bulk import LIMIT_MAX, NAMED_MAX, BulkRequest, BulkResult, BulkVerb
+from cortex.domain.bulk import (
+    FAILED_KEPT,
+    LIMIT_MAX,
+    NAMED_MAX,
+    BulkCounts,
+    BulkFailure,
+    BulkOrder,
+    BulkRequest,
+    BulkResult,
+    BulkSlice,
+    BulkVerb,
+)
 from cortex.domain.control_flow import Suspended
 from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import UsageError
 from cortex.domain.limits import PAYLOAD
+from cortex.durable.codec import decode
 from cortex.jobs.bulk import TURN_S, bulk
 from tests.support.records.bulk import BulkList, a_request
 from tests.support.records.factories import Record, a_context
@@ -64,6 +78,39 @@ async def test_the_rate_is_kept_by_slices_of_half_a_second_across_a_kill(
     await run(record, changes, rate_per_s=10.0)
     assert changes.at_s == pytest.approx([0.5 * number for number in range(12)])
     assert changes.changed == list(ids(60))
+
+
+async def test_after_an_outage_little_is_made_up_for_and_nobody_else_waits(
+    autojump_clock: object,
+) -> None:
+    record, changes = Record(), BulkList(ids(100))
+    with trio.move_on_after(1.2):
+        await run(record, changes, rate_per_s=10.0)
+    with trio.move_on_after(998.8):
+        await trio.sleep_forever()
+    await run(record, changes, rate_per_s=10.0)
+    late = [at for at in changes.at_s if at >= 1000]
+    assert late == pytest.approx([1000] * 3 + [1000 + 0.5 * n for n in range(1, len(late) - 2)])
+    assert late[-1] - late[0] > TURN_S, "it stays in the pod for as long as it is alone"
+    assert changes.changed == list(ids(100))
+
+
+class RefusingList(BulkList):
+    """Fails to change any."""
+
+    async def settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice:
+        done = await super().settle(order, job_ids)
+        failures = [BulkFailure(job_id=each, code="rejected", error="no") for each in job_ids]
+        return attrs.evolve(done, counts=BulkCounts(failed=len(failures)), failures=tuple(failures))
+
+
+async def test_only_the_first_failures_are_kept(autojump_clock: object) -> None:
+    record = Record()
+    result = await run(record, RefusingList(ids(450)))
+    assert (result.counts.failed, len(result.failures)) == (450, FAILED_KEPT)
+    assert [each.job_id for each in result.failures] == list(ids(FAILED_KEPT))
+    kept = [len(decode(step.output)["slice"]["failures"]) for step in record.steps[1:]]
+    assert sum(kept) == FAILED_KEPT, "no step has more than the result has room for"
 
 
 async def test_a_slow_rate_is_one_at_a_time_and_sleeps_without_a_pod(

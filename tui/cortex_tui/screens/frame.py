@@ -79,10 +79,6 @@ class Frame(Screen[None]):
     def paint(self) -> None:
         """Redraw what changes by itself, with `redraw`; called each second, and after polls."""
 
-    def escape(self) -> bool:
-        """Cancel what is in progress on esc; return whether there was anything."""
-        return False
-
     def pressed(self) -> None:
         """Called before a key acts, while no question is open."""
         if self.workers.cancel_group(self, CHOSEN):
