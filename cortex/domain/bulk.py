@@ -73,6 +73,8 @@ class BulkRequest:
     """Jobs by name instead."""
     letters: DeadLetterFilter | None = None
     """A filter for dead letters."""
+    letters_through: UUID | None = None
+    """The job of the newest dead letter that a person counted: newer ones are left alone."""
     limit: int = LIMIT_DEFAULT
     rate_per_s: float | None = None
     """None: as fast as the database allows."""

@@ -276,6 +276,8 @@ class DryRun:
     left_out: Mapping[str, int]
     has_more: bool = False
     """More dead letters match than one operation takes; these are the oldest."""
+    last_id: UUID | None = None
+    """The job of the newest one that was examined."""
 
     @property
     def looked_count(self) -> int:
@@ -316,4 +318,5 @@ def retries_of(rows: Sequence[DeadLetter], *, has_more: bool, from_start: bool =
         job_ids=tuple(job_id for job_id, why in whys if not why),
         left_out=Counter(why for _, why in whys if why),
         has_more=has_more,
+        last_id=rows[-1].job_id if rows else None,
     )

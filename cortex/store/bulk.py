@@ -109,7 +109,9 @@ def _plain(id_: UUID) -> UUID:
 
 async def choose_letters(db: Database, request: BulkRequest, which: DeadLetterFilter) -> JobChoice:
     """Return the failed jobs whose dead letters match, oldest first, but for hopeless retries."""
-    found = await dead_letters.choose(db, which, limit=request.limit + 1)
+    found = await dead_letters.choose(
+        db, which, limit=request.limit + 1, through=request.letters_through
+    )
     taken, has_more = found[: request.limit], len(found) > request.limit
     if request.verb is BulkVerb.DISCARD or not taken:
         return JobChoice(job_ids=taken, refused={}, has_more=has_more, failed=len(taken))

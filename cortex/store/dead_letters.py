@@ -197,9 +197,11 @@ async def newest_of(
     return NewestLetters(rows_of(DeadLetter, rows), is_all=all(row["is_all"] for row in rows))
 
 
-async def choose(db: Database, which: DeadLetterFilter, *, limit: int) -> list[UUID]:
-    """Return the jobs of dead letters to operate on, oldest first."""
-    rows = await db.fetch("dead_letters.choose", *which.arguments, limit)
+async def choose(
+    db: Database, which: DeadLetterFilter, *, limit: int, through: UUID | None = None
+) -> list[UUID]:
+    """Return the jobs of dead letters to operate on, oldest first, none after `through`."""
+    rows = await db.fetch("dead_letters.choose", *which.arguments, limit, through)
     return [row["job_id"] for row in rows]
 
 

@@ -265,9 +265,9 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
 ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10;
 
 -- name: choose
--- Unresolved dead letters to operate on, oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit. The condition
--- repeats that they are unresolved, so that the planner can use the index of those: it cannot infer that from
--- parameters.
+-- Unresolved dead letters to operate on, oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit, $10 the
+-- last of those that were counted, or null: none after it. The condition repeats that they are unresolved, so that the
+-- planner can use the index of those: it cannot infer that from parameters.
 SELECT d.job_id
 FROM cortex.dead_letter d
 WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
@@ -276,6 +276,8 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
   AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
   AND d.state IN ('OPEN', 'ESCALATED')
   AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
+  AND ($10::uuid IS NULL OR (d.created_at, d.job_id) <= (
+      SELECT l.created_at, l.job_id FROM cortex.dead_letter l WHERE l.job_id = $10))
 ORDER BY d.created_at, d.job_id LIMIT $9;
 
 -- name: known

@@ -174,7 +174,7 @@ def request_of(server: HttpServer, job_id: str) -> dict[str, Any]:
 def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
     server: HttpServer, operator: str
 ) -> None:
-    fail(server.dsn, 5)
+    ids = fail(server.dsn, 5)
     fail(server.dsn, error_code="other")
     choice = {"which": {"code": "job_failed"}, "limit": 3}
     tried = act(server, operator, "/discard", choice | {"dry_run": True}).json
@@ -187,6 +187,7 @@ def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
         "verb": "discard",
         "reason": "x",
         "letters": {"code": "job_failed"},
+        "letters_through": str(sorted(ids)[2]),
         "limit": 3,
         "rate_per_s": 2.5,
     }

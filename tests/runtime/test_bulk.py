@@ -143,6 +143,16 @@ async def test_letters_are_the_oldest_and_hopeless_ones_are_left_out(
     ]
 
 
+async def test_letters_that_nobody_counted_stay(pod: Bench, database: str) -> None:
+    """One of the counted ones is settled, and another fails, before the operation chooses."""
+    ids = fail(database, 3)
+    counted = await pod.port(dead_letters.choose, DeadLetterFilter(type="work"), limit=3)
+    await pod.port(dead_letters.discard, [ids[0]], by="li", reason="old")
+    (late,) = fail(database)
+    done = await carry_out(pod, database, a_request(limit=3, letters_through=counted[-1]))
+    assert (changed(done), letter(database, late)["state"]) == ((2, 0, {}), "OPEN")
+
+
 async def test_what_another_person_settled_meanwhile_is_a_failure_with_its_reason(
     pod: Bench, database: str
 ) -> None:

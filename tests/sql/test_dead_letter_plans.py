@@ -26,7 +26,7 @@ LOOKED, LIMIT = 1000, 1000
 STATEMENTS: dict[str, tuple[object, ...]] = {
     "dead_letters.newest": (LOOKED, LIMIT),
     "dead_letters.newest_of": ("error7", LOOKED, LIMIT),
-    "dead_letters.choose": ("error7", *NONE, UNRESOLVED, None, LIMIT),
+    "dead_letters.choose": ("error7", *NONE, UNRESOLVED, None, LIMIT, None),
 }
 
 

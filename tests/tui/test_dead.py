@@ -26,12 +26,13 @@ def nothing_was_done(cluster: FakeBackend) -> bool:
     return not cluster.dead.settled and not cluster.begun
 
 
-def a_group(verb: str, limit: int, fingerprint: str = "f1") -> BulkRequest:
-    """What is asked of a job about all letters of an error."""
+def a_group(verb: str, limit: int, *, last: int) -> BulkRequest:
+    """What is asked of a job about the letters of an error up to the last one that was counted."""
     return BulkRequest(
         verb=BulkVerb(verb),
         reason="why",
-        letters=DeadLetterFilter(fingerprint=fingerprint),
+        letters=DeadLetterFilter(fingerprint="f1"),
+        letters_through=UUID(int=last),
         limit=limit,
         rate_per_s=RATE_DEFAULT,
     )
@@ -91,7 +92,7 @@ async def test_a_group_is_settled_after_why_and_y(
         await seat.press(*WHY)
         assert nothing_was_done(cluster)
         await seat.press("y")
-        assert cluster.begun == [(a_group(verb, 2), "ana")]
+        assert cluster.begun == [(a_group(verb, 2, last=2), "ana")]
         assert "✓ job …0000b1 does it, also without you" in seat.lines[-2]
         await seat.press("@")
         assert f"cortex dead {verb} --fingerprint f1 --limit 2 --reason why --yes" in seat.text
@@ -132,7 +133,7 @@ async def test_the_dry_run_says_what_no_retry_can_help(
         await seat.press("R")
         assert "retry 1 from their last checkpoint, 1 not (undecodable)?" in seat.lines[-2]
         await seat.press(*WHY, "y")
-        assert cluster.begun == [(a_group("retry", 2), "ana")], "the job leaves the same ones out"
+        assert cluster.begun == [(a_group("retry", 2, last=2), "ana")], "it leaves the same out"
 
 
 @on_asyncio
@@ -160,7 +161,7 @@ async def test_more_than_a_hundred_want_their_number_typed(
         await agree(seat, key, "y", "1", "2", "5")
         assert nothing_was_done(cluster)
         await seat.press("0")
-        assert cluster.begun == [(a_group(verb, 250), "ana")]
+        assert cluster.begun == [(a_group(verb, 250, last=249), "ana")]
 
 
 @on_asyncio
@@ -190,7 +191,7 @@ async def test_what_was_asked_about_is_what_is_settled(
         cluster.dead.add(3, created_at=later)
         await seat.pass_time(4)
         await seat.press(*WHY, "y")
-        assert cluster.begun == [(a_group("retry", 1), "ana")], "the oldest one"
+        assert cluster.begun == [(a_group("retry", 1, last=1), "ana")], "the oldest one"
 
 
 @on_asyncio

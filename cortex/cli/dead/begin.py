@@ -30,7 +30,7 @@ def begin(
 ) -> None:
     """Submit the job and follow it to its end; without any dead letters, say why.
 
-    No more of them are changed than were counted.
+    Only those that were counted are changed.
     """
     wanted = None
     if chosen.letters:
@@ -38,6 +38,7 @@ def begin(
             verb=verb,
             reason=request.reason or "",
             letters=request.which,
+            letters_through=chosen.last_id,
             limit=chosen.looked_count,
             rate_per_s=request.rate,
             agent_version=agent_version,

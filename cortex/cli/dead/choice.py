@@ -140,6 +140,8 @@ class ChosenDeadLetters:
     """How many matches are left out, and why."""
     looked_count: int = 0
     """How many matches there are within the limit, with those left out."""
+    last_id: UUID | None = None
+    """The job of the newest one of these."""
 
     @property
     def ids(self) -> list[UUID]:
@@ -162,7 +164,9 @@ def choose(
     letters = call(dead_letters.of_jobs, found[: request.limit])
     has_more = len(found) > request.limit
     if verb is BulkVerb.DISCARD:
-        return ChosenDeadLetters(letters, has_more, looked_count=len(letters))
+        return ChosenDeadLetters(
+            letters, has_more, looked_count=len(letters), last_id=letters[-1].job_id
+        )
     dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
     return ChosenDeadLetters(
@@ -171,6 +175,7 @@ def choose(
         empty="no retry could help" if not helped else "",
         left_out=dry_run.left_out_words,
         looked_count=len(letters),
+        last_id=dry_run.last_id,
     )
 
 

@@ -216,7 +216,8 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
     found = await api.port(dead_letters.choose, body.which.as_filter(), limit=body.limit + 1)
     taken, has_more = found[: body.limit], len(found) > body.limit
     if not isinstance(body, DeadLettersRetry):
-        return DryRun(job_ids=tuple(taken), left_out={}, has_more=has_more)
+        last_id = taken[-1] if taken else None
+        return DryRun(job_ids=tuple(taken), left_out={}, has_more=has_more, last_id=last_id)
     rows = await api.port(dead_letters.of_jobs, taken)
     return retries_of(rows, has_more=has_more, from_start=body.from_start)
 
@@ -226,11 +227,12 @@ async def _begin(
 ) -> Response:
     """Submit the job and return its URL; without matches none is submitted.
 
-    No more dead letters are changed than were counted.
+    Only dead letters that were counted are changed.
     """
     bulk = BulkRequest(
         verb=BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD,
         letters=(body.which or DeadLetterChoice()).as_filter(),
+        letters_through=chosen.last_id,
         limit=max(1, chosen.looked_count),
         rate_per_s=body.rate,
         reason=body.reason,

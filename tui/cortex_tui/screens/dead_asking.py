@@ -41,7 +41,8 @@ async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> Dry
     found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
     job_ids, has_more = tuple(found[:LIMIT_MAX]), len(found) > LIMIT_MAX
     if verb is BulkVerb.DISCARD:
-        return DryRun(job_ids=job_ids, left_out={}, has_more=has_more)
+        last_id = job_ids[-1] if job_ids else None
+        return DryRun(job_ids=job_ids, left_out={}, has_more=has_more, last_id=last_id)
     rows: list[DeadLetter] = []
     for start in range(0, len(job_ids), READ_MAX):
         rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
@@ -80,6 +81,7 @@ async def ask_group(
             verb=verb,
             reason=reason,
             letters=DeadLetterFilter(fingerprint=row.fingerprint),
+            letters_through=found.last_id,
             limit=found.looked_count,
             rate_per_s=RATE_DEFAULT,
         )
