@@ -15,27 +15,29 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 
 FIXTURES_S: Final = {
-    "playing": 1.2,  # faults on a stage with pods, a server and proxies
+    "playing": 0.8,  # faults on a stage with pods, a server and proxies
     "pods": 0.5,
-    "confined": 0.7,  # a pod's place, and programs confined there
-    "confined_as_me": 0.7,
+    "confined": 0.5,  # a pod's place, and programs confined there
+    "confined_as_me": 0.3,
     "private_postgres": 0.7,
     "server_home": 0.5,
-    "cortex": 0.15,  # a forked process of the command line
+    "browser": 1.5,  # a page in a browser that the module shares
+    "cortex": 0.07,  # a few commands in this process, rarely a forked one
     "cluster": 0.12,  # a terminal UI without a terminal
-    "server": 0.08,
+    "own_server": 0.08,
+    "server": 0.02,  # what `own_server` is, or shared by a module
     "database": 0.06,
 }
 OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
-    "tests": 3.0,
-    "tests/agent": 33.0,
-    "tests/chaos": 48.0,
-    "tests/cli": 70.0,
-    "tests/demo": 3.0,
+    "tests": 1.5,
+    "tests/agent": 17.5,
+    "tests/chaos": 34.0,
+    "tests/cli": 35.0,
+    "tests/demo": 1.5,
     "tests/e2e": 84.0,
-    "tests/http": 42.0,
+    "tests/http": 38.0,
     "tests/runtime": 32.0,
     "tests/sql": 11.0,
     "tests/store": 73.0,

@@ -40,7 +40,7 @@ def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> N
     facts = {**place.facts, "own_view": means is Confinement.BUBBLEWRAP}
     before = {name: Path(place.facts[name]).stat() for name in PLANTED}
     python = "python3"
-    done = place.run(means, python, "intruder.py", json.dumps(facts))
+    done = place.run(means, python, "intruder.py", json.dumps(facts), is_forked=False)
     assert done["exit_code"] == 0, done["stderr"]
     results = json.loads(done["stdout"])
     assert len(results) >= 60

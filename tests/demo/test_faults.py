@@ -1,19 +1,19 @@
 """Fault files: which calls they strike, the results of those, and the errors for a bad file."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 
 from cortex.demo import fault_file
 from cortex.demo.fault_file import parse_rules, read_rules
 from cortex.demo.faults import Faults
 from cortex.demo.script import Call, Fault, Refusal, Reply
 from cortex.demo.script_echo import echo
+from cortex.demo.server import main
 from cortex.domain.errors import UsageError
 from tests.support.eventually import eventually
 from tests.support.servers.scripted_model import API_KEY, MODEL, ScriptedModel, scripted_model
@@ -280,9 +280,8 @@ def test_the_server_keeps_to_the_file_and_its_log_tells() -> None:
 def test_the_server_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "faults.yaml"
     path.write_text("rules:\n- name: outage\n  status: often\n", "utf-8")
-    command = [sys.executable, "-m", "cortex.demo.server", "--script-file", str(path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, ["--script-file", str(path)])
+    assert done.exit_code == 2
     output = f"{path}:3: rule 1 'outage': status must be a whole number, got \"often\""
     assert output in done.stderr
     assert "Traceback" not in done.stderr

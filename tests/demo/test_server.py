@@ -1,8 +1,6 @@
 """The scripted server as a program sees it: HTTP, its log, its process."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,11 +8,12 @@ import httpx2
 import orjson
 import pytest
 import trio
+from click.testing import CliRunner
 
 from cortex.demo.script import Call, Fault, Reply, at_pace
 from cortex.demo.script_echo import echo
 from cortex.demo.script_tools import tools
-from cortex.demo.server import ScriptedServer, serve
+from cortex.demo.server import ScriptedServer, main, serve
 from tests.support.eventually import eventually_async
 from tests.support.servers.scripted_model import API_KEY, MODEL, program, scripted_model
 
@@ -201,7 +200,6 @@ def test_a_script_of_somebodys_own_is_found_by_its_module() -> None:
 
 @pytest.mark.parametrize("name", ["nosuch", "nosuch:script", "cortex.demo.script:nosuch"])
 def test_an_unknown_script_is_told_apart(name: str) -> None:
-    command = [sys.executable, "-m", "cortex.demo.server", "--script", name]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, ["--script", name])
+    assert done.exit_code == 2
     assert name in done.stderr

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from attrs import frozen
 
 from cortex.agent.confinement.means import works
 from cortex.domain.confinement import MEANS, Confinement
+from tests.support.pods import FORKS, NOT_OURS
 
 ROOT = Path(__file__).parents[2]
 
 CANARY = "canary-7f3a91"
+
+WITHIN_S = 100.0
 
 POD_UID = 64_242
 
@@ -59,33 +62,44 @@ class Place:
         return self.root / "data" / "workspaces" / "job"
 
     def run(
-        self, means: Confinement, *argv: str, folder: Path | None = None, writes: bool = True
+        self,
+        means: Confinement,
+        *argv: str,
+        folder: Path | None = None,
+        writes: bool = True,
+        is_forked: bool = True,
     ) -> dict[str, Any]:
+        """Run a program confined to its end.
+
+        The pod's process is a fork where it can be one. Then its own environment, as others see it,
+        holds no secrets: what looks for these needs an interpreter of its own.
+        """
+        if is_forked and self.uid == os.geteuid():
+            done = FORKS.run(
+                [self._terms(means, argv, folder, writes=writes)],
+                module="tests.support.confined",
+                env=self._environment,
+                cwd=ROOT,
+                timeout=WITHIN_S,
+            )
+            assert done.returncode == 0, done.stderr
+            return dict(json.loads(done.stdout))
         with self.started(means, *argv, folder=folder, writes=writes) as running:
-            stdout, stderr = running.communicate(timeout=100)
+            stdout, stderr = running.communicate(timeout=WITHIN_S)
         assert running.returncode == 0, stderr
-        found: dict[str, Any] = json.loads(stdout)
-        return found
+        return dict(json.loads(stdout))
 
     @contextmanager
     def started(
         self, means: Confinement, *argv: str, folder: Path | None = None, writes: bool = True
     ) -> Iterator["subprocess.Popen[str]"]:
         """Let a process, as a pod would, run a program confined."""
-        terms = {
-            "means": means,
-            "workspace": str(self.workspace),
-            "folder": str(folder or self.workspace),
-            "hidden": [str(self.root / "data"), str(self.root / "home/.config/cortex/config.toml")],
-            "argv": argv,
-            "writes": writes,
-        }
-        command = [sys.executable, "-m", "tests.support.confined", json.dumps(terms)]
-        secret = {"CORTEX_DSN": CANARY, "ANTHROPIC_API_KEY": CANARY, "PGPASSWORD": CANARY}
+        terms = self._terms(means, argv, folder, writes=writes)
+        command = [sys.executable, "-m", "tests.support.confined", terms]
         with subprocess.Popen(
             as_user(self.uid, command),
             cwd=ROOT,
-            env={**os.environ, **secret, "TMPDIR": str(self.root / "tmp")},
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -94,6 +108,25 @@ class Place:
                 yield running
             finally:
                 running.kill()
+
+    def _terms(
+        self, means: Confinement, argv: Sequence[str], folder: Path | None, *, writes: bool
+    ) -> str:
+        terms = {
+            "means": means,
+            "workspace": str(self.workspace),
+            "folder": str(folder or self.workspace),
+            "hidden": [str(self.root / "data"), str(self.root / "home/.config/cortex/config.toml")],
+            "argv": argv,
+            "writes": writes,
+        }
+        return json.dumps(terms)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        secret = {"CORTEX_DSN": CANARY, "ANTHROPIC_API_KEY": CANARY, "PGPASSWORD": CANARY}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_OURS)}
+        return {**kept, **secret, "TMPDIR": str(self.root / "tmp")}
 
 
 def as_user(uid: int, command: list[str]) -> list[str]:
