@@ -41,8 +41,8 @@ BUDGETS_S: Final = {
     "tests/runtime": 32.0,
     "tests/sql": 11.0,
     "tests/store": 73.0,
-    "tests/tui": 97.0,
-    "tests/unit": 37.0,
+    "tests/tui": 91.0,
+    "tests/unit": 32.0,
 }
 
 
