@@ -99,7 +99,7 @@ async def test_nothing_else_is_acted_on_than_is_listed(
     async with sit() as seat:
         await sort_by_due(seat)
         await seat.press("*", "K", "enter", "y")
-        assert [(each.jobs, each.limit) for each, _ in cluster.begun] == [("status:retry", 1)]
+        assert [[job.int for job in each.job_ids] for each, _ in cluster.begun] == [[1]]
         await seat.press("@", "c", "c")
         assert "--filter status:retry --limit" in seat.app.clipboard
 
