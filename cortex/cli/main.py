@@ -80,7 +80,6 @@ cli = Root(
         },
     },
 )
-cli.context_settings = {"help_option_names": ["-h", "--help"]}
 cli.params.append(
     click.Option(
         ["--version"],

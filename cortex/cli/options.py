@@ -166,6 +166,9 @@ class Span(click.ParamType[float]):
             self.fail(error.message, param, ctx)
 
 
+HELP_NAMES: Final = ("-h", "--help")
+
+
 class Command(click.Command):
     """A command with the common options; its callback gets `Options` by `@click.pass_obj`."""
 
@@ -173,6 +176,9 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *self.common]
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(HELP_NAMES)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*(p for each in self.params for p in each.get_usage_pieces(ctx)), "[OPTIONS]"]
@@ -218,6 +224,9 @@ class Group(click.Group):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *Command.common]
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(HELP_NAMES)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self._places)
