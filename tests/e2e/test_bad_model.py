@@ -52,7 +52,9 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     for kind, code in (*GARBAGE.items(), ("busy", "overloaded")):
         row = until_status(pods.dsn, ids[kind], "COMPLETED")
         assert (row["result"], row["attempt"]) == ("all is well", 1), "asked again in its step"
-        ((found, message),) = errors(pods, ids[kind])
+        recorded = errors(pods, ids[kind])
+        assert len(recorded) == 1, (kind, recorded)
+        ((found, message),) = recorded
         assert found.startswith(code), kind
         assert f"'{kind}' at 127.0.0.1" in message
         assert [step[3] for step in steps(pods.dsn, ids[kind])] == ["ask"]
