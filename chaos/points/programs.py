@@ -12,7 +12,7 @@ from attrs import field, frozen
 from chaos.workloads.program import Op, Operation, account
 from chaos.workloads.program import Program as Operations
 from cortex.crash_points import Kind
-from cortex.domain.bulk import BULK
+from cortex.domain.job import BULK
 
 APP: Final = "chaos.points.app"
 IDLE: Final = "points_idle"

@@ -15,10 +15,10 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.patient import Patient
 from cortex.cli.screen.live_line import live_line
 from cortex.cli.screen.output import Output
-from cortex.domain.bulk import BULK, BulkCounts, BulkFailure, BulkRequest
+from cortex.domain.bulk import BulkCounts, BulkFailure, BulkRequest
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import Refusal
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe

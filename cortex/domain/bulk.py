@@ -17,10 +17,8 @@ import orjson
 from cortex.domain.clock import uuid7_of
 from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import UsageError
-from cortex.domain.job import Submission
+from cortex.domain.job import BULK, Submission
 
-BULK: Final = "bulk"
-"""The job type, and the queue in which such jobs take turns."""
 LIMIT_DEFAULT: Final = 1_000
 LIMIT_MAX: Final = 10_000
 """Jobs or dead letters of one operation: the newest jobs, the oldest dead letters."""

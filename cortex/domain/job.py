@@ -11,6 +11,9 @@ import attrs
 from cortex.domain.approval import ApprovalRequest
 from cortex.domain.model import Usage
 
+BULK: Final = "bulk"
+"""The type of jobs that carry out bulk operations, and the queue in which they take turns."""
+
 
 class JobStatus(StrEnum):
     """State of a job; the last three are terminal."""

@@ -8,9 +8,8 @@ import attrs
 import orjson
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.bulk import BULK
 from cortex.domain.errors import UsageError
-from cortex.domain.job import Submission
+from cortex.domain.job import BULK, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()

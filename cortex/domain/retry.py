@@ -3,7 +3,6 @@
 import random
 import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from math import exp
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -121,6 +120,8 @@ def parse_retry_after(value: str, *, now: datetime | None) -> float:
 
 def parse_http_date(value: str) -> datetime | None:
     """Return the instant of an HTTP date, in any of its three forms; None if it is invalid."""
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 -- slow to import, seldom needed
+
     try:
         moment = parsedate_to_datetime(value)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

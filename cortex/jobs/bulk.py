@@ -12,7 +12,6 @@ import attrs
 import trio
 
 from cortex.domain.bulk import (
-    BULK,
     FAILED_KEPT,
     LATE_MAX_S,
     SLICE_S,
@@ -24,6 +23,7 @@ from cortex.domain.bulk import (
     BulkRequest,
     BulkResult,
 )
+from cortex.domain.job import BULK
 from cortex.durable.context import Context
 from cortex.durable.registry import job
 from cortex.durable.structuring import structure

@@ -14,7 +14,6 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.bulk import (
-    BULK,
     ERROR_MAX,
     BulkChoice,
     BulkCounts,
@@ -28,7 +27,7 @@ from cortex.domain.bulk import (
 )
 from cortex.domain.dead_letter import DeadLetterFilter, retries_of
 from cortex.domain.errors import CortexError, NotFoundError, UsageError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.errors import is_called_off, is_locked

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.bulk import BULK
+from cortex.domain.job import BULK
 from cortex.domain.phrases import short_id
 from tests.support.command_line import Cortex
 from tests.support.life import Life

@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from cortex.domain.bulk import BULK, BulkChoice, BulkOrder, BulkRequest, BulkVerb
+from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkVerb
 from cortex.domain.dead_letter import DeadLetterFilter
+from cortex.domain.job import BULK
 from cortex.durable.context import Context
 from cortex.jobs import bulk as bulk_type
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations

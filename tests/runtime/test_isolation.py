@@ -18,9 +18,9 @@ import pytest
 import trio
 import trio.testing
 
-from cortex.domain.bulk import BULK
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
+from cortex.domain.job import BULK
 from cortex.durable.context import Context
 from cortex.durable.registry import Registry, Retry, job
 from cortex.jobs.bulk import bulk

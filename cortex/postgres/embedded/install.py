@@ -4,7 +4,6 @@ Only its files are used. Importing it would bring its own way of running a serve
 every parent directory, ties the server to one process and sleeps.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -55,7 +54,9 @@ def reachable(install: Install, *, account: Account, home: Path) -> Install:
     """
     if account.blocked_at(install.program("postgres")) is None:
         return install
-    copy = home / f"postgres-{MAJOR}-{importlib.metadata.version(DISTRIBUTION)}"
+    from importlib.metadata import version  # noqa: PLC0415 -- slow to import, and seldom needed
+
+    copy = home / f"postgres-{MAJOR}-{version(DISTRIBUTION)}"
     if not copy.exists():
         _copy_for_everybody(install.root, copy)
     return Install(copy / install.root.parent.name / install.root.name)

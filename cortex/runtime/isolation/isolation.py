@@ -24,11 +24,12 @@ import structlog
 import trio
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.bulk import BULK, BulkOrder, BulkRequest
+from cortex.domain.bulk import BulkOrder, BulkRequest
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
+    BULK,
     Claim,
     EffectIntent,
     EffectReport,

@@ -30,9 +30,8 @@ from cortex.actors.backoff import LoopBackoff
 from cortex.actors.ticker import Pacer
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff, GrowingLimit, grown
-from cortex.domain.bulk import BULK
 from cortex.domain.errors import UnavailableError
-from cortex.domain.job import Claim, Release
+from cortex.domain.job import BULK, Claim, Release
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.running import RunningJob, RunningJobs

@@ -15,9 +15,8 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.bulk import BULK
 from cortex.domain.drain import DrainRequest
-from cortex.domain.job import Claim, Lease
+from cortex.domain.job import BULK, Claim, Lease
 from cortex.durable.progress import Progress
 
 UNRECORDED_MAX: Final = 1_000

@@ -8,8 +8,9 @@ from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from cortex.domain.bulk import BULK, BulkVerb
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
+from cortex.domain.job import BULK
 from cortex.domain.job_filter import term
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
