@@ -6,7 +6,7 @@ context. After a crash it runs again from its top, on any pod, and gets the reco
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from cortex.durable.journal import Journal, StepClock, StepOutcome
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.threads import called
-from cortex.durable.timers import SHORT_S, sleep_until
+from cortex.durable.timers import SHORT_S, length_of, sleep_until
 from cortex.durable.tool_calls import call_tool
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class Context:
         step. People see the state `sleep`, and `name` as its reason. Beside concurrent code that
         waits for something else, such as a decision, it goes on only after that, too.
         """
-        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        length = length_of(name, seconds=seconds, minutes=minutes, hours=hours, days=days)
         key = self._journal.key(name)
         given = input_of("sleep", length.total_seconds(), what=f"input of timer {key!r}")
         clock = self.services.clock

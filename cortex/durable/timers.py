@@ -1,15 +1,25 @@
 """Durable timers: a job waits for an instant of the database's clock and holds nothing."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import trio
 
 from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import UsageError
+from cortex.domain.policy import DELAY_MAX_S
 from cortex.domain.waiting import SLEEP
 
 SHORT_S: Final = 5.0
 """A shorter rest stays in memory: that costs less than to leave the pod and come back."""
+
+
+def length_of(name: str, *, seconds: float, minutes: float, hours: float, days: float) -> timedelta:
+    """Return the length of a timer. Raises `UsageError` unless it is from 0 to ten years."""
+    length_s = seconds + 60 * minutes + 3_600 * hours + 86_400 * days
+    if not 0 <= length_s <= DELAY_MAX_S:
+        raise UsageError(f"timer {name!r}: {length_s:g} s is not from 0 to {DELAY_MAX_S:.0f} s")
+    return timedelta(seconds=length_s)
 
 
 class DatabaseClock(Protocol):
@@ -23,8 +33,10 @@ async def sleep_until(
 ) -> None:
     """Return once the instant has passed. Raises `Suspended` if that takes over `short_s` seconds.
 
-    `name` is the reason that people see.
+    `name` is the reason that people see. Raises `UsageError` for an instant without a time zone.
     """
+    if instant.tzinfo is None:
+        raise UsageError(f"timer {name!r}: {instant.isoformat()} has no time zone")
     left_s = (instant - await clock.now()).total_seconds()
     if left_s > short_s:
         raise Suspended(SLEEP, name, delay_s=left_s)

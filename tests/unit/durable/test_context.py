@@ -1,7 +1,7 @@
 """What a handler does through its context: steps, model and tool calls, many of them at once."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cortex.domain.errors import (
     RejectedError,
     TimedOutError,
     TransientError,
+    UsageError,
 )
 from cortex.domain.job import StepDone
 from cortex.durable.context import Context
@@ -442,6 +443,17 @@ async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
     assert trio.current_time() == pytest.approx(2)
     with pytest.raises(DivergedError):
         await a_context(record).sleep("cool off", hours=12)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
+def test_a_timer_has_a_length_that_can_be_waited_for(seconds: float) -> None:
+    with pytest.raises(UsageError, match=r"timer 'rest': .* s is not from 0 to"):
+        a_context().sleep("rest", seconds)
+
+
+async def test_a_timer_needs_an_instant_with_a_time_zone() -> None:
+    with pytest.raises(UsageError, match="has no time zone"):
+        await a_context().sleep_until("rest", datetime(2026, 1, 1))  # noqa: DTZ001 -- the point
 
 
 async def test_the_first_of_several_timers_wakes_the_job_on_time(autojump_clock: object) -> None:
