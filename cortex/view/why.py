@@ -16,7 +16,7 @@ import attrs
 
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
-from cortex.domain.job import JobStatus
+from cortex.domain.job import BULK, JobStatus
 from cortex.domain.waiting import (
     PERSON,
     SLEEP,
@@ -344,7 +344,7 @@ def _tools(fleet: FleetFacts) -> str:
 
 
 def _capacity(f: WhyFacts) -> _Found | None:
-    if f.fleet.free_slots > 0:
+    if f.fleet.free_slots > 0 or f.type == BULK:  # a pod has a slot of its own for that type
         return None
     pods = _counted(f.fleet.knowing_count, "pod")
     full = f"all {f.fleet.slots} slots of the {pods} that know its type {f.type} are taken"
@@ -352,8 +352,9 @@ def _capacity(f: WhyFacts) -> _Found | None:
 
 
 def _ready(f: WhyFacts) -> _Found:
-    free = f"{_counted(f.fleet.knowing_count, 'pod')} with {f.fleet.free_slots} free slots"
-    return _Found(f"it is due: {free} can take it; {_ahead(f)} ahead of it", f.now)
+    pods = _counted(f.fleet.knowing_count, "pod")
+    room = "a slot for bulk operations" if f.type == BULK else f"{f.fleet.free_slots} free slots"
+    return _Found(f"it is due: {pods} with {room} can take it; {_ahead(f)} ahead of it", f.now)
 
 
 PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]] = (

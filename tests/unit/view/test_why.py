@@ -129,6 +129,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (facts(ahead_count=1), Cause.READY, "1 is ahead", 0),
     (facts(ahead_count=AHEAD_MAX + 1), Cause.READY, "1000+ are ahead", 0),
     (facts(fleet=fleet(free_slots=0)), Cause.CAPACITY, "all 10 slots of the 1 pod that", None),
+    (facts(type="bulk", fleet=fleet(free_slots=0)), Cause.READY, "a slot for bulk operations", 0),
     (
         facts(type="wok", fleet=fleet(knowing_count=0)),
         Cause.NO_POD,
