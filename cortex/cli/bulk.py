@@ -163,7 +163,7 @@ def carry_out(
         why = ended.error_message or f"cancelled by {ended.cancelled_by}"
         raise ConflictError(
             f"job {job_id} is {ended.status.value}: {why}",
-            hint="run it again to continue",
+            hint=f"run it again{' with another key' if key else ''} to continue",
         )
     return report
 
