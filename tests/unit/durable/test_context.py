@@ -446,9 +446,9 @@ async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
-def test_a_timer_has_a_length_that_can_be_waited_for(seconds: float) -> None:
+async def test_a_timer_has_a_length_that_can_be_waited_for(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"timer 'rest': .* s is not from 0 to"):
-        a_context().sleep("rest", seconds)
+        await a_context().sleep("rest", seconds)
 
 
 async def test_a_timer_needs_an_instant_with_a_time_zone() -> None:
