@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,24 +29,10 @@ from tests.support.servers.scripted_model import (
     MODEL,
     ScriptedModel,
     program,
-    scripted_model,
 )
 
 PATIENT = CallLimits(total_s=30, idle_s=20, connect_s=10)
 ENDLESS = {"text": "many words " * 500, "chunks": 500, "delay_s": 0.05}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ScriptedModel]:
-    with scripted_model() as running:
-        yield running
-
-
-@pytest.fixture
-async def model(server: ScriptedModel) -> AsyncIterator[AnthropicModel]:
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
-    yield client
-    await client.aclose()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """How each failure of a model call is judged: as our client reports it, and as the SDK raises."""
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,6 @@ from tests.support.servers.scripted_model import (
     MODEL,
     ScriptedModel,
     program,
-    scripted_model,
 )
 
 INFRA = FailureClass.TRANSIENT_INFRA
@@ -31,19 +30,6 @@ PERMANENT = FailureClass.PERMANENT
 BUDGET = FailureClass.BUDGET
 PATIENT = CallLimits(total_s=30, idle_s=20, connect_s=10)
 NOW = datetime(2015, 10, 21, 7, 28, 30, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ScriptedModel]:
-    with scripted_model() as running:
-        yield running
-
-
-@pytest.fixture
-async def model(server: ScriptedModel) -> AsyncIterator[AnthropicModel]:
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
-    yield client
-    await client.aclose()
 
 
 @pytest.fixture(scope="module")
