@@ -279,6 +279,13 @@ class DryRun:
     last_id: UUID | None = None
     """The job of the newest one that was examined."""
 
+    @classmethod
+    def first(cls, found: Sequence[UUID], *, limit: int) -> "DryRun":
+        """Return the first `limit` of those found, of which there may be one more."""
+        taken = tuple(found[:limit])
+        last_id = taken[-1] if taken else None
+        return cls(job_ids=taken, left_out={}, has_more=len(found) > limit, last_id=last_id)
+
     @property
     def looked_count(self) -> int:
         """How many were examined."""

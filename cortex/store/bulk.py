@@ -25,7 +25,7 @@ from cortex.domain.bulk import (
     BulkSlice,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DeadLetterFilter, retries_of
+from cortex.domain.dead_letter import DeadLetterFilter, DryRun, retries_of
 from cortex.domain.errors import CortexError, NotFoundError, UsageError
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
@@ -111,17 +111,16 @@ async def choose_letters(db: Database, request: BulkRequest, which: DeadLetterFi
     found = await dead_letters.choose(
         db, which, limit=request.limit + 1, through=request.letters_through
     )
-    taken, has_more = found[: request.limit], len(found) > request.limit
-    if request.verb is BulkVerb.DISCARD or not taken:
-        return JobChoice(job_ids=taken, refused={}, has_more=has_more, failed=len(taken))
-    letters = await dead_letters.of_jobs(db, taken)
-    helped = retries_of(letters, has_more=has_more, from_start=request.from_start)
-    hopeless = sum(helped.left_out.values())
+    taken = DryRun.first(found, limit=request.limit)
+    if request.verb is BulkVerb.RETRY and taken.job_ids:
+        letters = await dead_letters.of_jobs(db, taken.job_ids)
+        taken = retries_of(letters, has_more=taken.has_more, from_start=request.from_start)
+    hopeless = sum(taken.left_out.values())
     return JobChoice(
-        job_ids=list(helped.job_ids),
+        job_ids=list(taken.job_ids),
         refused={Refusal.HOPELESS: hopeless} if hopeless else {},
-        has_more=has_more,
-        failed=len(helped.job_ids),
+        has_more=taken.has_more,
+        failed=len(taken.job_ids),
     )
 
 

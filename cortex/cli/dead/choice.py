@@ -27,6 +27,7 @@ from cortex.domain.dead_letter import (
     DeadLetterGroup,
     DeadLetterHead,
     DeadLetterState,
+    DryRun,
     retries_of,
 )
 from cortex.domain.errors import UsageError
@@ -161,17 +162,14 @@ def choose(
     found = call(dead_letters.choose, request.which, limit=request.limit + 1)
     if not found:
         return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, request.which))
-    letters = call(dead_letters.of_jobs, found[: request.limit])
-    has_more = len(found) > request.limit
-    if verb is BulkVerb.DISCARD:
-        return ChosenDeadLetters(
-            letters, has_more, looked_count=len(letters), last_id=letters[-1].job_id
-        )
-    dry_run = retries_of(letters, has_more=has_more, from_start=from_start)
+    dry_run = DryRun.first(found, limit=request.limit)
+    letters = call(dead_letters.of_jobs, dry_run.job_ids)
+    if verb is BulkVerb.RETRY:
+        dry_run = retries_of(letters, has_more=dry_run.has_more, from_start=from_start)
     helped = frozenset(dry_run.job_ids)
     return ChosenDeadLetters(
         [letter for letter in letters if letter.job_id in helped],
-        has_more,
+        dry_run.has_more,
         empty="no retry could help" if not helped else "",
         left_out=dry_run.left_out_words,
         looked_count=len(letters),

@@ -178,14 +178,14 @@ async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersD
     chosen = await _chosen(api, body)
     if body.dry_run:
         letters = [DeadLetterSettled(job_id=each) for each in chosen.job_ids]
-        return _told(letters, chosen, is_dry_run=True)
+        return _settled_answer(letters, chosen, is_dry_run=True)
     if not body.job_ids:
         return await _begin(request, api, body, chosen)
     letters, headers = await _settle(request, api, body, chosen.job_ids)
-    return _told(letters, chosen, headers=headers)
+    return _settled_answer(letters, chosen, headers=headers)
 
 
-def _told(
+def _settled_answer(
     letters: list[DeadLetterSettled],
     chosen: DryRun,
     *,
@@ -214,12 +214,11 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
     if body.which is None or body.job_ids:
         return DryRun(job_ids=tuple(dict.fromkeys(body.job_ids)), left_out={})
     found = await api.port(dead_letters.choose, body.which.as_filter(), limit=body.limit + 1)
-    taken, has_more = found[: body.limit], len(found) > body.limit
+    taken = DryRun.first(found, limit=body.limit)
     if not isinstance(body, DeadLettersRetry):
-        last_id = taken[-1] if taken else None
-        return DryRun(job_ids=tuple(taken), left_out={}, has_more=has_more, last_id=last_id)
-    rows = await api.port(dead_letters.of_jobs, taken)
-    return retries_of(rows, has_more=has_more, from_start=body.from_start)
+        return taken
+    rows = await api.port(dead_letters.of_jobs, taken.job_ids)
+    return retries_of(rows, has_more=taken.has_more, from_start=body.from_start)
 
 
 async def _begin(
@@ -253,7 +252,7 @@ async def _begin(
     operation = f"dead.{bulk.verb}.bulk"
     done = await once(requested, api, work, operation=operation, request=request)
     if done.response is None:
-        return _told([], chosen, headers=headers_of(done))
+        return _settled_answer([], chosen, headers=headers_of(done))
     begun = DeadLettersStarted(
         id=UUID(done.response),
         count=len(chosen.job_ids),

@@ -39,14 +39,13 @@ async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> Dry
     """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
     dead = desk.backend.dead
     found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
-    job_ids, has_more = tuple(found[:LIMIT_MAX]), len(found) > LIMIT_MAX
+    taken = DryRun.first(found, limit=LIMIT_MAX)
     if verb is BulkVerb.DISCARD:
-        last_id = job_ids[-1] if job_ids else None
-        return DryRun(job_ids=job_ids, left_out={}, has_more=has_more, last_id=last_id)
+        return taken
     rows: list[DeadLetter] = []
-    for start in range(0, len(job_ids), READ_MAX):
-        rows += await dead.of_jobs(job_ids[start : start + READ_MAX])
-    return retries_of(rows, has_more=has_more)
+    for start in range(0, len(taken.job_ids), READ_MAX):
+        rows += await dead.of_jobs(taken.job_ids[start : start + READ_MAX])
+    return retries_of(rows, has_more=taken.has_more)
 
 
 async def ask_group(
