@@ -160,12 +160,16 @@ def test_a_scene_that_measures_a_takeover_runs_alone(
     names = ("slow-takeover", "no-intent", "no-fence")
     mutants = [each for name in names for each in MUTANTS if each.name == name]
     running: list[str] = []
-    together: set[frozenset[str]] = set()
+    others_met = asyncio.Event()
 
     async def look(scene: str, _seed: int, _tree: Path, _report: Path | None) -> TrialFindings:
         running.append(scene)
-        await asyncio.sleep(0)  # the others that may run now have begun
-        together.add(frozenset(running))
+        if scene == "bereft":
+            assert running == [scene]
+        else:
+            if set(running) == {"calm", "outlived"}:
+                others_met.set()
+            await others_met.wait()
         running.remove(scene)
         return TrialFindings(invalid={"I4": [], "I7": [], "I26": []}, stuck=None)
 
@@ -175,8 +179,7 @@ def test_a_scene_that_measures_a_takeover_runs_alone(
     work = hunt.Hunt(folder=tmp_path, seed=1, at_once=4)
     results = run_asyncio(lambda: work.run(mutants))
     assert len(results) == 2 * len(mutants)
-    assert frozenset({"calm", "outlived"}) in together
-    assert {scenes for scenes in together if "bereft" in scenes} == {frozenset({"bereft"})}
+    assert others_met.is_set()
 
 
 @pytest.mark.timeout(WITHIN_S + 20)
