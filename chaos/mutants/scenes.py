@@ -300,6 +300,7 @@ SCENES: Final = {
             jobs=4 * (_ops(sleep=3000),),
             pods=2,
             scale=evolve(SCALED, heartbeat_s=2.0, zombie_s=9.0),
+            quiet_within_s=15.0,
         ),
         Scene(
             name="relapse",
