@@ -119,7 +119,7 @@ class Run:
         self.tell(second, "probe", "activity", **{**calm, **idle, **queue, **machine, **seen})
 
     def fault(self, number: int, begins: float, ends: float, **message: Any) -> None:
-        """Add one fault; `told`: nemesis, and pod or pods."""
+        """Add one fault; `message`: nemesis, and pod or pods."""
         nemesis = message.pop("nemesis")
         named = {"number": number, "nemesis": nemesis}
         self.tell(begins, "nemesis", "fault", "invoke", **named, detail={})
