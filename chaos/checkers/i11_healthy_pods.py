@@ -1,7 +1,8 @@
 """I11: a pod with heartbeats keeps its jobs; a pod without lets them go by itself.
 
 The observer recorded each heartbeat. No job is taken from a pod because another pod is silent, or
-for a moment's silence: two polls must have found its lock free. A pod that could not send a
+for a moment's silence: two polls must have found its lock free, and so must the statement that
+takes its jobs, on however busy a machine. A pod that could not send a
 heartbeat for three fifths of the threshold stops its jobs before others may take them. After the
 server starts, no sweep happens for a whole threshold, since no pod could send a heartbeat earlier.
 """
@@ -48,6 +49,9 @@ def check(evidence: Evidence) -> Verdict:
             findings.count()
             for why in _reclaim(row, beats.get(row["pod_id"], []), timeline, evidence):
                 findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
+    for row in evidence.wrong_deaths:
+        why = f"attempt {row['attempt']} was taken from pod {row['pod_id']}, which held its lock"
+        findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
     _sweeps(evidence, timeline, findings)
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
     findings.count(len(gaps))

@@ -15,7 +15,6 @@ from uuid import UUID
 import asyncpg
 
 from chaos.cluster.ledger import Ledger
-from chaos.cluster.postgres import Postgres
 from chaos.history import History
 from cortex.domain.approval import ApprovalRow
 from cortex.domain.approval_vote import Vote, last_digits
@@ -23,6 +22,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
 from cortex.postgres.database import Database, Profile, open_database
+from cortex.postgres.queries import sql
 from cortex.store import approvals, effects
 from cortex.store.effects import EffectRow
 
@@ -30,6 +30,11 @@ POLL_S: Final = 0.25
 CALL_WITHIN_S: Final = 5.0
 CROWD_MAX: Final = 20
 """At most this many at once; the others at the next poll."""
+
+_EXPIRE: Final = """
+    UPDATE cortex.approval SET expires_at = greatest(cortex.now(), created_at)
+    WHERE id = $1 AND status = 'PENDING'
+"""
 
 
 class Decision(StrEnum):
@@ -40,6 +45,7 @@ class Decision(StrEnum):
     RACE = "race"
     """One person approves and another denies at the same time."""
     EXPIRE = "expire"
+    """Nobody decides in time; one person tries just too late."""
 
 
 WEIGHTS: Final = {
@@ -51,12 +57,9 @@ WEIGHTS: Final = {
 
 
 class Approver:
-    def __init__(
-        self, dsn: str, *, seed: int, postgres: Postgres, ledger: Ledger, history: History
-    ) -> None:
+    def __init__(self, dsn: str, *, seed: int, ledger: Ledger, history: History) -> None:
         self._profile = Profile(dsn=dsn, connections_max=4, bound_s=CALL_WITHIN_S)
         self._seed = seed
-        self._postgres = postgres
         self._ledger = ledger
         self._history = history
         self._db: Database | None = None
@@ -101,9 +104,7 @@ class Approver:
                     group.create_task(self._vote(db, approval, "ann", is_approved=True))
                     group.create_task(self._vote(db, approval, "bob", is_approved=False))
             case Decision.EXPIRE:
-                if await self._let_expire(approval):
-                    # Just too late: the pods have not polled yet.
-                    await self._vote(db, approval, "bob", is_approved=True)
+                await self._vote_too_late(db, approval, "bob")
 
     def _drawn(self, approval: ApprovalRow) -> Decision:
         whose = approval.arguments_text
@@ -131,24 +132,29 @@ class Approver:
         labels = {"approval": str(approval.id), "by": by, "approve": is_approved}
         await self._operation("decide", labels, decide)
 
-    async def _let_expire(self, approval: ApprovalRow) -> bool:
-        """Set an early expiry for the current request: the shortest one allowed is a minute.
+    async def _vote_too_late(self, db: Database, approval: ApprovalRow, by: str) -> None:
+        """Approve a request that expires just before the vote arrives, and is not closed yet.
 
-        Returns whether the request has expired now.
+        As a vote that was sent in time: the store would refuse it before it reaches the database.
+        The request expires early, because the shortest time that jobs may name is a minute.
         """
         if approval.id in self._expired:
-            return False
-        query = """
-            UPDATE cortex.approval SET expires_at = greatest(cortex.now(), created_at)
-            WHERE id = $1 AND status = 'PENDING'
-        """
-        try:
-            await self._postgres.sql(query, approval.id)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-            return False
-        self._expired.add(approval.id)
-        self._history.add("approver", "expire", approval=str(approval.id))
-        return True
+            return
+
+        async def vote(connection: "asyncpg.Connection[asyncpg.Record]") -> str:
+            await connection.fetch(sql("approvals.hold"), [approval.id])
+            await connection.execute(_EXPIRE, approval.id)
+            own = (True, by, approval.digest, None, "cli", None, None, None, f"token:{by}")
+            outcome: str = await connection.fetchval(sql("approvals.decide"), approval.id, *own)
+            return outcome
+
+        async def decide() -> str:
+            outcome = await db.transact(vote)
+            self._expired.add(approval.id)
+            return outcome
+
+        labels = {"approval": str(approval.id), "by": by, "approve": True}
+        await self._operation("decide", labels, decide)
 
     # --- unknown effects
 

@@ -142,7 +142,6 @@ class Stage:
         self.approver = Approver(
             self.client_line.dsn,
             seed=self.plan.seed,
-            postgres=self.postgres,
             ledger=self.ledger,
             history=self.history,
         )

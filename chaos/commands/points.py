@@ -44,7 +44,7 @@ T = TypeVar("T")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Try each point once in each way, drawn by this seed [all of them].",
+    help="Try each point once, in a way drawn by this seed [each in each way].",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print the result as JSON.")
 def points(

@@ -1,5 +1,7 @@
 """F27: a pod gets SIGTERM, or all of them one after the other, as in a rolling deployment."""
 
+import asyncio
+import contextlib
 import random
 from typing import Any, Final
 
@@ -7,12 +9,15 @@ from chaos.cluster.pods import Pod
 from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
-from chaos.nemeses.target import NO_TARGET, candidates, draw_place
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, jobs_of
 from chaos.windows import Window, inspect
 
 SPARE_S: Final = 5.0
 """How much longer than drain and close together an end may take before it counts as late."""
 READY_WITHIN_S: Final = 15.0
+BUSY_WITHIN_S: Final = 10.0
+"""A pod that has no job by then drains without any."""
+BUSY_EVERY_S: Final = 0.02
 
 
 class Drain:
@@ -33,6 +38,8 @@ class Drain:
         for pod in chosen:
             if pod.is_draining or not pod.is_alive:
                 continue  # another fault ended it
+            if fault.detail.get("when_busy"):
+                await _is_busy(stage, pod)
             began_s = stage.history.now_s
             windows |= await term(stage, pod)
             is_ended = await ends(stage, pod)
@@ -54,6 +61,14 @@ async def ends(stage: Stage, pod: Pod) -> bool:
     """Whether it ends in the time that its settings give it."""
     within_s = stage.settings.drain_s + stage.settings.close_s + SPARE_S
     return await until(lambda: not pod.is_alive, within_s=within_s)
+
+
+async def _is_busy(stage: Stage, pod: Pod) -> None:
+    """Wait until the pod runs a job."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(BUSY_WITHIN_S):
+            while not await jobs_of(stage, pod):  # noqa: ASYNC110 -- no event
+                await asyncio.sleep(BUSY_EVERY_S)
 
 
 async def _next_is_ready(stage: Stage, before: Pod) -> None:

@@ -1,6 +1,6 @@
 """Every trial: each program undisturbed, then once for each passing of each point, in each way.
 
-With a seed, a sample: each point in each way once; the seed draws the program and the passing.
+With a seed, a sample: each point once; the seed draws the program, the passing and the way.
 """
 
 import asyncio
@@ -125,10 +125,10 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
 
 
 def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
-    """One shot for each point and way, and one for each point that is the second of a pair."""
-    alike: defaultdict[tuple[str, str, bool], list[Shot]] = defaultdict(list)
+    """One shot for each point, and one for each point that is the second of a pair."""
+    alike: defaultdict[tuple[str, bool], list[Shot]] = defaultdict(list)
     for each in shots:
-        alike[each.point, each.how, is_second(each.program, each.point)].append(each)
+        alike[each.point, is_second(each.program, each.point)].append(each)
     dice = random.Random(f"points {seed}")
     return [dice.choice(alike[what]) for what in sorted(alike)]
 

@@ -98,7 +98,7 @@ def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
 
 
 def _document(row: CostRow) -> dict[str, Any]:
-    return {column.name: column.value(row) for column in _columns("")}
+    return {column.name: column.exact(row) for column in _columns("")}
 
 
 def _name(row: CostRow, by: str) -> Cell:

@@ -6,8 +6,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
@@ -43,72 +42,46 @@ _FIELDS: Final = ("is_frozen", "by", "reason", "frozen_at", "waiting_jobs")
 @click.pass_obj
 def status(options: Options) -> None:
     """Show whether effects are frozen, by whom, why, and how many jobs wait."""
-    output = _output(options)
+    _refuse_columns(options)
     with session(options) as call:
-        _show(call, output)
+        _show(call, Output(options))
 
 
 @click.command(cls=Command)
-@reason_option("Shown to everyone who waits, and stored.", is_required=True)
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def on(options: Options, *, reason: str, actor: str | None, idempotency_key: str | None) -> None:
+@changes("Shown to everyone who waits, and stored.", is_reason_required=True)
+def on(change: ChangeRequest) -> None:
     """Start no more effects, in all pods, until `cortex freeze off`.
 
     Running calls finish. If effects are frozen already, the new reason and name replace the old
     ones.
     """
-    _do(options, store.freeze, reason=reason, actor=actor, key=idempotency_key)
+    _do(change, store.freeze)
 
 
 @click.command(cls=Command)
-@reason_option("Stored with the change.", is_required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@as_option
-@idempotent
-@click.pass_obj
-def off(
-    options: Options, *, reason: str, yes: bool, actor: str | None, idempotency_key: str | None
-) -> None:
+@changes(is_reason_required=True, yes=DO_NOT_ASK)
+def off(change: ChangeRequest) -> None:
     """Allow effects again: all jobs that wait for the freeze continue.
 
     Exits with 5 if effects are not frozen.
     """
-    confirm("allow effects again in all pods", options, is_agreed=yes)
-    _do(options, store.unfreeze, reason=reason, actor=actor, key=idempotency_key)
+    change.confirm("allow effects again in all pods")
+    _do(change, store.unfreeze)
 
 
-def _do(
-    options: Options,
-    act: Callable[..., Awaitable[object]],
-    *,
-    reason: str,
-    actor: str | None,
-    key: str | None,
-) -> None:
-    output = _output(options)
-    by = acting_name(actor)
+def _do(change: ChangeRequest, act: Callable[..., Awaitable[object]]) -> None:
+    _refuse_columns(change.options)
 
-    async def work(db: Database) -> None:
+    async def work(db: Database, *, by: str, reason: str) -> None:
         await act(db, by=by, reason=reason)
 
-    with session(options) as call:
-        mutate(
-            call,
-            work,
-            output=output,
-            key=key,
-            operation=f"effects.{act.__name__}",
-            request={"by": by, "reason": reason},
-        )
-        _show(call, output)
+    with session(change.options) as call:
+        change.write(call, work, operation=f"effects.{act.__name__}", request={})
+        _show(call, change.output)
 
 
-def _output(options: Options) -> Output:
+def _refuse_columns(options: Options) -> None:
     options.refuse_columns("the freeze has no columns")
-    return Output(options)
 
 
 def _show(call: Session, output: Output) -> None:

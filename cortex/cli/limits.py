@@ -1,22 +1,25 @@
-"""What `cortex budgets` and `cortex quotas` share: pages by name, and a limit before and after."""
+"""What `cortex budgets` and `cortex quotas` share: pages by name, and changes of a limit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, Protocol, TypeVar
 
 import click
 
-from cortex.cli.asking import reason_option
+from cortex.cli.changes import ChangeRequest
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
+from cortex.domain.safe import safe
+from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.view.cells import Cell
+from cortex.view.cells import Row as Document
 
 LIMIT_MAX: Final = 1000
 NEARLY: Final = Decimal("0.8")
 """Share of a limit from which it counts as nearly used up."""
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-kept_reason = reason_option("Stored with the change.", is_required=True)
 
 
 class Named(Protocol):
@@ -33,6 +36,9 @@ class LimitChange(Named, Protocol):
     def before(self) -> Decimal | None: ...
     @property
     def after(self) -> Decimal | None: ...
+
+
+Limited = TypeVar("Limited", bound=LimitChange)
 
 
 Row = TypeVar("Row", bound=Named)
@@ -75,10 +81,42 @@ def show_page(
         output.say(f"more: --after {rows[-1].name}", "dim")
 
 
-def change_document(change: LimitChange) -> dict[str, Any]:
-    """Return a change as JSON stores it."""
-    return {
-        "name": change.name,
-        "before": None if change.before is None else float(change.before),
-        "after": None if change.after is None else float(change.after),
-    }
+def change_limit(
+    change: ChangeRequest,
+    call: Session,
+    work: Callable[..., Awaitable[Limited]],
+    *,
+    operation: str,
+    request: Mapping[str, object],
+    more: Callable[[Limited], dict[str, Any]] = lambda _: {},
+) -> dict[str, Any]:
+    """Set, raise or remove a limit; return its name, the limit before and after, and `more`."""
+
+    async def document(db: Database, *, by: str, reason: str) -> dict[str, Any]:
+        changed = await work(db, by=by, reason=reason)
+        return {
+            "name": changed.name,
+            "before": None if changed.before is None else float(changed.before),
+            "after": None if changed.after is None else float(changed.after),
+            **more(changed),
+        }
+
+    row: dict[str, Any] = change.write(call, document, operation=operation, request=request)
+    return row
+
+
+def limit_columns(
+    title: str, worded: Callable[[Document, Decimal], str]
+) -> tuple[Column[Document], ...]:
+    """Return the columns of a changed limit; `worded` shows an amount of the row's unit."""
+
+    def shown(row: Document, which: str) -> Cell:
+        if row[which] is None:
+            return Cell("none", "dim")
+        return Cell(worded(row, Decimal(str(row[which]))))
+
+    return (
+        Column(name="name", title=title, shown=lambda r: Cell(safe(r["name"]), "bold")),
+        Column(name="before", shown=lambda r: shown(r, "before"), is_right=True),
+        Column(name="after", shown=lambda r: shown(r, "after"), is_right=True),
+    )

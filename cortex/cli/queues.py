@@ -6,8 +6,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
@@ -61,68 +60,36 @@ def ls(options: Options, *, limit: int) -> None:
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@reason_option("Shown to everyone who waits, and stored.", is_required=True)
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def pause(
-    options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
-) -> None:
+@changes("Shown to everyone who waits, and stored.", is_reason_required=True)
+def pause(change: ChangeRequest, *, queue: str) -> None:
     """Claim no more jobs from a queue until it is resumed; running jobs continue.
 
     `default` is the queue of all jobs without one. Has no effect on a paused queue.
     """
-    remark = "was paused already"
-    _act(
-        options, store.pause, queue, reason=reason, actor=actor, key=idempotency_key, remark=remark
-    )
+    _act(change, store.pause, queue, remark="was paused already")
 
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@reason_option("Stored in the record.")
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def resume(
-    options: Options, *, queue: str, reason: str, actor: str | None, idempotency_key: str | None
-) -> None:
+@changes()
+def resume(change: ChangeRequest, *, queue: str) -> None:
     """Resume a queue at once. Has no effect on a queue that is not paused."""
-    remark = "was not paused"
-    _act(
-        options, store.resume, queue, reason=reason, actor=actor, key=idempotency_key, remark=remark
-    )
+    _act(change, store.resume, queue, remark="was not paused")
 
 
 def _act(
-    options: Options,
-    act: Callable[..., Awaitable[bool]],
-    queue: str,
-    *,
-    reason: str,
-    actor: str | None,
-    key: str | None,
-    remark: str,
+    change: ChangeRequest, act: Callable[..., Awaitable[bool]], queue: str, *, remark: str
 ) -> None:
     """Apply the change, and show the queue's new state; `remark` applies if nothing changed."""
-    output = Output(options)
+    output = change.output
     name = parse_queue(queue)
-    by = acting_name(actor)
 
-    async def work(db: Database) -> dict[str, bool]:
+    async def work(db: Database, *, by: str, reason: str) -> dict[str, bool]:
         return {"is_changed": await act(db, name, by=by, reason=reason)}
 
-    with session(options) as call:
-        done = mutate(
-            call,
-            work,
-            output=output,
-            key=key,
-            operation=f"queues.{act.__name__}",
-            request={"queue": name, "by": by, "reason": reason},
-        )
+    with session(change.options) as call:
+        operation = f"queues.{act.__name__}"
+        done = change.write(call, work, operation=operation, request={"queue": name})
         rows = call(store.page, [name])
     output.listing("queues", COLUMNS, rows, empty="")
     if not done["is_changed"]:

@@ -47,6 +47,11 @@ BEGIN
         RAISE EXCEPTION 'agent "%" does not exist', wrong
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
     END IF;
+    IF EXISTS (SELECT FROM unnest(types, queue_names) AS s(type, queue_name)
+               WHERE s.queue_name = 'bulk' AND s.type <> 'bulk') THEN
+        RAISE EXCEPTION 'queue ''bulk'' is for bulk operations'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'bulk_queue', HINT = 'name another queue';
+    END IF;
     SELECT s.type, s.timeout_s, coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s INTO late
     FROM unnest(types, timeouts_s) AS s(type, timeout_s) LEFT JOIN cortex.job_type t ON t.name = s.type
     WHERE s.timeout_s > coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) LIMIT 1;

@@ -87,6 +87,12 @@ def a_job_is_taken_from_a_healthy_pod(run: Run) -> None:
     run.end_attempt("taken", "lease_expired", 47.0)
 
 
+@sick(i11_healthy_pods.check, ", which held its lock")
+def a_job_is_taken_on_a_busy_machine_from_a_pod_that_holds_its_lock(run: Run) -> None:
+    taken = {"job_id": uuid("plain"), "attempt": 1, "pod_id": uuid("p3.1")}
+    run.wrong_deaths.append({**taken, "at": at(24.1)})
+
+
 @sick(i11_healthy_pods.check, "1 % of the heartbeats of healthy pods")
 def heartbeats_share_what_others_wait_for(run: Run) -> None:
     run.beats = [b for b in run.beats if not at(41) < b["at"] < at(43)]

@@ -82,15 +82,16 @@ def test_each_kind_has_a_program_and_each_program_a_name_of_its_own() -> None:
     assert len({each.name for each in PROGRAMS}) == len(PROGRAMS)
 
 
-def test_a_seed_draws_each_point_once_in_each_way_and_others_draw_otherwise() -> None:
+def test_a_seed_draws_each_point_once_and_another_seed_draws_otherwise() -> None:
     passed = [*POINTS, *POINTS]
     shots = [one for each in PROGRAMS for one in shots_of(each, passed)]
     draws = [drawn(shots, seed) for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
     for draw in draws:
-        assert {(each.point, each.how) for each in draw} == {(s.point, s.how) for s in shots}
+        assert {each.point for each in draw} == {each.point for each in shots}
+        assert {each.how for each in draw} == {"kill", "stop"}
         assert all(each in shots for each in draw)
-        assert len(draw) < len(shots) / 2
+        assert len(draw) < len(shots) / 3
 
 
 def test_what_is_passed_once_is_tried_once_and_what_is_polled_where_it_matters() -> None:

@@ -74,6 +74,8 @@ def test_redirected_output_is_exact_and_without_colours(cortex: Cortex, life: Li
     assert "FAILED" in row
     assert row.endswith("x" * 200)
     assert re.search(r"\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\t", row)
+    took_s = row.split("\t")[head.split("\t").index("took_s")]
+    assert re.fullmatch(r"\d+(\.\d{1,3})?", took_s), "milliseconds suffice"
     assert "\x1b" not in ended.out
     assert "  " not in ended.out, "a tab is between cells, and no padding"
     assert head.count("\t") == row.count("\t") == 10

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from cortex.cli.screen.table import Column, lines_of
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import age, count, exact, money, rfc3339, short_id, size, span, to_plain
+from cortex.domain.phrases import (
+    NOTHING,
+    age,
+    count,
+    exact,
+    money,
+    rfc3339,
+    short_id,
+    size,
+    span,
+    to_plain,
+)
 from cortex.view.cells import Cell, fit, pad, width_of
 
 SHOWN = st.text(st.sampled_from("abc é日本🙂 \uff57e\u0301"))
@@ -36,6 +47,13 @@ def test_what_is_cut_fits_and_what_fits_is_not_cut(text: str, width: int) -> Non
     assert (cut == text) == (width_of(text) <= width)
     assert width_of(pad(cut, width)) == width
     assert width_of(pad(cut, width, right=True)) == width
+
+
+def test_seconds_are_exact_to_the_millisecond() -> None:
+    row = {"took_s": 1.2345678, "count": 3, "share": 0.12345, "idle_s": None}
+    columns: list[Column[dict[str, float | None]]] = [Column(name=name) for name in row]
+    lines = lines_of(columns, [row], terminal=terminal(is_tty=False), headers=False)
+    assert list(lines) == ["1.235\t3\t0.12345\t" + NOTHING]
 
 
 @given(st.lists(st.tuples(SHOWN, SHOWN), min_size=1))

@@ -107,7 +107,7 @@ class Office:
         lines = [json.loads(line) for line in self.refunds_path.read_text().splitlines()]
         return [(each["customer"], each["amount"]) for each in lines]
 
-    def told(self, job_id: UUID) -> str:
+    def last_result(self, job_id: UUID) -> str:
         """The last result of its call that the model received."""
         query = """
             SELECT output FROM cortex.job_step WHERE job_id = $1 AND kind = 'tool' ORDER BY seq
@@ -158,7 +158,7 @@ def test_edited_arguments_run(office: Office) -> None:
     office.approve(approval_id, "--edit", "-", stdin=b'{"customer": "cus_88", "amount": 9}')
     until_status(office.dsn, job_id, "COMPLETED")
     assert office.refunds() == [("cus_88", 9)]
-    assert office.told(job_id) == '"refunded 9.0 to cus_88"'
+    assert office.last_result(job_id) == '"refunded 9.0 to cus_88"'
     kept = "SELECT arguments, edited_by FROM cortex.approval"
     assert tuple(sql(office.dsn, kept)[0]) == ('{"amount":9,"customer":"cus_88"}', "ana")
 
@@ -179,7 +179,7 @@ def test_a_no_is_told_or_fails_the_job(office: Office, rule: str, status: str) -
     if status == "FAILED":
         assert row["error_message"] == "refund was denied by li: not this customer"
     else:
-        assert "refund was denied by li: not this customer" in office.told(job_id)
+        assert "refund was denied by li: not this customer" in office.last_result(job_id)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_without_an_answer_nothing_runs(office: Office, rule: str, status: str) 
     if status == "FAILED":
         assert row["error_code"] == "approval_expired"
     else:
-        assert "no decision on refund in time" in office.told(job_id)
+        assert "no decision on refund in time" in office.last_result(job_id)
 
 
 def test_a_gate_in_a_jobs_own_code(office: Office) -> None:

@@ -124,7 +124,7 @@ class Run:
     def text(self) -> str:
         return self.log.read_text("utf-8")
 
-    def told(self, label: str, *, containing: str = "") -> str:
+    def value_of(self, label: str, *, containing: str = "") -> str:
         """The text behind a label."""
         found = re.findall(rf"^{label} +(.*{re.escape(containing)}.*)$", self.text, re.MULTILINE)
         assert found, f"{label}: {self.text}"
@@ -163,8 +163,8 @@ def demo(run_dir: Path, tmp_path: Path) -> Iterator[Demo]:
 def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
     run = demo.run()
     run.until_it_waits()
-    name = run.told("or", containing="approve ").split(" approve ")[1].split()[0]
-    tui = [*words(run.told("type")), "--as", "li"]
+    name = run.value_of("or", containing="approve ").split(" approve ")[1].split()[0]
+    tui = [*words(run.value_of("type")), "--as", "li"]
     with PtyScreen(tui, folder=demo.home, env=demo.environ) as screen:
         screen.until(lambda text: "1 approval" in text, what="that something waits")
         screen.type("A")
@@ -174,16 +174,16 @@ def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
         assert run.end() == 0, run.text
         screen.type("q")
         assert screen.end() == 0
-    assert re.match(r"send_mail approved by li on tui after \d", run.told("decided"))
+    assert re.match(r"send_mail approved by li on tui after \d", run.value_of("decided"))
     assert [mail["To"] for mail in demo.mails()] == [BOTH]
 
 
 def test_what_is_denied_or_decided_by_nobody_ends_the_job_and_nothing_is_sent(demo: Demo) -> None:
     run = demo.run()
     run.until_it_waits()
-    demo.command(run.told("or", containing=" deny "), "--as", "ana")
+    demo.command(run.value_of("or", containing=" deny "), "--as", "ana")
     assert run.end() == 6, run.text
-    decided = run.told("decided")
+    decided = run.value_of("decided")
     assert re.match(r"send_mail denied by ana on cli after \S+( \S+)?: not to customers;", decided)
     assert decided.endswith("; nothing was sent")
     assert "failed " not in run.text.split("decided")[1]
@@ -191,32 +191,34 @@ def test_what_is_denied_or_decided_by_nobody_ends_the_job_and_nothing_is_sent(de
     run.until_it_waits()
     sql(demo.dsn, "UPDATE cortex.approval SET expires_at = cortex.now() WHERE status = 'PENDING'")
     assert run.end() == 6, run.text
-    assert re.match(r"send_mail expired after .*: nobody decided, nothing was", run.told("decided"))
+    assert re.match(
+        r"send_mail expired after .*: nobody decided, nothing was", run.value_of("decided")
+    )
     assert not demo.mails()
 
 
 def test_stopped_or_killed_it_waits_on_at_the_same_request_and_sends_once(demo: Demo) -> None:
     run = demo.run(is_forked=False)
     run.until_it_waits()
-    how = run.told("or", containing="approve ")
+    how = run.value_of("or", containing="approve ")
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 0, run.text
-    assert " demo --approve " in run.told("paused")
+    assert " demo --approve " in run.value_of("paused")
     again = demo.run()
     again.until_it_waits()
     os.killpg(again.process.pid, signal.SIGKILL)
     again.end()
     last = demo.run()
     last.until_it_waits()
-    assert [each.told("or", containing="approve ") for each in (again, last)] == [how] * 2
-    jobs = {each.told("job").split()[0] for each in (run, again, last)}
+    assert [each.value_of("or", containing="approve ") for each in (again, last)] == [how] * 2
+    jobs = {each.value_of("job").split()[0] for each in (run, again, last)}
     assert len(jobs) == 1
     assert not demo.mails()
     demo.command(how, "--yes", "--as", "ana")
     assert last.end() == 0, last.text
-    assert re.match(r"send_mail approved by ana on cli after \d", last.told("decided"))
+    assert re.match(r"send_mail approved by ana on cli after \d", last.value_of("decided"))
     (mail,) = demo.mails()
     assert mail["To"] == BOTH
-    assert Path(last.told("mail")).read_bytes()
+    assert Path(last.value_of("mail")).read_bytes()
     attached = next(mail.iter_attachments())
     assert "# Inspection of Lighthouse" in attached.get_content()

@@ -30,7 +30,7 @@ class Hall:
     bench: Bench
     port: CountingPort
     waiters: ResultWaiters = field(init=False)
-    told: list[JobState | None] = field(factory=list)
+    results: list[JobState | None] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.waiters = ResultWaiters(self.port)
@@ -39,7 +39,7 @@ class Hall:
         self.waiters.poller.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
 
     async def wait(self, job_id: UUID, wait_s: float = LONG_S) -> None:
-        self.told.append(await self.waiters.result(job_id, wait_s))
+        self.results.append(await self.waiters.result(job_id, wait_s))
 
     async def finish(self, *job_ids: UUID) -> None:
         """Let these jobs end in some other pod."""
@@ -68,10 +68,10 @@ async def test_a_job_that_ends_anywhere_is_told_to_all_who_wait_for_it(
     for _ in range(3):
         nursery.start_soon(hall.wait, one)
     await eventually_async(lambda: hall.looks > 1, what="they are looked for")
-    assert hall.told == []
+    assert hall.results == []
     await hall.finish(one)
-    await eventually_async(lambda: len(hall.told) == 3, what="all are notified")
-    assert {state and (state.job_id, state.status, state.result) for state in hall.told} == {
+    await eventually_async(lambda: len(hall.results) == 3, what="all are notified")
+    assert {state and (state.job_id, state.status, state.result) for state in hall.results} == {
         (one, JobStatus.COMPLETED, "7")
     }
     assert len(hall.waiters) == 0
@@ -94,7 +94,7 @@ async def test_a_job_of_this_pod_is_told_at_once(hall: Hall, nursery: trio.Nurse
     await eventually_async(lambda: hall.looks == 1, what="the newcomer is looked for")
     bench.run(claim)
     gate.set()
-    await eventually_async(lambda: hall.told, what="it is notified")
+    await eventually_async(lambda: hall.results, what="it is notified")
     assert hall.looks == 2
     bench.committer.close()
 
@@ -107,7 +107,7 @@ async def test_a_thousand_clients_cost_less_than_five_statements_a_second(hall: 
         for job_id in ids:
             clients.start_soon(hall.wait, job_id, WATCHED_S)
     elapsed_s = trio.current_time() - began
-    assert hall.told == [None] * CROWD
+    assert hall.results == [None] * CROWD
     assert 2 <= hall.looks < 5 * elapsed_s
 
 
@@ -121,7 +121,7 @@ async def test_and_they_cost_no_more_when_jobs_end_and_clients_come_all_the_time
     async def client(job_id: UUID) -> None:
         while trio.current_time() < began + WATCHED_S:
             if await hall.waiters.result(job_id, 0.5):
-                hall.told.append(None)
+                hall.results.append(None)
                 return
 
     async with trio.open_nursery() as clients:
@@ -130,7 +130,7 @@ async def test_and_they_cost_no_more_when_jobs_end_and_clients_come_all_the_time
         for portion in range(0, CROWD, 50):
             await hall.finish(*ids[portion : portion + 50])
             hall.waiters.ended(ids[portion])
-    assert hall.told
+    assert hall.results
     assert hall.looks < 5 * (trio.current_time() - began) + 2  # and what was saved up before
 
 
@@ -209,8 +209,8 @@ async def test_an_outage_in_between_is_waited_out(hall: Hall, nursery: trio.Nurs
     await eventually_async(lambda: hall.looks > 1, what="it tries again")
     await hall.finish(job_id)
     hall.port.is_down = False
-    await eventually_async(lambda: hall.told, what="it is notified")
-    assert hall.told[0] is not None
+    await eventually_async(lambda: hall.results, what="it is notified")
+    assert hall.results[0] is not None
 
 
 async def test_results_that_are_too_much_for_one_look_come_with_the_next(
@@ -223,4 +223,4 @@ async def test_results_that_are_too_much_for_one_look_come_with_the_next(
     async with trio.open_nursery() as clients:
         for job_id in ids:
             clients.start_soon(hall.wait, job_id)
-    assert {state and state.job_id for state in hall.told} == set(ids)
+    assert {state and state.job_id for state in hall.results} == set(ids)

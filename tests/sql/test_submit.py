@@ -7,9 +7,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.errors import InvalidValueError, NotFoundError
-from cortex.domain.job import Claim, Submission
-from cortex.domain.policy import JobPolicy
+from cortex.domain.bulk import BulkRequest, BulkVerb
+from cortex.domain.errors import InvalidValueError, NotFoundError, UsageError
+from cortex.domain.job import BULK, Claim, Submission
+from cortex.domain.policy import JobPolicy, refuse_bulk
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
@@ -91,6 +92,27 @@ def test_no_job_gets_more_time_than_its_type_may(
     submit_by_sql(database, type_, timeout_s=longest_s)
     with pytest.raises(asyncpg.CheckViolationError, match=f'"{type_}": {longest_s} seconds'):
         submit_by_sql(database, type_, timeout_s=longest_s + 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT cortex.submit_job('work', queue_name => 'bulk')",
+        "SELECT cortex_worker.add_job('work', queue_name => 'bulk')",
+    ],
+)
+def test_only_bulk_operations_enter_their_queue(database: str, store: Session, query: str) -> None:
+    """The same as by the API and the command line: another job would hold all of them up."""
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        sql(as_runtime(database), query)
+    with pytest.raises(UsageError) as by_hand:
+        refuse_bulk("work", BULK)
+    error = refused.value
+    assert (error.args[0], error.hint) == (by_hand.value.message, by_hand.value.hint)
+    assert tuple(sql(database, ROWS)[0]) == (0, 0, 0)
+    request = BulkRequest(verb=BulkVerb.CANCEL, job_ids=(new_id(),), reason="")
+    assert store(jobs.submit, [request.submission(job_id := new_id())]) == {job_id}
+    assert job_row(database, job_id)["queue_name"] == BULK
 
 
 def test_the_same_id_again_changes_nothing(database: str, store: Session) -> None:

@@ -66,6 +66,7 @@ class Run:
     renewals: list[Row] = field(factory=list)
     strangers: list[Row] = field(factory=list)
     setbacks: list[Row] = field(factory=list)
+    wrong_deaths: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
 
     def evidence(self) -> Evidence:
@@ -93,6 +94,7 @@ class Run:
             renewals=tuple(self.renewals),
             strangers=tuple(self.strangers),
             setbacks=tuple(self.setbacks),
+            wrong_deaths=tuple(self.wrong_deaths),
             canaries=(CANARY,),
             logs=self.logs,
         )
@@ -117,7 +119,7 @@ class Run:
         self.tell(second, "probe", "activity", **{**calm, **idle, **queue, **machine, **seen})
 
     def fault(self, number: int, begins: float, ends: float, **message: Any) -> None:
-        """Add one fault; `told`: nemesis, and pod or pods."""
+        """Add one fault; `message`: nemesis, and pod or pods."""
         nemesis = message.pop("nemesis")
         named = {"number": number, "nemesis": nemesis}
         self.tell(begins, "nemesis", "fault", "invoke", **named, detail={})

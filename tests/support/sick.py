@@ -20,7 +20,7 @@ class Sicknesses:
     _all: list[tuple[Checker, Spoil, str]] = field(factory=list)
 
     def __call__(self, check: Checker, output: str) -> Callable[[Spoil], Spoil]:
-        """The run that this function spoils breaks the rule; the verdict's words have `told`."""
+        """The run that this function spoils breaks the rule; its verdict contains `output`."""
 
         def enter(spoil: Spoil) -> Spoil:
             self._all.append((check, spoil, output))
@@ -30,7 +30,7 @@ class Sicknesses:
 
     @property
     def all(self) -> list[Any]:
-        """The parameters of a test: checker, spoil, told."""
+        """The parameters of a test: checker, spoil, output."""
         return [pytest.param(*each, id=each[1].__name__) for each in self._all]
 
 

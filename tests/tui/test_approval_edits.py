@@ -11,7 +11,7 @@ from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
 
 
-def told_wrong(seat: Seat) -> str:
+def error_text(seat: Seat) -> str:
     """The message above the text in the editor."""
     return seat.text.partition("✗ edited arguments do not fit")[2].partition("{")[0]
 
@@ -40,7 +40,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
         )
         await keys(seat, "ctrl+s")
         await seat.pass_time()
-        assert all(f"unknown{number}" in told_wrong(seat) for number in range(4)), "all of it"
+        assert all(f"unknown{number}" in error_text(seat) for number in range(4)), "all of it"
         seat.app.screen.query_one("_Area").load_text(  # type: ignore[attr-defined]
             '{"customer": "cus_88", "amount": 9}'
         )

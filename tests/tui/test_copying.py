@@ -261,8 +261,8 @@ def test_the_editor_gets_a_copy_that_cannot_be_written_and_is_gone_after(tmp_pat
     lines = (
         "import pathlib, sys",
         "given = pathlib.Path(sys.argv[1])",
-        "told = [str(given), str(given.stat().st_mode), given.read_text()]",
-        f'pathlib.Path("{seen}").write_text(chr(10).join(told))',
+        "seen = [str(given), str(given.stat().st_mode), given.read_text()]",
+        f'pathlib.Path("{seen}").write_text(chr(10).join(seen))',
     )
     code = "; ".join(lines)
     assert editor.show('{"a": 1}', environ=run_by(code)) == ""

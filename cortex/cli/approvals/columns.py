@@ -27,7 +27,7 @@ APPROVAL_COLUMNS: Final[Sequence[Column[ApprovalRow]]] = (
     Column(
         name="expires_in_s",
         title="expires in",
-        value=lambda r: round(left_s(r), 3),
+        value=left_s,
         shown=expires_cell,
         is_right=True,
     ),

@@ -1,15 +1,15 @@
 """`cortex breakers open` and `close`: a person overrides a circuit breaker."""
 
 import difflib
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.breakers.ls import COLUMNS
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options, Span
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.options import Command, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.breaker import policy_of
@@ -25,8 +25,9 @@ NEAR_MAX: Final = 3
 """Similar names suggested for a typing error."""
 AGENTS_MAX: Final = 1000
 
-_reason_option = reason_option("Shown to everyone who waits, and stored.", is_required=True)
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+_changes = changes(
+    "Shown to everyone who waits, and stored.", is_reason_required=True, yes=DO_NOT_ASK
+)
 
 
 @click.command("open", cls=Command)
@@ -38,66 +39,44 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
     metavar="TIME",
     help="How long, such as 30m; then one call tests it [until it is closed].",
 )
-@_reason_option
-@_yes_option
-@as_option
-@idempotent
-@click.pass_obj
-def open_(
-    options: Options,
-    *,
-    name: str,
-    for_s: float | None,
-    reason: str,
-    yes: bool,
-    actor: str | None,
-    idempotency_key: str | None,
-) -> None:
+@_changes
+def open_(change: ChangeRequest, *, name: str, for_s: float | None) -> None:
     """Hold a breaker open, for a time or until it is closed; jobs that need it wait."""
     policy_of(name)
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} contains invisible characters: no call uses it")
     end = "until it is closed" if for_s is None else f"for {span(for_s)}"
-    confirm(safe(f"open {name}: jobs that need it wait {end}"), options, is_agreed=yes)
-    act = partial(store.force_open, name=name, by=acting_name(actor), reason=reason)
-    if for_s is not None:
-        act = partial(act, for_s=for_s)
-    _force(options, act, key=idempotency_key)
+    change.confirm(f"open {name}: jobs that need it wait {end}")
+    terms = {} if for_s is None else {"for_s": for_s}
+    with session(change.options) as call:
+        _warn_of_typo(call, name, change.output)
+        _force(change, call, store.force_open, name, **terms)
 
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@_reason_option
-@_yes_option
-@as_option
-@idempotent
-@click.pass_obj
-def close(
-    options: Options,
-    *,
-    name: str,
-    reason: str,
-    yes: bool,
-    actor: str | None,
-    idempotency_key: str | None,
-) -> None:
+@_changes
+def close(change: ChangeRequest, *, name: str) -> None:
     """Close a breaker now and forget its failures; waiting jobs call again at once."""
     policy_of(name)
-    confirm(safe(f"close {name}: jobs call it again at once"), options, is_agreed=yes)
-    act = partial(store.close, name=name, by=acting_name(actor), reason=reason)
-    _force(options, act, key=idempotency_key)
+    change.confirm(f"close {name}: jobs call it again at once")
+    with session(change.options) as call:
+        _force(change, call, store.close, name)
 
 
-def _force(options: Options, act: "partial[Any]", *, key: str | None) -> None:
+def _force(
+    change: ChangeRequest,
+    call: Session,
+    act: Callable[..., Awaitable[object]],
+    name: str,
+    **terms: float,
+) -> None:
     """Apply the change, and show the breaker's new state."""
-    output = Output(options)
-    operation = f"breakers.{act.func.__name__}"
-    with session(options) as call:
-        if act.func is store.force_open:
-            _warn_of_typo(call, act.keywords["name"], output)
-        mutate(call, act, output=output, key=key, operation=operation, request=act.keywords)
-        rows = call(with_past, call(store.page, name=act.keywords["name"]))
-    output.listing("breakers", COLUMNS, rows, empty="")
+    request = {"name": name, **terms}
+    operation = f"breakers.{act.__name__}"
+    change.write(call, partial(act, **request), operation=operation, request=request)
+    rows = call(with_past, call(store.page, name=name))
+    change.output.listing("breakers", COLUMNS, rows, empty="")
 
 
 def _warn_of_typo(call: Session, name: str, output: Output) -> None:

@@ -2,27 +2,24 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.limits import change_document, kept_reason
-from cortex.cli.options import Command, Options, Text
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.limits import change_limit, limit_columns
+from cortex.cli.options import Command, Text
 from cortex.cli.run.prices import prices_of, unpriced_warning
-from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
 from cortex.domain.errors import NotFoundError, UsageError
-from cortex.domain.safe import safe
-from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs
 from cortex.store import budgets as store
 from cortex.store.budgets import BudgetChange
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Row
 
 SUBJECT_MAX: Final = 100
 
@@ -73,13 +70,9 @@ class Tokens(Amount):
     metavar="PERIOD",
     help="run: each job on its own [default]; day: all together, reset each UTC day.",
 )
-@kept_reason
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
+@changes(is_reason_required=True)
 def set_(
-    options: Options,
+    change: ChangeRequest,
     *,
     name: str | None,
     agent: str | None,
@@ -88,9 +81,6 @@ def set_(
     usd: Decimal | None,
     tokens: Decimal | None,
     per: str | None,
-    reason: str,
-    actor: str | None,
-    idempotency_key: str | None,
 ) -> None:
     """Set a limit, new or existing: of an agent, a tenant or a job, or of the budget called NAME.
 
@@ -99,22 +89,16 @@ def set_(
     if sum(each is not None for each in (name, agent, tenant, job)) != 1:
         raise UsageError("no budget given", hint="give a NAME, --agent, --tenant or --job")
     limit, unit = _limit(usd, tokens)
-    by = acting_name(actor)
-    with session(options) as call:
+    with session(change.options) as call:
         if name is not None:
             budget = _named(name, unit, per)
         else:
             scope, subject = _subject(call, agent=agent, tenant=tenant, job=job)
             period = Period(per or Period.RUN)
             budget = Budget(scope=scope, subject=subject, unit=unit, period=period)
-        _warn_of_price(call, budget, options)
-        _change(
-            call,
-            lambda db: store.put(db, budget, limit=limit, by=by, reason=reason),
-            options,
-            key=idempotency_key,
-            request={"set": budget.name, "limit": limit, "by": by, "reason": reason},
-        )
+        _warn_of_price(call, budget, change)
+        put = partial(store.put, budget=budget, limit=limit)
+        _write(change, call, put, {"set": budget.name, "limit": limit})
 
 
 @click.command("raise", cls=Command)
@@ -122,64 +106,27 @@ def set_(
 @click.option(
     "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
 )
-@kept_reason
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def raise_(
-    options: Options,
-    *,
-    name: str,
-    to: Decimal,
-    reason: str,
-    actor: str | None,
-    idempotency_key: str | None,
-) -> None:
+@changes(is_reason_required=True)
+def raise_(change: ChangeRequest, *, name: str, to: Decimal) -> None:
     """Raise a limit; waiting jobs continue at once, as far as it gives them room.
 
     Exits with 5 if the limit is already as high.
     """
-    by = acting_name(actor)
     if Budget.parse(name).unit is Unit.TOKENS and to != to.to_integral_value():
         raise UsageError(f"budget {name} counts whole tokens, {to} is not a whole number")
-    with session(options) as call:
-        _change(
-            call,
-            lambda db: store.raise_limit(db, name, to=to, by=by, reason=reason),
-            options,
-            key=idempotency_key,
-            request={"raise": name, "to": to, "by": by, "reason": reason},
-        )
+    with session(change.options) as call:
+        raised = partial(store.raise_limit, name=name, to=to)
+        _write(change, call, raised, {"raise": name, "to": to})
 
 
 @click.command(cls=Command)
 @click.argument("name")
-@kept_reason
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@as_option
-@idempotent
-@click.pass_obj
-def rm(
-    options: Options,
-    *,
-    name: str,
-    reason: str,
-    yes: bool,
-    actor: str | None,
-    idempotency_key: str | None,
-) -> None:
+@changes(is_reason_required=True, yes=DO_NOT_ASK)
+def rm(change: ChangeRequest, *, name: str) -> None:
     """Remove a limit and its counts; waiting jobs continue."""
-    by = acting_name(actor)
-    confirm(safe(f"remove budget {name}"), options, is_agreed=yes)
-    with session(options) as call:
-        _change(
-            call,
-            lambda db: store.remove(db, name, by=by, reason=reason),
-            options,
-            key=idempotency_key,
-            request={"remove": name, "by": by, "reason": reason},
-        )
+    change.confirm(f"remove budget {name}")
+    with session(change.options) as call:
+        _write(change, call, partial(store.remove, name=name), {"remove": name})
 
 
 def _limit(usd: Decimal | None, tokens: Decimal | None) -> tuple[Decimal, Unit]:
@@ -200,7 +147,7 @@ def _named(name: str, unit: Unit, per: str | None) -> Budget:
     return budget
 
 
-def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
+def _warn_of_price(call: Session, budget: Budget, change: ChangeRequest) -> None:
     """Warn about a money limit for an agent whose model has no known price."""
     if budget.unit is not Unit.USD or budget.scope is not Scope.AGENT:
         return
@@ -209,10 +156,10 @@ def _warn_of_price(call: Session, budget: Budget, options: Options) -> None:
     except NotFoundError:
         return  # a budget may exist before its agent
     warning = unpriced_warning(
-        budget.subject, newest.spec["model"], prices_of(settings_from(options))
+        budget.subject, newest.spec["model"], prices_of(settings_from(change.options))
     )
     if warning:
-        Output(options).say(warning, "warn")
+        change.output.say(warning, "warn")
 
 
 def _subject(
@@ -227,47 +174,29 @@ def _subject(
     return Scope.JOB, str(found.lineage_id or found.id)
 
 
-def _change(
+def _write(
+    change: ChangeRequest,
     call: Session,
-    work: Callable[[Database], Awaitable[BudgetChange]],
-    options: Options,
-    *,
-    key: str | None,
-    request: Mapping[str, Any],
+    work: Callable[..., Awaitable[BudgetChange]],
+    request: Mapping[str, object],
 ) -> None:
     """Change a budget and report the result; releases very many waiting jobs in batches."""
-    output = Output(options)
-    row = mutate(
+    row = change_limit(
+        change,
         call,
-        lambda db: _summary(work, db),
-        output=output,
-        key=key,
+        work,
         operation="budgets.change",
         request=request,
+        more=lambda changed: {"woken_jobs": changed.woken_count},
     )
     woken_count = row["woken_jobs"]
     while woken_count == store.WAKE_BATCH:
         woken_count = call(store.wake, [row["name"]])
         row["woken_jobs"] += woken_count
-    output.listing("budgets", COLUMNS, [row], empty="")
-
-
-async def _summary(
-    work: Callable[[Database], Awaitable[BudgetChange]], db: Database
-) -> dict[str, Any]:
-    change = await work(db)
-    return change_document(change) | {"woken_jobs": change.woken_count}
-
-
-def _limit_shown(row: Row, which: str) -> Cell:
-    if row[which] is None:
-        return Cell("none", "dim")
-    return Cell(worded(Decimal(str(row[which])), Budget.parse(row["name"]).unit))
+    change.output.listing("budgets", COLUMNS, [row], empty="")
 
 
 COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="budget", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="before", shown=lambda r: _limit_shown(r, "before"), is_right=True),
-    Column(name="after", shown=lambda r: _limit_shown(r, "after"), is_right=True),
+    *limit_columns("budget", lambda row, limit: worded(limit, Budget.parse(row["name"]).unit)),
     Column(name="woken_jobs", title="released jobs", is_right=True),
 )

@@ -1,16 +1,15 @@
 """`cortex effects resolve`: a person records the outcome of an unknown effect."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.files import read_bytes
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.options import Command
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.canonical import canonical, parse
@@ -31,24 +30,16 @@ from cortex.view.effects import STATES, prospects
     type=click.Choice([each.value for each in Resolution]),
     metavar="applied|not-applied|give-up",
 )
-@reason_option("How you know; stored with the effect.", is_required=True)
 @click.option("--result", metavar="JSON", help="What the call returned, if it was applied [null].")
 @click.option("--result-file", metavar="FILE", help="The same, from a file or stdin (-).")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@as_option
-@idempotent
-@click.pass_obj
+@changes("How you know; stored with the effect.", is_reason_required=True, yes=DO_NOT_ASK)
 def resolve(
-    options: Options,
+    change: ChangeRequest,
     *,
     name: str,
     resolution: str,
-    reason: str,
     result: str | None,
     result_file: str | None,
-    yes: bool,
-    actor: str | None,
-    idempotency_key: str | None,
 ) -> None:
     """Record whether an unknown effect was applied; a job that waits for it continues.
 
@@ -57,32 +48,25 @@ def resolve(
     """
     answer = Resolution(resolution)
     returned = _returned(answer, result, result_file)
-    output = Output(options)
-    by = acting_name(actor)
-    with session(options) as call:
+    with session(change.options) as call:
         effect_id = call(effects.find, name)
         effect = call(effects.show, effect_id)
         question = (
             f"{effect.tool} {short_id(effect_id)} {_SAID[answer]}: {prospects(effect)[answer]}"
         )
-        confirm(safe(question), options, is_agreed=yes)
-        row = mutate(
+        change.confirm(question)
+        row = change.write(
             call,
-            lambda db: effects.resolve_and_show(
-                db, effect_id, answer, by=by, reason=reason, result=returned
+            partial(
+                effects.resolve_and_show,
+                effect_id=effect_id,
+                resolution=answer,
+                result=returned,
             ),
-            output=output,
-            key=idempotency_key,
             operation="effects.resolve",
-            request={
-                "effect": effect_id,
-                "resolution": answer,
-                "result": returned,
-                "by": by,
-                "reason": reason,
-            },
+            request={"effect": effect_id, "resolution": answer, "result": returned},
         )
-    output.listing("effects", COLUMNS, [row | {"id": UUID(row["id"])}], empty="")
+    change.output.listing("effects", COLUMNS, [row | {"id": UUID(row["id"])}], empty="")
 
 
 def _returned(answer: Resolution, result: str | None, result_file: str | None) -> str | None:

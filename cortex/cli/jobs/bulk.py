@@ -8,9 +8,8 @@ import click
 
 from cortex.cli.asking import confirm_count
 from cortex.cli.bulk import BulkWords, carry_out, preview_of, show
-from cortex.cli.options import Options
+from cortex.cli.changes import ChangeRequest
 from cortex.cli.pace import Rate
-from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, BulkRequest, BulkVerb
 from cortex.domain.errors import UsageError
@@ -30,7 +29,6 @@ class JobsRequest:
     rate: float | None
     """Jobs per second; None: no limit."""
     is_dry_run: bool
-    is_agreed: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +79,6 @@ def bulk_of(
     limit: int,
     rate: float | None,
     dry_run: bool,
-    is_agreed: bool,
 ) -> JobsRequest | None:
     """Return the bulk request; None if jobs are named by id. Raises `UsageError`."""
     text = " ".join(filters).strip()
@@ -103,26 +100,17 @@ def bulk_of(
         limit=limit,
         rate=rate,
         is_dry_run=dry_run,
-        is_agreed=is_agreed,
     )
 
 
-def act_on_all(
-    options: Options,
-    request: JobsRequest,
-    act: BulkCommand,
-    *,
-    by: str,
-    reason: str,
-    key: str | None,
-) -> None:
+def act_on_all(change: ChangeRequest, request: JobsRequest, act: BulkCommand) -> None:
     """Choose, ask, have a job do it, and report the counts.
 
     The jobs that were counted are changed and no others: see `BulkRequest.counted`.
     """
-    options.refuse_columns("counts of jobs have no columns")
-    output = Output(options)
-    with session(options) as call:
+    change.options.refuse_columns("counts of jobs have no columns")
+    output = change.output
+    with session(change.options) as call:
         choice: JobChoice = call(act.choose, request.which, limit=request.limit)
         count = len(choice.job_ids)
         if request.is_dry_run:
@@ -133,23 +121,25 @@ def act_on_all(
             jobs = "1 job" if count == 1 else f"{count:,} jobs"
             pace = f", {request.rate:g} per second" if request.rate is not None else ""
             question = f"{act.verb} {jobs}{_failed(choice)}{pace}"
-            confirm_count(question, count, options, is_agreed=request.is_agreed)
+            confirm_count(question, count, change.options, is_agreed=change.is_agreed)
             wanted = BulkRequest.counted(
                 act.verb,
                 choice.job_ids,
                 jobs=request.filter,
                 at=choice.at,
-                reason=reason,
+                reason=change.reason,
                 rate_per_s=request.rate,
             )
         asked = {
             "filter": request.filter,
             "limit": request.limit,
             "rate": request.rate,
-            "by": by,
-            "reason": reason,
+            "by": change.by,
+            "reason": change.reason,
         }
-        report = carry_out(call, wanted, output, act.words, by=by, key=key, asked=asked)
+        report = carry_out(
+            call, wanted, output, act.words, by=change.by, key=change.key, asked=asked
+        )
     if report is None:
         report = attrs.evolve(preview_of(choice), is_dry_run=False)
     elif choice.has_more:

@@ -1,10 +1,10 @@
 """The result of a command on several jobs: one row per job, errors in their own rows."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from cortex.cli.idempotent import mutate
+from cortex.cli.changes import ChangeRequest
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.idempotency import error_from
@@ -27,24 +27,19 @@ def typed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def change_named(
+    change: ChangeRequest,
     call: Session,
     job_ids: Sequence[UUID],
-    work: Callable[..., Coroutine[Any, Any, Sequence[Any]]],
+    work: Callable[..., Awaitable[Sequence[Any]]],
     *,
     operation: str,
-    by: str,
-    reason: str,
-    output: Output,
-    key: str | None,
 ) -> list[dict[str, Any]]:
     """Change jobs named by id, once under a key; return a typed row for each."""
-    done = mutate(
+    done = change.write(
         call,
-        lambda db: work(db, job_ids, by=by, reason=reason),
-        output=output,
-        key=key,
+        lambda db, by, reason: work(db, job_ids, by=by, reason=reason),
         operation=operation,
-        request={"jobs": sorted(job_ids), "by": by, "reason": reason},
+        request={"jobs": sorted(job_ids)},
     )
     return [typed(each) for each in done]
 

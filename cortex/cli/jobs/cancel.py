@@ -5,13 +5,12 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.bulk import BulkWords
-from cortex.cli.idempotent import idempotent
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.jobs.watch import wait_for
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
@@ -19,7 +18,6 @@ from cortex.domain.bulk import BulkVerb
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import jobs
 from cortex.store.job_choice import cancel_each, choose_to_cancel
@@ -36,55 +34,36 @@ CANCEL: Final = BulkCommand(
 @click.command(cls=Command)
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
-@reason_option("Stored in the job's history.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
-@as_option
-@idempotent
-@click.pass_obj
+@changes("Stored in the job's history.", yes=DO_NOT_ASK)
 def cancel(
-    options: Options,
+    change: ChangeRequest,
     *,
     job_names: tuple[str, ...],
     filters: tuple[str, ...],
     dry_run: bool,
     limit: int,
     rate: float | None,
-    reason: str,
-    yes: bool,
     wait: bool,
-    actor: str | None,
-    idempotency_key: str | None,
 ) -> None:
     """Cancel jobs, by id or by filter.
 
     A waiting job is CANCELLED at once; a running one is stopped by its pod. Exits with 5 if one of
     them had ended already. A filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
-    by = acting_name(actor)
-    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run)
     if request is not None:
         if wait:
             raise UsageError("--wait goes with ids", hint="to see the rest: cortex jobs ls")
-        act_on_all(options, request, CANCEL, by=by, reason=reason, key=idempotency_key)
+        act_on_all(change, request, CANCEL)
         return
-    output = Output(options)
-    with session(options) as call:
+    with session(change.options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
-        confirm(_question(call, job_ids), options, is_agreed=yes)
-        rows = change_named(
-            call,
-            job_ids,
-            cancel_each,
-            operation="jobs.cancel",
-            by=by,
-            reason=reason,
-            output=output,
-            key=idempotency_key,
-        )
+        change.confirm(_question(call, job_ids))
+        rows = change_named(change, call, job_ids, cancel_each, operation="jobs.cancel")
         if wait:
-            rows = [_waited(call, row, output) for row in rows]
-    show_acts(output, COLUMNS, rows)
+            rows = [_waited(call, row, change.output) for row in rows]
+    show_acts(change.output, COLUMNS, rows)
 
 
 def _question(call: Session, job_ids: list[UUID]) -> str:
@@ -93,7 +72,7 @@ def _question(call: Session, job_ids: list[UUID]) -> str:
     job = call(jobs.show, job_ids[0])
     agent = f" of {job.agent}" if job.agent else ""
     state = state_of(job)
-    return safe(f"cancel {short_id(job.id)}, {job.type}{agent}, {state.word}")
+    return f"cancel {short_id(job.id)}, {job.type}{agent}, {state.word}"
 
 
 def _waited(call: Session, row: dict[str, Any], output: Output) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`cortex jobs resume`: continues a failed job, in one of three ways."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,10 +9,9 @@ from uuid import UUID
 import attrs
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.receipt_page import CHOICES, block
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.target import data_dir, session, settings_from
 from cortex.domain.clock import system_chance
@@ -39,20 +39,8 @@ from cortex.store.timeouts import Recorded
     metavar="CHOICE",
     help="retry_step, discard_and_retry or escalate.",
 )
-@reason_option("Stored with the choice.")
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def resume(
-    options: Options,
-    *,
-    job: str,
-    choice: str | None,
-    reason: str,
-    actor: str | None,
-    idempotency_key: str | None,
-) -> None:
+@changes("Stored with the choice.")
+def resume(change: ChangeRequest, *, job: str, choice: str | None) -> None:
     """Continue a failed job: a new job starts from its last checkpoint.
 
     \b
@@ -64,30 +52,24 @@ def resume(
 
     Without --choice, a clean job retries its step; for a job that left something, the command asks.
     """  # noqa: D301 -- the mark keeps the lines as they are
-    output = Output(options)
-    by = acting_name(actor)
-    with session(options) as call:
+    with session(change.options) as call:
         failed = _failed(call, call(jobs.find, job))
         call(resumptions.lock, failed.id)
         receipt = call(receipts.that_ended, failed.id)
-        chosen = Choice(choice) if choice else _chosen(failed.id, receipt, output)
+        chosen = Choice(choice) if choice else _chosen(failed.id, receipt, change.output)
         set_aside: dict[str, Any] = {}
         if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed.id):
             files = [each.path for each in receipt.receipt.artefacts] if receipt else []
             settled = call(resumptions.settled, failed.id, files=files)
-            data = data_dir(settings_from(options))
+            data = data_dir(settings_from(change.options))
             set_aside = _discard(failed, receipt, settled, data=data)
-        done = mutate(
+        done = change.write(
             call,
-            lambda db: _resume(
-                db, failed.id, choice=chosen, by=by, reason=reason, set_aside=set_aside
-            ),
-            output=output,
-            key=idempotency_key,
+            partial(_resume, job_id=failed.id, choice=chosen, set_aside=set_aside),
             operation="jobs.resume",
-            request={"job": failed.id, "choice": chosen, "by": by, "reason": reason},
+            request={"job": failed.id, "choice": chosen},
         )
-    output.record(done, name=done["resumed_as"] or done["job"], page=lambda: _page(done))
+    change.output.record(done, name=done["resumed_as"] or done["job"], page=lambda: _page(done))
 
 
 def _failed(call: Session, job_id: UUID) -> ShownJob:

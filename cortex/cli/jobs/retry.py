@@ -8,12 +8,11 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option
 from cortex.cli.bulk import BulkWords
-from cortex.cli.idempotent import idempotent
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
@@ -23,7 +22,6 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
 from cortex.domain.phrases import localised, short_id, span
-from cortex.domain.safe import safe
 from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
@@ -41,23 +39,15 @@ RETRY: Final = BulkCommand(
 @click.command(cls=Command)
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
-@reason_option("Stored in the record.")
-@click.option("--yes", is_flag=True, help="Do not ask; filters and failed jobs need confirmation.")
-@as_option
-@idempotent
-@click.pass_obj
+@changes(yes="Do not ask; filters and failed jobs need confirmation.")
 def retry(
-    options: Options,
+    change: ChangeRequest,
     *,
     job_names: tuple[str, ...],
     filters: tuple[str, ...],
     dry_run: bool,
     limit: int,
     rate: float | None,
-    reason: str,
-    yes: bool,
-    actor: str | None,
-    idempotency_key: str | None,
 ) -> None:
     """Retry jobs now, by id or by filter.
 
@@ -67,28 +57,19 @@ def retry(
     'status:fail'. Exits with 5 if a job cannot be retried. A filter submits a job of type `bulk`,
     which goes on after Ctrl-C.
     """
-    by = acting_name(actor)
-    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run, is_agreed=yes)
+    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run)
     if request is not None:
-        act_on_all(options, request, RETRY, by=by, reason=reason, key=idempotency_key)
+        act_on_all(change, request, RETRY)
         return
-    output = Output(options)
-    with session(options) as call:
+    output = change.output
+    with session(change.options) as call:
         job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
         shown = [call(jobs.show, each) for each in job_ids]
         waited = {row.waiting_on: row for row in shown}
         if failed := [row for row in shown if row.status is JobStatus.FAILED]:
-            confirm(_question(failed), options, is_agreed=yes)
-        rows = change_named(
-            call,
-            job_ids,
-            partial(retry_each, new_id=system_chance().new_id),
-            operation="jobs.retry",
-            by=by,
-            reason=reason,
-            output=output,
-            key=idempotency_key,
-        )
+            change.confirm(_question(failed))
+        work = partial(retry_each, new_id=system_chance().new_id)
+        rows = change_named(change, call, job_ids, work, operation="jobs.retry")
         for name in sorted(each for each in waited if each):
             _report_breaker(call, name, output)
             _report_hold(waited[name], output)
@@ -130,7 +111,7 @@ def _question(failed: Sequence[ShownJob]) -> str:
         return f"retry {len(failed)} failed jobs: {HEIRS}"
     (job,) = failed
     name = f"{job.agent or job.type} {short_id(job.id)}"
-    return safe(f"retry {name}, which failed ({job.error_message}): {HEIR}")
+    return f"retry {name}, which failed ({job.error_message}): {HEIR}"
 
 
 def _summary(row: Row) -> str:

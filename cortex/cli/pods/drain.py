@@ -4,11 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, reason_option, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options
+from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.options import Command
 from cortex.cli.pods import COLUMNS
-from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -19,64 +17,37 @@ from cortex.store.drains import with_moved
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@reason_option("Shown with the pod, and stored.")
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def drain(
-    options: Options, *, pod: str, reason: str, actor: str | None, idempotency_key: str | None
-) -> None:
+@changes("Shown with the pod, and stored.")
+def drain(change: ChangeRequest, *, pod: str) -> None:
     """Stop a pod from taking jobs; its jobs continue elsewhere from their next checkpoint.
 
     POD is its name, or the beginning of its id. The process keeps running, and nothing is aborted.
     """
-    _act(options, drains.request, pod, reason=reason, actor=actor, key=idempotency_key)
+    _act(change, drains.request, pod)
 
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@reason_option("Stored in the record.")
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def undrain(
-    options: Options, *, pod: str, reason: str, actor: str | None, idempotency_key: str | None
-) -> None:
+@changes()
+def undrain(change: ChangeRequest, *, pod: str) -> None:
     """Let a drained pod take jobs again, at once.
 
     POD is its name, or the beginning of its id.
     """
-    _act(options, drains.withdraw, pod, reason=reason, actor=actor, key=idempotency_key)
+    _act(change, drains.withdraw, pod)
 
 
-def _act(
-    options: Options,
-    act: Callable[..., Awaitable[bool]],
-    pod: str,
-    *,
-    reason: str,
-    actor: str | None,
-    key: str | None,
-) -> None:
+def _act(change: ChangeRequest, act: Callable[..., Awaitable[bool]], pod: str) -> None:
     """Apply the change, and show the pod's new state."""
-    output = Output(options)
-    by = acting_name(actor)
-    with session(options) as call:
+    output = change.output
+    with session(change.options) as call:
         pod_id = call(drains.find, pod)
 
-        async def work(db: Database) -> dict[str, bool]:
+        async def work(db: Database, *, by: str, reason: str) -> dict[str, bool]:
             return {"is_changed": await act(db, pod_id, by=by, reason=reason)}
 
-        done = mutate(
-            call,
-            work,
-            output=output,
-            key=key,
-            operation=f"pods.{'drain' if act is drains.request else 'undrain'}",
-            request={"pod": pod_id, "by": by, "reason": reason},
-        )
+        operation = f"pods.{'drain' if act is drains.request else 'undrain'}"
+        done = change.write(call, work, operation=operation, request={"pod": pod_id})
         rows = call(with_moved, [row for row in call(store.page) if row.id == pod_id])
     output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:

@@ -49,7 +49,7 @@ class Output:
                 self._table(chosen, rows, empty)
             case Format.NAME:
                 for row in rows:
-                    self.line(exact(columns[0].value(row)))
+                    self.line(exact(columns[0].exact(row)))
             case Format.JSONL:
                 for row in rows:
                     self._json({**self._head, **_document(chosen, row)})
@@ -171,4 +171,4 @@ def document_of(row: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _document(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
-    return {c.name: to_plain(c.value(row)) for c in columns if not c.is_for_people}
+    return {c.name: to_plain(c.exact(row)) for c in columns if not c.is_for_people}

@@ -36,11 +36,16 @@ class Column(Generic[Row]):
     is_for_people: bool = False
     """Whether it is absent from JSON: a remark made of other columns."""
 
+    def exact(self, row: Row) -> Any:
+        """Return the value for machines; seconds (`…_s`) to the millisecond."""
+        value = self.value(row)
+        return round(value, 3) if self.name.endswith("_s") and isinstance(value, float) else value
+
     def cell(self, row: Row, *, for_people: bool) -> Cell:
         """Return the cell of the table."""
         if self.shown is not None and (for_people or self.is_for_people):
             return self.shown(row)
-        value = self.value(row)
+        value = self.exact(row)
         if for_people and isinstance(value, datetime):
             return Cell(date_time(value))
         return Cell(exact(value))

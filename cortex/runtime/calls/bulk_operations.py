@@ -8,8 +8,9 @@ On failure: an outage is waited out; what an unknown outcome left is found at th
 """
 
 import random
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
 
 import attrs
@@ -29,6 +30,8 @@ HELD_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 @attrs.frozen(kw_only=True)
 class StoreBulkOperations:
@@ -38,18 +41,14 @@ class StoreBulkOperations:
     rng: random.Random
 
     async def choose(self, job_id: UUID, request: BulkRequest) -> BulkChoice:
-        return await retry_while_unavailable(
-            lambda: self.port(bulk.choose, job_id, request),
-            log=_log,
-            event="bulk operation not begun",
-            rng=self.rng,
-        )
+        choose = partial(self.port, bulk.choose, job_id, request)
+        return await self._retrying(choose, event="bulk operation not begun")
 
     async def settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice:
         done: BulkSlice | Resisted = Resisted(None)
         count = len(job_ids)
         while count and isinstance(done, Resisted):
-            done = await self._settle(order, job_ids[:count])
+            done = await self._retrying(partial(self.port, bulk.settle, order, job_ids[:count]))
             count //= 2
         if isinstance(done, BulkSlice):
             return done
@@ -57,17 +56,9 @@ class StoreBulkOperations:
         if error is None:
             held = f"{short_id(job_id)} is locked by another session"
             raise Suspended(SLEEP, held, delay_s=HELD_S)
-        return await retry_while_unavailable(
-            lambda: self.port(bulk.give_up, job_id, error),
-            log=_log,
-            event="bulk operation not continued",
-            rng=self.rng,
-        )
+        return await self._retrying(partial(self.port, bulk.give_up, job_id, error))
 
-    async def _settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice | Resisted:
-        return await retry_while_unavailable(
-            lambda: self.port(bulk.settle, order, job_ids),
-            log=_log,
-            event="bulk operation not continued",
-            rng=self.rng,
-        )
+    async def _retrying(
+        self, call: Callable[[], Awaitable[T]], *, event: str = "bulk operation not continued"
+    ) -> T:
+        return await retry_while_unavailable(call, log=_log, event=event, rng=self.rng)

@@ -209,7 +209,7 @@ class LedgerDesk:
     intents: list[EffectIntent] = field(factory=list)
     waits: list[float] = field(factory=list)
     """The limits of the calls that asked whether they may begin."""
-    told: list[EffectReport] = field(factory=list)
+    reports: list[EffectReport] = field(factory=list)
     verdicts: list[str] = field(factory=list)
     """What intents are answered next; then `go`."""
     decided: dict[str, Decided] = field(factory=dict)
@@ -237,7 +237,7 @@ class LedgerDesk:
         )
 
     async def record(self, operation: EffectReport) -> None:
-        self.told.append(operation)
+        self.reports.append(operation)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
         return self.decided.get(key)

@@ -46,7 +46,7 @@ class Asking:
     fill: Callable[[FakeBackend], None]
     first: str
     keys: tuple[str, ...]
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 ASKING: Final = {
@@ -95,7 +95,7 @@ async def test_what_is_agreed_to_is_read_in_whole(
         for key in asking.keys:
             await seat.press(key)
             await seat.pass_time(QUIET_S if key == "d" else 0)
-        for words in asking.told:
+        for words in asking.messages:
             assert words in asked(seat)
         assert len(seat.lines) == size[1]
         await seat.press("escape")

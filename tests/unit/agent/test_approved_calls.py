@@ -87,7 +87,7 @@ class Attempts:
             workspaces=self.folder,
         )
         await run_agent(ctx, spec, prompt="do it", folder=None)
-        return script.told
+        return script.last_results
 
     async def asked(self) -> ApprovalRequest:
         """Run the first attempt, which asks; return its request."""
@@ -132,7 +132,7 @@ async def test_what_was_decided_runs_and_is_told(
     with pytest.raises(ConnectionResetError):
         await attempts.run(cut)
     attempts.gateway.decided.clear()  # from here on it is in the record
-    assert cut.told == await attempts.run(Script([says("ok")])) == [output]
+    assert cut.last_results == await attempts.run(Script([says("ok")])) == [output]
     assert made == ran
     approvals = {intent.approval_id for intent in attempts.gateway.intents}
     assert approvals == ({found.id} if ran else set())

@@ -49,7 +49,7 @@ async def after_a_kill(
         workspaces=folder,
     )
     await run_agent(ctx, spec, prompt="do it", folder=None)
-    return script.told, gateway
+    return script.last_results, gateway
 
 
 def has_run(folder: Path) -> bool:

@@ -56,7 +56,7 @@ class Script:
         return StepOutcome(value=response.to_json(), usage=Usage())
 
     @property
-    def told(self) -> list[str]:
+    def last_results(self) -> list[str]:
         """The tool results that the last request brought, or the text of its last message."""
         content = self.asked[-1].messages[-1]["content"]
         return [content] if isinstance(content, str) else [each["content"] for each in content]
@@ -125,14 +125,14 @@ async def test_results_go_to_the_model_in_the_order_of_its_calls(run: Run) -> No
         [calls(("add", {"one": 1, "other": 2}), ("add", {"one": 3, "other": 4})), says("7 and 3")]
     )
     result = await run(script)
-    assert script.told == ["3", "7"]
+    assert script.last_results == ["3", "7"]
     assert (result.text, result.steps) == ("7 and 3", 2)
 
 
 async def test_a_wrong_result_of_an_optional_tool_is_told_and_the_job_goes_on(run: Run) -> None:
     script = Script([calls(("wrong", {"what": "x"})), says("so be it")])
     assert (await run(script)).text == "so be it"
-    assert "'wrong': the result must be a whole number" in script.told[0]
+    assert "'wrong': the result must be a whole number" in script.last_results[0]
     assert script.asked[-1].messages[-1]["content"][0]["is_error"] is True
 
 
@@ -154,7 +154,7 @@ async def test_a_tool_that_the_agent_was_not_given_is_not_called(run: Run) -> No
     record = Record()
     script = Script([calls(("add", {"one": 1, "other": 2})), says("pity")])
     await run(script, record=record, given=("must",))
-    assert script.told == ["there is no tool 'add'; you have must"]
+    assert script.last_results == ["there is no tool 'add'; you have must"]
     assert record.keys == ["1 model", "1 add", "2 model"]
 
 
@@ -172,7 +172,7 @@ async def test_input_that_does_not_fit_goes_back_twice_and_then_fails_the_job(ru
     with pytest.raises(InvalidOutputError, match=r"3 times in a row.*tool 'must'") as caught:
         await run(script, record=record)
     assert caught.value.raw == '{"what": \N{REPLACEMENT CHARACTER}'
-    assert "one must be a whole number" in script.told[0]
+    assert "one must be a whole number" in script.last_results[0]
     again = Script([])
     with pytest.raises(InvalidOutputError) as replayed:
         await run(again, record=record)
@@ -199,7 +199,7 @@ async def test_an_answer_that_was_cut_off_is_continued_and_put_together(run: Run
     assert (await run(script)).text == "one, two, three"
     roles = [message["role"] for message in script.asked[-1].messages]
     assert roles == ["user", "assistant", "user", "assistant", "user"]
-    assert "cut off" in script.told[0]
+    assert "cut off" in script.last_results[0]
 
 
 async def test_an_empty_answer_is_asked_for_again_and_not_repeated_to_the_model(run: Run) -> None:
@@ -255,8 +255,8 @@ async def test_tools_that_were_called_whole_before_the_cut_run(run: Run) -> None
     cut = calls(("add", {"one": 1, "other": 2}), ("add", '{"one"'), stop_reason="max_tokens")
     script = Script([cut, says("done")])
     await run(script)
-    assert script.told[0] == "3"
-    assert "not a JSON object" in script.told[1]
+    assert script.last_results[0] == "3"
+    assert "not a JSON object" in script.last_results[1]
 
 
 async def test_a_stop_of_no_policy_is_final(run: Run) -> None:
@@ -296,7 +296,7 @@ async def test_a_tool_that_takes_too_long_is_told_and_the_agent_may_say_how_long
     script = Script([calls(("hang", {})), says("done")])
     limits = AgentLimits(tool_timeouts={"hang": 7})
     await run(script, tools=hangs(mock_clock), limits=limits)
-    assert script.told == ["tool 'hang' timed out after 7 seconds"]
+    assert script.last_results == ["tool 'hang' timed out after 7 seconds"]
 
 
 async def test_an_outer_limit_is_no_time_out_of_the_step(run: Run, mock_clock: MockClock) -> None:

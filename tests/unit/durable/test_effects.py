@@ -204,7 +204,7 @@ async def test_a_certain_failure_of_a_repeated_call_says_nothing_of_the_one_befo
     side, gateway = OtherSide(ends=[RejectedError("no")]), LedgerDesk(verdicts=["recheck"])
     with pytest.raises(RejectedError):
         await performed(side, gateway=gateway, is_idempotent=True)
-    assert gateway.told == []
+    assert gateway.reports == []
 
 
 async def test_an_idempotent_one_is_called_again_when_the_other_side_cannot_tell() -> None:
@@ -337,7 +337,7 @@ async def test_cancelled_in_the_call_nothing_is_told() -> None:
     gateway = LedgerDesk()
     side = OtherSide()
     await cancelled(lambda: performed(side, gateway=gateway, can_ask=True, invoke=for_ever))
-    assert (gateway.told, side.asked) == ([], [])
+    assert (gateway.reports, side.asked) == ([], [])
 
 
 async def test_cancelled_in_the_question_nothing_is_called() -> None:
@@ -349,7 +349,7 @@ async def test_cancelled_in_the_question_nothing_is_called() -> None:
 async def test_cancelled_in_the_question_after_a_failure() -> None:
     side, gateway = OtherSide(ends=[UNSURE]), LedgerDesk()
     await cancelled(lambda: performed(side, gateway=gateway, reconcile=for_ever))
-    assert gateway.told == []
+    assert gateway.reports == []
 
 
 async def cancelled(work: Callable[[], Awaitable[object]]) -> None:

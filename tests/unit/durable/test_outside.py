@@ -71,7 +71,7 @@ async def test_an_effect_is_made_once_in_the_life_of_the_job() -> None:
     assert (intent.key, intent.tool) == ("pay", "Calls.pay")
     assert (operation.kind, operation.effect.why_not) == ("effect", None)
     assert (invocation.job_id, invocation.attempt) == (first.job_id, first.attempt)
-    assert gateway.told == []
+    assert gateway.reports == []
 
 
 @pytest.mark.parametrize("timeout, limit_s", [(None, 600.0), (5, 5.0)])
@@ -111,7 +111,7 @@ async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
     record, gateway = Kept(), LedgerDesk()
     with pytest.raises(RejectedError, match="no such account"):
         await attempt(record, gateway).effect("pay", Calls(RejectedError("no such account")).pay, 5)
-    (text,) = gateway.told
+    (text,) = gateway.reports
     assert (text.id, text.is_applied) == (gateway.intents[0].id, False)
     assert text.why == "RejectedError: no such account"
     assert record.operations == []
@@ -123,7 +123,7 @@ async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
         gateway = LedgerDesk()
         with pytest.raises(InvalidValueError, match="output of step 'pay'"):
             await attempt(Record(), gateway).effect("pay", Calls(result).pay, 5)
-        (text,) = gateway.told
+        (text,) = gateway.reports
         assert text.is_applied
 
 
@@ -132,7 +132,7 @@ async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
     error = InvalidOutputError("no number", raw="sev\0en")
     with pytest.raises(InvalidOutputError):
         await attempt(Record(), gateway).effect("pay", Calls(error).pay, 5)
-    (text,) = gateway.told
+    (text,) = gateway.reports
     assert (text.is_applied, text.result) == (True, '"sev\ufffden"')
 
 
@@ -159,7 +159,7 @@ async def test_a_call_that_takes_too_long_may_have_been_applied(autojump_clock: 
     gateway = LedgerDesk()
     with pytest.raises(TimedOutError):
         await attempt(Record(), gateway).effect("pay", slow, timeout=2, reconcile=not_applied)
-    assert [text.is_applied for text in gateway.told] == [False]
+    assert [text.is_applied for text in gateway.reports] == [False]
 
 
 async def test_an_open_effect_is_called_again_when_it_was_not_applied() -> None:
@@ -195,7 +195,7 @@ async def test_a_certain_failure_after_an_open_one_is_open(autojump_clock: objec
     calls, gateway = Calls(ConnectionResetError("cut"), *refusals), LedgerDesk()
     with pytest.raises(UnavailableError, match="the call before may have been applied"):
         await attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True)
-    assert gateway.told == []
+    assert gateway.reports == []
 
 
 async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: object) -> None:
@@ -203,7 +203,7 @@ async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: ob
     gateway = LedgerDesk()
     with pytest.raises(RejectedError):
         await attempt(Record(), gateway).effect("pay", calls.pay, 5, idempotent=True)
-    assert [text.is_applied for text in gateway.told] == [False]
+    assert [text.is_applied for text in gateway.reports] == [False]
 
 
 # --- an outage around the call

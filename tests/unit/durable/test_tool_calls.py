@@ -109,7 +109,7 @@ async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None
     job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
     expected = {"tool_error": "RejectedError: no"}
     assert [await job.call(tells=True) for _ in range(2)] == [expected] * 2
-    assert (job.gateway.told, len(job.tools.called)) == ([], 1), "its step reports it"
+    assert (job.gateway.reports, len(job.tools.called)) == ([], 1), "its step reports it"
     assert [resolution for _, _, resolution in job.facts.failures] == ["reported to the model"]
 
 
@@ -123,7 +123,7 @@ async def test_a_failure_that_is_raised_is_told_first() -> None:
 
     with pytest.raises(RejectedError):
         await job.attempt().tool("pay", "pay", GIVEN, on_error=raises)
-    assert [each.is_applied for each in job.gateway.told] == [False, False]
+    assert [each.is_applied for each in job.gateway.reports] == [False, False]
     assert job.record.keys == []
 
 
@@ -177,7 +177,7 @@ async def test_a_certain_failure_that_opens_the_breaker_stays_certain() -> None:
     job = Job(Opening(effect=BLIND, error=ConnectionRefusedError(111, "closed")))
     with pytest.raises(Suspended, match="its breaker has opened"):
         await job.call(tells=True)
-    assert [each.is_applied for each in job.gateway.told] == [False]
+    assert [each.is_applied for each in job.gateway.reports] == [False]
 
 
 # --- approvals

@@ -41,7 +41,7 @@ class Whole:
     parts: list[Part]
     newest: Part | None
     loud: Annotated[str, str.upper]
-    told: str
+    label: str
 
 
 PART = f'{{"id": "{ID}", "at": "{AT.isoformat()}", "cost": 0.1, "colour": "red", "more": {{}}}}'
@@ -63,7 +63,7 @@ A_PART = Part(id=ID, at=AT, cost=Decimal("0.1"), colour=Colour.RED, more={})
 
 
 def test_each_column_becomes_the_type_of_its_field() -> None:
-    assert row_of(Whole, RECORD, told="more") == Whole(
+    assert row_of(Whole, RECORD, label="more") == Whole(
         id=ID,
         at=AT,
         colour=Colour.RED,
@@ -75,32 +75,32 @@ def test_each_column_becomes_the_type_of_its_field() -> None:
         parts=[A_PART],
         newest=A_PART,
         loud="TEXT",
-        told="more",
+        label="more",
     )
-    assert type(row_of(Whole, RECORD, told="more").colour) is Colour
+    assert type(row_of(Whole, RECORD, label="more").colour) is Colour
 
 
 def test_null_stays_none_whatever_the_type() -> None:
     null = dict.fromkeys(RECORD)
-    assert set(attrs.asdict(row_of(Whole, null, told=None)).values()) == {None}
+    assert set(attrs.asdict(row_of(Whole, null, label=None)).values()) == {None}
 
 
 def test_rows_keep_their_order() -> None:
-    found = rows_of(Whole, [RECORD, RECORD | {"raw": None}], told="")
+    found = rows_of(Whole, [RECORD, RECORD | {"raw": None}], label="")
     assert [each.raw for each in found] == ['{"n": 1}', None]
 
 
 def test_a_missing_column_is_an_error() -> None:
     with pytest.raises(KeyError, match="colour"):
-        row_of(Whole, {name: value for name, value in RECORD.items() if name != "colour"}, told="")
+        row_of(Whole, {name: value for name, value in RECORD.items() if name != "colour"}, label="")
     with pytest.raises(KeyError, match="more"):
         row_of(
             Whole,
             RECORD | {"parts": '[{"id": null, "at": null, "cost": 1, "colour": null}]'},
-            told="",
+            label="",
         )
 
 
 def test_an_unknown_word_of_an_enum_is_an_error() -> None:
     with pytest.raises(ValueError, match="blue"):
-        row_of(Whole, RECORD | {"colour": "blue"}, told="")
+        row_of(Whole, RECORD | {"colour": "blue"}, label="")
