@@ -125,7 +125,7 @@ def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterato
     machine and server.
     """
     life = timeline.life_of(pod_id)
-    late = list(_late_samples(timeline))
+    late = list(timeline.late_samples())
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
         is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
@@ -133,14 +133,6 @@ def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterato
             continue
         delays = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
         yield to_s - from_s - next_["lag_s"] - max(delays, default=0.0)
-
-
-def _late_samples(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
-    """When the probe waited for a sample, and how much longer than usual."""
-    spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(timeline.samples)]
-    usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
-    for begin_s, end_s in spans:
-        yield begin_s, end_s, max(0.0, end_s - begin_s - usual_s)
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:

@@ -337,11 +337,25 @@ def test_one_write_on_its_way_is_no_broken_fence() -> None:
 
 
 def test_quiet_kills_on_a_machine_that_is_too_busy_are_told_of() -> None:
-    run = healthy_run()
-    run.sample(27.2, runnable=9.0)
+    run = busy_at_the_quiet_kill(lag_s=0.5)
     verdict = i26_quick_takeover.check(run.evidence())
     assert verdict.result is Result.UNKNOWN
     assert verdict.why[0].startswith("none of 1 quiet kills was measured")
+
+
+def test_a_takeover_on_a_busy_machine_may_be_later_by_what_delayed_pods_meanwhile() -> None:
+    for lag_s, result in ((0.01, Result.INVALID), (0.2, Result.VALID)):
+        run = busy_at_the_quiet_kill(lag_s=lag_s)
+        a_dead_pods_job_waits_although_nothing_else_is_broken(run)
+        assert i26_quick_takeover.check(run.evidence()).result is result
+
+
+def busy_at_the_quiet_kill(*, lag_s: float) -> Run:
+    run = healthy_run()
+    run.sample(27.2, runnable=9.0)
+    beat = next(b for b in run.beats if b["pod_id"] == uuid("p3.1") and b["at"] > at(27.2))
+    beat["lag_s"] = lag_s
+    return run
 
 
 def test_without_observation_it_is_unknown() -> None:
