@@ -7,8 +7,8 @@ has to be the first import of structlog.
 import sys
 
 _HIDDEN = "rich" not in sys.modules
-if _HIDDEN:
-    sys.modules["rich"] = None  # type: ignore[assignment] -- makes the import fail
+if _HIDDEN:  # None makes its import fail
+    sys.modules["rich"] = None  # type: ignore[assignment]
 import structlog  # noqa: E402
 
 if _HIDDEN:
