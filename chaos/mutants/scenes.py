@@ -149,7 +149,7 @@ def _kill(*, place: int) -> dict[str, Any]:
 
 
 def _drain(*, place: int) -> dict[str, Any]:
-    return {"place": place, "rolls": False, "when_busy": True}
+    return {"place": place, "rolls": False, "in_claim": True}
 
 
 def _cut(*, place: int, for_s: float) -> dict[str, Any]:
@@ -231,8 +231,7 @@ SCENES: Final = {
         Scene(
             name="drained",
             what="all pods drain under a high load, and each claim takes a while",
-            # Mixed and with slots for all, so that each pod has long jobs and claims short ones
-            # without a break.
+            # Mixed, so that each pod has long jobs and also room for the short ones.
             jobs=16 * (_ops(sleep=5500, retry=50), *(15 * (_ops(pure=0),))),
             faults=_faults(
                 (1.5, "drain", _drain(place=0)),
@@ -242,7 +241,6 @@ SCENES: Final = {
             ),
             pods=4,
             load_s=2.5,
-            scale=evolve(SCALED, slots=100),
             delay_s=0.04,
             model={Op.RETRY: {"times": 2, "status": 529}},
         ),

@@ -67,6 +67,13 @@ def a_job_is_taken_after_one_look(run: Run) -> None:
     row["ended_at"] = at(last.timestamp() - at(0).timestamp() + 0.3)
 
 
+@sick(i11_healthy_pods.check, "from p1.1 0.300 s after its death: there were no two polls")
+def a_killed_pods_job_is_taken_after_one_look(run: Run) -> None:
+    row = next(a for a in run.attempts if a["job_id"] == uuid("killed"))
+    run.beats = [b for b in run.beats if b["pod_id"] != uuid("p1.1") or b["at"] < at(9.5)]
+    row["ended_at"] = at(10.3)
+
+
 @sick(i11_healthy_pods.check, "was swept 1.10 s after its last heartbeat")
 def a_job_is_swept_before_its_time(run: Run) -> None:
     row = next(r for r in run.renewals if r["job_id"] == uuid("swept"))
