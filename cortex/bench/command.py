@@ -18,6 +18,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import NOTHING
 from cortex.postgres.scratch import scratch_database
 
 Figures = dict[str, Any]
@@ -315,14 +316,23 @@ def _exit_by(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _middle(values: list[Any]) -> Any:
+    if None in values:
+        return None
     middle = median(values)
     return int(middle) if all(isinstance(value, int) for value in values) else round(middle, 3)
 
 
 def _show(options: Options, figures: Figures) -> None:
     width = max(len(key) for key in figures)
-    Output(options).record(
+    output = Output(options)
+    if None in figures.values():
+        output.say("the server's processes are not on this machine: its CPU is unknown", "dim")
+    output.record(
         figures,
         name="\n".join(f"{key}={value}" for key, value in figures.items()),
-        page=lambda: (f"{key:<{width}}  {value:>12,}" for key, value in figures.items()),
+        page=lambda: (f"{key:<{width}}  {_cell(value):>12}" for key, value in figures.items()),
     )
+
+
+def _cell(figure: float | None) -> str:
+    return NOTHING if figure is None else f"{figure:,}"
