@@ -47,6 +47,7 @@ from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import Isolation
+from cortex.runtime.jobs.deadlines import JobDeadlines
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
@@ -489,6 +490,11 @@ class Bench:
         self.receipts = Receipts(
             self.port, workspaces=Path("data/workspaces"), unix_ms=system_chance().unix_ms
         )
+
+    async def start_committing(self) -> None:
+        """Run what job actors need beside them."""
+        await self.start(self.committer)
+        await self.start(JobDeadlines(self.running))
 
     async def start(self, actor: Actor) -> None:
         """Run an actor beside the test until it ends."""
