@@ -116,7 +116,7 @@ class Committer:
         Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
         the value. After `trio.Cancelled` it may or may not be committed.
         """
-        reply = Reply[None]()
+        reply: Reply[None] = Reply()
         await self._answer(Entry(operation, reply), reply)
 
     async def post(self, ending: Finish, reply: EndReply) -> None:
@@ -135,7 +135,7 @@ class Committer:
         After `trio.Cancelled` the intent may or may not be in the ledger; the next attempt reads
         it. If the ledger would have admitted the call, the committer records that it was not made.
         """
-        reply = Reply[IntentReply]()
+        reply: Reply[IntentReply] = Reply()
         entry = Entry(intent, reply)
         try:
             answer = await self._answer(entry, reply)

@@ -286,6 +286,9 @@ class DefaultPolicies:
     async def policy(self, claim: Claim) -> JobPolicy:
         return policy_for(claim.type)
 
+    def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
+        return None
+
     async def limits(self, claim: Claim) -> JobLimits:
         policy = policy_for(claim.type)
         return JobLimits(
