@@ -42,6 +42,7 @@ OBSERVED: Final[Mapping[str, str]] = {
     """,
     "renewals": "SELECT job_id, attempt, max(at) AS at FROM chaos.kept GROUP BY job_id, attempt",
     "setbacks": "SELECT * FROM chaos.setback ORDER BY n",
+    "wrong_deaths": "SELECT * FROM chaos.wrong_death ORDER BY n",
     "strangers": """
         SELECT k.job_id, k.attempt, k.pod_id, b.pod_id AS beaten_by, b.at
         FROM chaos.kept k JOIN chaos.beat b ON b.statement = k.statement

@@ -104,6 +104,8 @@ class Evidence:
     """When each attempt's own heartbeat was last written."""
     setbacks: tuple[Row, ...] = ()
     """Jobs whose step count was set to no more than it was."""
+    wrong_deaths: tuple[Row, ...] = ()
+    """Attempts that were taken from a pod as dead, although it held its lock."""
     strangers: tuple[Row, ...] = ()
     """Jobs that a pod's heartbeat kept alive although another pod ran them."""
     canaries: tuple[str, ...] = ()

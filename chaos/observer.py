@@ -38,6 +38,12 @@ CREATE TABLE chaos.setback (
     job_id uuid NOT NULL, attempt int NOT NULL, previous int NOT NULL, seq int NOT NULL);
 COMMENT ON TABLE chaos.setback IS 'Each time a job''s head was set to no more steps than it had.';
 
+CREATE TABLE chaos.wrong_death (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    job_id uuid NOT NULL, attempt int NOT NULL, pod_id uuid NOT NULL);
+COMMENT ON TABLE chaos.wrong_death IS
+    'Each attempt that was taken from a pod as dead while a session held that pod''s lock.';
+
 CREATE FUNCTION chaos.job_was_written() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
@@ -76,7 +82,24 @@ BEGIN
             coalesce(NEW.loop_lag_ms, 0) / 1000);
     RETURN NULL;
 END $$;
+CREATE FUNCTION chaos.pod_counts_as_dead() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    -- The session that takes the attempt may hold the lock itself.
+    INSERT INTO chaos.wrong_death (at, job_id, attempt, pod_id)
+    SELECT clock_timestamp(), NEW.job_id, NEW.attempt, NEW.pod_id
+    FROM cortex.pod p WHERE p.id = NEW.pod_id AND EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+          AND l.pid <> pg_backend_pid()
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+          AND l.objid::bigint = p.lock_key & 4294967295);
+    RETURN NULL;
+END $$;
 
+CREATE TRIGGER chaos_attempt_is_taken AFTER INSERT ON cortex.job_attempt FOR EACH ROW
+    WHEN (NEW.outcome = 'pod_died') EXECUTE FUNCTION chaos.pod_counts_as_dead();
 CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job
     FOR EACH ROW EXECUTE FUNCTION chaos.job_was_written();
 CREATE TRIGGER chaos_job_changes AFTER UPDATE ON cortex.job FOR EACH ROW

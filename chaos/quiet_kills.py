@@ -16,7 +16,7 @@ from attrs import frozen
 
 from chaos.checkers.i26_quick_takeover import QUIET_KILL
 from chaos.checkers.timeline import CALM_AFTER_S, SETTLED_S
-from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
+from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit, jobs_of
 from chaos.workloads.order import Order
 from chaos.workloads.program import Op, Operation, Program
 
@@ -40,10 +40,6 @@ EVERY_S: Final = 0.05
 _RUNNING = """
     SELECT p.name FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
     WHERE j.status = 'RUNNING' AND j.id = ANY ($1)
-"""
-_OWNED = """
-    SELECT j.id FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
-    WHERE j.status = 'RUNNING' AND p.name = $1
 """
 _DUE = "SELECT job_id FROM cortex_worker.task WHERE state = 'READY' LIMIT 1"
 
@@ -124,7 +120,7 @@ async def _victim(stage: "Stage", kill: QuietKill) -> "Pod | None":
 
 
 async def _is_taken_over(stage: "Stage", pod: "Pod") -> bool:
-    return not await stage.postgres.sql(_OWNED, pod.record)
+    return not await jobs_of(stage, pod)
 
 
 async def _poll_until(ask: Callable[[], Awaitable[T]], *, within_s: float) -> T | None:

@@ -6,7 +6,6 @@ configuration directory. An unknown key is refused with its file and a suggestio
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -338,6 +337,8 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
+    import tomllib  # noqa: PLC0415 -- most commands find no file
+
     try:
         values = tomllib.loads(raw.decode())
     except ValueError as error:

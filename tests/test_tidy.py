@@ -154,6 +154,8 @@ def holds_sql(source: Source) -> Iterator[str]:
 
 def yields_inside_a_scope(source: Source) -> Iterator[str]:
     """As ASYNC101 of flake8-async: a generator's scope must not enclose its caller's code."""
+    if not any(isinstance(node, ast.Yield) for node in source.nodes):
+        return
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_manager(node):
             for each in _inside(node):

@@ -1,7 +1,8 @@
 """I11: a pod with heartbeats keeps its jobs; a pod without lets them go by itself.
 
 The observer recorded each heartbeat. No job is taken from a pod because another pod is silent, or
-for a moment's silence: two polls must have found its lock free. A pod that could not send a
+for a moment's silence: two polls must have found its lock free, and so must the statement that
+takes its jobs, on however busy a machine. A pod that could not send a
 heartbeat for three fifths of the threshold stops its jobs before others may take them. After the
 server starts, no sweep happens for a whole threshold, since no pod could send a heartbeat earlier.
 """
@@ -21,6 +22,10 @@ FENCE_SHARE = 0.6
 """Part of the threshold: 180 s of 300 s."""
 FENCE_SLACK_S = 0.5
 """How late the pod's own loop may be."""
+SIGNALS = frozenset({"kill", "stop", "drain", "second-term", "point", "quiet-kill"})
+"""Faults that leave a pod's connections alone until it dies."""
+BEATS_APART = 4
+"""With so many heartbeats missing, a pod may have lost its connection, and with it its lock."""
 IN_FLIGHT_S = 0.1
 """After its pod has died, the server may still write a heartbeat that was in flight this long."""
 GAP_PERIODS_MAX = 2.0
@@ -48,6 +53,9 @@ def check(evidence: Evidence) -> Verdict:
             findings.count()
             for why in _reclaim(row, beats.get(row["pod_id"], []), timeline, evidence):
                 findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
+    for row in evidence.wrong_deaths:
+        why = f"attempt {row['attempt']} was taken from pod {row['pod_id']}, which held its lock"
+        findings.broken(f"job {row['job_id']}: {why}", job=row["job_id"])
     _sweeps(evidence, timeline, findings)
     gaps = [gap for pod_id, rows in beats.items() for gap in _healthy_gaps(pod_id, rows, timeline)]
     findings.count(len(gaps))
@@ -73,6 +81,8 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
                 f"attempt {row['attempt']} was taken from pod {row['pod_id']} "
                 f"{silent.total_seconds():.3f} s after its heartbeat: there were no two polls"
             )
+    if row["outcome"] == "pod_died" and before:
+        yield from _hasty(row, before[-1], timeline, evidence)
     renewed = _renewed(row, evidence) if row["outcome"] == "lease_expired" else None
     if (
         renewed is not None
@@ -89,6 +99,31 @@ def _reclaim(row: Row, beats: list[Row], timeline: Timeline, evidence: Evidence)
     since_s = at_s - evidence.settings.zombie_s - evidence.settings.sweep_s - CALM_AFTER_S
     if life.died_s > at_s and not timeline.troubled(since_s, at_s, place=life.place, after_s=0.0):
         yield f"attempt {row['attempt']} was taken from {life.title}, which was healthy"
+
+
+def _hasty(row: Row, beat: Row, timeline: Timeline, evidence: Evidence) -> Iterator[str]:
+    """Why it was wrong to take this attempt so soon after its pod was killed, if it was.
+
+    The pod held its lock until then, unless it had lost its connection before.
+    """
+    life = timeline.life_of(row["pod_id"])
+    killed_s = None if life is None else life.first("SIGKILL")
+    if life is None or killed_s is None:
+        return
+    stopped_s = [from_s for from_s, to_s in life.paused() if to_s == killed_s]
+    beat_s, at_s = timeline.at_s(beat["at"]), timeline.at_s(row["ended_at"])
+    silent_s = min([killed_s, *stopped_s]) - beat_s
+    is_connected = silent_s <= BEATS_APART * evidence.settings.heartbeat_s
+    is_cut = any(
+        trouble.began_s <= at_s and beat_s <= trouble.ended_s and trouble.nemesis not in SIGNALS
+        for trouble in timeline.troubles
+    )
+    dead_s = at_s - killed_s
+    if is_connected and not is_cut and 0 <= dead_s < POLLS_APART.total_seconds() - IN_FLIGHT_S:
+        yield (
+            f"attempt {row['attempt']} was taken from {life.title} {dead_s:.3f} s after its death: "
+            "there were no two polls"
+        )
 
 
 def _sweeps(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
@@ -121,7 +156,7 @@ def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterato
     machine and server.
     """
     life = timeline.life_of(pod_id)
-    late = list(_late_samples(timeline))
+    late = list(timeline.late_samples())
     for one, next_ in pairwise(beats):
         from_s, to_s = timeline.at_s(one["at"]), timeline.at_s(next_["at"])
         is_starved = next_["lag_s"] > LAG_SHARE * (to_s - from_s)
@@ -129,14 +164,6 @@ def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterato
             continue
         delays = (late_s for begin_s, end_s, late_s in late if begin_s <= to_s and from_s <= end_s)
         yield to_s - from_s - next_["lag_s"] - max(delays, default=0.0)
-
-
-def _late_samples(timeline: Timeline) -> Iterator[tuple[float, float, float]]:
-    """When the probe waited for a sample, and how much longer than usual."""
-    spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(timeline.samples)]
-    usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
-    for begin_s, end_s in spans:
-        yield begin_s, end_s, max(0.0, end_s - begin_s - usual_s)
 
 
 def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:

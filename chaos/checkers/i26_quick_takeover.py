@@ -1,4 +1,8 @@
-"""I26: when a pod dies and nothing else is broken, its jobs run elsewhere within two seconds."""
+"""I26: when a pod dies and nothing else is broken, its jobs run elsewhere within two seconds.
+
+On an overloaded machine a takeover may be later, by how late the pods' loops and the probe were at
+the same time; it is not judged if that is more than the two seconds.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +14,8 @@ from chaos.evidence import Evidence, Row
 QUIET_KILL: Final = "quiet-kill"
 """Name of the fault that kills a pod while nothing else is broken."""
 WITHIN_S: Final = 2.0
+DELAYS: Final = 5
+"""How often the machine can delay a takeover: two polls, a statement, a notice and a claim."""
 KILLED: Final = -9
 TAKEN_OVER: Final = frozenset({"pod_died", "lease_expired"})
 
@@ -19,13 +25,18 @@ def check(evidence: Evidence) -> Verdict:
     timeline = Timeline.of(evidence)
     if not timeline.has_clock:
         return findings.verdict(unknown="no sample of the probe has the database's clock")
-    taken_s = []
+    taken_s, late = [], [0.0]
     for row, life, took_s in takeovers(evidence, timeline):
-        if not is_quiet(timeline, life, life.died_s + took_s):
+        to_s = life.died_s + took_s
+        if not is_quiet(timeline, life, to_s):
+            continue
+        late_s = _late_s(evidence, timeline, life.died_s, to_s)
+        if late_s > WITHIN_S:
             continue
         findings.count()
         taken_s.append(took_s)
-        if took_s > WITHIN_S:
+        late.append(late_s)
+        if took_s - late_s > WITHIN_S:
             why = (
                 f"job {row['job_id']} of {life.title} ran elsewhere {took_s:.2f} s after its death"
             )
@@ -39,6 +50,7 @@ def check(evidence: Evidence) -> Verdict:
         p50_s=quantile(taken_s, 0.5),
         p99_s=quantile(taken_s, 0.99),
         worst_s=max(taken_s, default=None),
+        late_s=max(late),
     )
 
 
@@ -66,3 +78,18 @@ def is_quiet(timeline: Timeline, life: Life, to_s: float) -> bool:
         and abs(trouble.began_s - life.died_s) < 1.0
         for trouble in timeline.troubles
     ) and not timeline.troubled_besides(life, life.died_s, to_s)
+
+
+def _late_s(evidence: Evidence, timeline: Timeline, from_s: float, to_s: float) -> float:
+    """How much later the machine may have made a takeover; 0 if it was not overloaded."""
+    if not timeline.is_overloaded(from_s, to_s):
+        return 0.0
+    until_s = to_s + evidence.settings.heartbeat_s  # a heartbeat reports the time before it
+    lags = (b["lag_s"] for b in evidence.beats if from_s <= timeline.at_s(b["at"]) <= until_s)
+    waits = (
+        late_s
+        for begin_s, end_s, late_s in timeline.late_samples()
+        if begin_s <= to_s and from_s <= end_s
+    )
+    late_s: float = max(lags, default=0.0) + max(waits, default=0.0)
+    return DELAYS * late_s

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator
 from datetime import datetime
+from itertools import pairwise
 from math import inf
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -167,9 +168,16 @@ class Timeline:
             if from_s - OVERLOAD_S <= sample.at_s <= to_s + OVERLOAD_S
         )
 
+    def late_samples(self) -> Iterator[tuple[float, float, float]]:
+        """When the probe waited for a sample, and how much longer than usual."""
+        spans = [(one.at_s, next_.at_s) for one, next_ in pairwise(self.samples)]
+        usual_s = quantile([end_s - begin_s for begin_s, end_s in spans], 0.5) or 0.0
+        for begin_s, end_s in spans:
+            yield begin_s, end_s, max(0.0, end_s - begin_s - usual_s)
+
     def troubled_besides(self, life: Life, from_s: float, to_s: float) -> bool:
-        """Whether anything happened meanwhile besides what ended this pod's work."""
-        faults = self.is_overloaded(from_s, to_s) or any(
+        """Whether anything was broken meanwhile besides what ended this pod's work."""
+        faults = any(
             trouble.began_s <= to_s
             and from_s <= trouble.ended_s + SETTLED_S
             and trouble.places != {life.place}

@@ -34,6 +34,11 @@ class Line:
         """Whether a write is in flight: sent by the client, and not answered yet."""
         return any(relay.statements.is_writing for relay in self.relays)
 
+    @property
+    def is_claiming(self) -> bool:
+        """Whether a claim of jobs is in flight."""
+        return any(relay.statements.is_claiming for relay in self.relays)
+
     def blackhole(self, *, up: bool = True, down: bool = True) -> None:
         """Let nothing pass to the server (up), to the client (down), or either way.
 

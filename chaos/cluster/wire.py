@@ -19,6 +19,8 @@ _WRITES = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+_CLAIMS = re.compile(rb"\bcortex\.claimable\(")
+
 
 @frozen
 class Message:
@@ -79,8 +81,12 @@ class Statements:
 
     def __init__(self) -> None:
         self._writes_by_name: dict[bytes, bool] = {}
+        self._claims: set[bytes] = set()
+        """The names of statements that claim jobs."""
         self.is_writing = False
         """A write was sent, and its reply has not arrived yet."""
+        self.is_claiming = False
+        """That write claims jobs."""
         self.is_in_transaction = False
         """The server waits for the next statement of a transaction, or for its end."""
         self.backend_pid: int | None = None
@@ -92,22 +98,28 @@ class Statements:
                 self.is_writing = bool(_WRITES.search(message.body))
             case b"P":
                 name, _, rest = message.body.partition(b"\0")
-                self._writes_by_name[name] = bool(_WRITES.search(rest.partition(b"\0")[0]))
+                text = rest.partition(b"\0")[0]
+                self._writes_by_name[name] = bool(_WRITES.search(text))
+                if _CLAIMS.search(text):
+                    self._claims.add(name)
+                else:
+                    self._claims.discard(name)
             case b"B":
                 name = message.body.partition(b"\0")[2].partition(b"\0")[0]
                 self.is_writing = self._writes_by_name.get(name, False)
+                self.is_claiming = name in self._claims
             case _:
                 pass
 
     def answered(self, message: Message) -> bool:
         """Note the server's answer; return whether it confirms the commit of a write."""
         if message.kind == b"E" and FATAL not in message.body:
-            self.is_writing = False
+            self.is_writing = self.is_claiming = False
         if message.kind == b"K":
             self.backend_pid = code_of(message.body)
         if message.kind != b"Z":
             return False
         self.is_in_transaction = message.body != b"I"
         is_committed = self.is_writing and message.body == b"I"
-        self.is_writing = False
+        self.is_writing = self.is_claiming = False
         return is_committed

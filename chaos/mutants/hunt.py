@@ -6,8 +6,7 @@ Each scene also runs in an unbroken copy: what it finds there as well proves not
 import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ from attrs import field, frozen
 from chaos.mutants.everyday import EVERYDAY, SHARE_WANTED, try_everyday
 from chaos.mutants.mutant import Mutant
 from chaos.mutants.program import BrokenTrialError, run_program
-from chaos.mutants.scenes import SCENES
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PARTS: Final = ("chaos", "cortex", "sql")
@@ -92,27 +90,29 @@ class Hunt:
         for each in mutants:
             await asyncio.to_thread(_copy, whole, trees[each.name])
             each.apply(trees[each.name])
-        trials = [
-            (scene, partial(self._control, scene, whole))
-            for scene in dict.fromkeys(map(self._scene, mutants))
-        ]
-        trials += [
-            (self._scene(each), partial(self._mutant, each, trees[each.name])) for each in mutants
-        ]
-        timed = [trial for scene, trial in trials if _is_timed(scene)]
-        others = [trial for scene, trial in trials if not _is_timed(scene)]
-        return [*await _in_turns(others, self.at_once), *await _in_turns(timed, 1)]
+        turns = asyncio.Semaphore(self.at_once)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._control(scene, whole, turns))
+                for scene in dict.fromkeys(map(self._scene, mutants))
+            ]
+            tasks += [
+                group.create_task(self._mutant(each, trees[each.name], turns)) for each in mutants
+            ]
+        return [task.result() for task in tasks]
 
     def _scene(self, mutant: Mutant) -> str:
         return EVERYDAY if self.is_everyday else mutant.scene
 
-    async def _control(self, scene: str, tree: Path) -> Result:
-        result = await self._tries(scene, None, tree)
+    async def _control(self, scene: str, tree: Path, turns: asyncio.Semaphore) -> Result:
+        async with turns:
+            result = await self._tries(scene, None, tree)
         self.on_result(result)
         return result
 
-    async def _mutant(self, mutant: Mutant, tree: Path) -> Result:
-        result = await self._tries(self._scene(mutant), mutant, tree)
+    async def _mutant(self, mutant: Mutant, tree: Path, turns: asyncio.Semaphore) -> Result:
+        async with turns:
+            result = await self._tries(self._scene(mutant), mutant, tree)
         await asyncio.to_thread(shutil.rmtree, tree)
         self.on_result(result)
         return result
@@ -157,26 +157,6 @@ def is_good(results: Iterable[Result]) -> bool:
     return caught >= SHARE_WANTED * len(everyday) and all(
         each.is_right for each in every if each not in everyday
     )
-
-
-def _is_timed(scene: str) -> bool:
-    """Whether a scene runs alone: on an overloaded machine, takeover times are not judged."""
-    return scene != EVERYDAY and SCENES[scene].is_quiet
-
-
-async def _in_turns(
-    trials: Iterable[Callable[[], Awaitable[Result]]], at_once: int
-) -> list[Result]:
-    """Run them, so many at the same time; their results in order."""
-    turns = asyncio.Semaphore(at_once)
-
-    async def turn(trial: Callable[[], Awaitable[Result]]) -> Result:
-        async with turns:
-            return await trial()
-
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(turn(each)) for each in trials]
-    return [task.result() for task in tasks]
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -148,6 +148,10 @@ def _kill(*, place: int) -> dict[str, Any]:
     return {"place": place, "aim": Window.MODEL_CALL.value, "into_drain_s": 0.0}
 
 
+def _drain(*, place: int) -> dict[str, Any]:
+    return {"place": place, "rolls": False, "in_claim": True}
+
+
 def _cut(*, place: int, for_s: float) -> dict[str, Any]:
     return {"whom": "one", "place": place, "writes": False, "way": "both", "for_s": for_s}
 
@@ -227,15 +231,13 @@ SCENES: Final = {
         Scene(
             name="drained",
             what="all pods drain under a high load, and each claim takes a while",
-            jobs=(
-                *(16 * (_ops(sleep=5500, retry=50),)),
-                *(240 * (_ops(pure=0),)),
-            ),
+            # Mixed, so that each pod has long jobs and also room for the short ones.
+            jobs=16 * (_ops(sleep=5500, retry=50), *(15 * (_ops(pure=0),))),
             faults=_faults(
-                (1.2, "drain", {"place": 0, "rolls": False}),
-                (1.5, "drain", {"place": 1, "rolls": False}),
-                (1.8, "drain", {"place": 2, "rolls": False}),
-                (2.1, "drain", {"place": 3, "rolls": False}),
+                (1.5, "drain", _drain(place=0)),
+                (1.8, "drain", _drain(place=1)),
+                (2.1, "drain", _drain(place=2)),
+                (2.4, "drain", _drain(place=3)),
             ),
             pods=4,
             load_s=2.5,
@@ -300,6 +302,7 @@ SCENES: Final = {
             jobs=4 * (_ops(sleep=3000),),
             pods=2,
             scale=evolve(SCALED, heartbeat_s=2.0, zombie_s=9.0),
+            quiet_within_s=15.0,
         ),
         Scene(
             name="relapse",

@@ -11,7 +11,7 @@ from chaos.cluster.stage import Stage
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.replacing import STARTED_WITHIN_S, free_places, replaced
-from chaos.nemeses.target import NO_TARGET, draw_place, hit
+from chaos.nemeses.target import NO_TARGET, draw_place, hit, jobs_of
 from chaos.windows import Window, inspect
 from cortex.crash_points import POINTS, VARIABLE, Kind
 
@@ -60,10 +60,6 @@ WINDOWS: Final = {
 }
 """The windows in which it ends there; at other points nothing is in flight."""
 
-_RUNS: Final = """
-    SELECT j.id FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
-    WHERE j.status = 'RUNNING' AND p.name = $1
-"""
 _NOT_TAKEN: Final = """
     SELECT FROM cortex.job j LEFT JOIN cortex.pod p ON p.id = j.pod_id
     WHERE j.id = ANY ($1)
@@ -156,8 +152,7 @@ async def _hold(stage: Stage, pod: Pod, detail: dict[str, Any]) -> None:
 
 
 async def _until_taken(stage: Stage, pod: Pod) -> None:
-    rows = await stage.postgres.sql(_RUNS, pod.record)
-    ids = [row["id"] for row in rows]
+    ids = await jobs_of(stage, pod)
     async with asyncio.timeout(TAKEN_WITHIN_S):
         while await stage.postgres.sql(_NOT_TAKEN, ids, pod.record):  # noqa: ASYNC110 -- no event
             await asyncio.sleep(POLL_S)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 from chaos.cluster.pods import Pod
 from chaos.cluster.stage import Stage
@@ -13,6 +14,11 @@ PLACES: Final = 60
 AIMED_SHARE: Final = 0.7
 """Of the faults that can be aimed; the others hit at random."""
 NO_TARGET: Final[dict[str, Any]] = {"missed": "there is no living pod to hit", "windows": []}
+
+_OWNED: Final = """
+    SELECT j.id FROM cortex.job j JOIN cortex.pod p ON p.id = j.pod_id
+    WHERE j.status = 'RUNNING' AND p.name = $1
+"""
 
 
 def draw_place(dice: random.Random) -> int:
@@ -37,6 +43,11 @@ def candidates(
     places = stage.pods_kept.places
     ordered = [places[(detail["place"] + step) % len(places)].pod for step in range(len(places))]
     return [pod for pod in ordered if pod is not None and fits(pod)]
+
+
+async def jobs_of(stage: Stage, pod: Pod) -> list[UUID]:
+    """The jobs that the record says the pod runs. Raises what asking the server raises."""
+    return [row["id"] for row in await stage.postgres.sql(_OWNED, pod.record)]
 
 
 def hit(stage: Stage, detail: dict[str, Any], pod: Pod) -> dict[str, Any]:

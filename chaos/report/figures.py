@@ -103,7 +103,9 @@ def _takeovers(evidence: Evidence, timeline: Timeline, *, quiet: bool) -> Iterat
     if not timeline.has_clock:
         return
     for _, life, took_s in takeovers(evidence, timeline):
-        if is_quiet(timeline, life, life.died_s + took_s) is quiet:
+        to_s = life.died_s + took_s
+        is_busy = timeline.is_overloaded(life.died_s, to_s)
+        if (is_quiet(timeline, life, to_s) and not is_busy) is quiet:
             yield took_s
 
 

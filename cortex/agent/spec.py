@@ -20,7 +20,7 @@ name: the-next-agent-in-the-same-file
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import attrs
 
@@ -28,10 +28,12 @@ from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.tools.tool import NAME as TOOL_NAME
-from cortex.agent.yaml_source import Document, parse_documents
 from cortex.domain.approval_policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
+
+if TYPE_CHECKING:
+    from cortex.agent.yaml_source import Document
 
 Spec = TypeVar("Spec")
 
@@ -136,6 +138,8 @@ def parse_agents(text: str, source: str) -> list[AgentSpec]:
 
     Raises `UsageError` with file, line, field and value for the first problem.
     """
+    from cortex.agent.yaml_source import parse_documents  # noqa: PLC0415 -- a pod needs no YAML
+
     agents: list[AgentSpec] = []
     for document in parse_documents(text, source):
         agent = _parse_agent(document)
@@ -148,7 +152,7 @@ def parse_agents(text: str, source: str) -> list[AgentSpec]:
     return agents
 
 
-def _parse_agent(document: Document) -> AgentSpec:
+def _parse_agent(document: "Document") -> AgentSpec:
     try:
         return _structured(document.value, AgentSpec)
     except MisfitError as misfit:
@@ -165,7 +169,7 @@ def _structured(value: object, target: type[Spec]) -> Spec:
 
 
 def _refuse(
-    document: Document, problems: tuple[Problem, ...], *, cause: Exception | None = None
+    document: "Document", problems: tuple[Problem, ...], *, cause: Exception | None = None
 ) -> NoReturn:
     """Raise the problem that stands highest in the file: the first one that a reader meets."""
     line, problem = min(

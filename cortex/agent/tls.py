@@ -4,8 +4,6 @@ import functools
 import os
 import ssl
 
-import httpx2
-
 
 def trusted() -> ssl.SSLContext:
     """Return the context that all clients of this process share: reading it takes 40 ms of CPU.
@@ -17,4 +15,6 @@ def trusted() -> ssl.SSLContext:
 
 @functools.cache
 def _read(_file: str | None, _directory: str | None) -> ssl.SSLContext:
+    import httpx2  # noqa: PLC0415 -- a tenth of a pod's start
+
     return httpx2.create_ssl_context()

@@ -1,14 +1,15 @@
 """`cortex bench …`: one measurement per command, each on a temporary database of its own."""
 
+import functools
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import attrs
 import click
 
 from cortex.cli.options import Command, Group, Options
@@ -17,6 +18,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
+from cortex.domain.phrases import NOTHING
 from cortex.postgres.scratch import scratch_database
 
 Figures = dict[str, Any]
@@ -50,173 +52,158 @@ bench = Group(
 TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "memory", "tokens")
 """In this order: the last part creates a job that is newer than the numbered ones."""
 AT_LEAST_ONE: Final = click.IntRange(1)
-REPEAT: Final = click.option(
-    "--repeat",
-    default=3,
-    show_default=True,
-    type=AT_LEAST_ONE,
-    help="Number of runs; the median is shown.",
-)
+
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+T = TypeVar("T")
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=20_000, show_default=True, type=AT_LEAST_ONE)
-@click.option(
-    "--backlog",
-    is_flag=False,
-    flag_value=500_000,
-    default=0,
-    type=click.IntRange(0),
-    help="Number of other jobs that wait behind [500000 if given without a number].",
+@attrs.frozen
+class Scratch:
+    """A new database, and a folder for what the measurement writes."""
+
+    dsn: str
+    settings: Settings
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The log of the processes that it starts."""
+        return self.folder / "children.log"
+
+
+def _option(*names: str, default: float, **attributes: Any) -> Option:
+    """Return an option that shows its default; a whole number unless it has another type."""
+    return click.option(
+        *names, default=default, show_default=True, **{"type": AT_LEAST_ONE, **attributes}
+    )
+
+
+REPEAT: Final = _option("--repeat", default=3, help="Number of runs; the median is shown.")
+
+
+def _seconds(text: str, *, longest: float = 600.0) -> Option:
+    return _option("--seconds", default=10.0, type=click.FloatRange(0.5, longest), help=text)
+
+
+def measurement(*options: Option) -> Callable[[Callable[..., Figures]], click.Command]:
+    """Make a command of a measurement: `--repeat` runs, each on a new database; shows medians."""
+
+    def decorate(measure: Callable[..., Figures]) -> click.Command:
+        @functools.wraps(measure)
+        @click.pass_obj
+        def run(options: Options, /, *, repeat: int, **given: Any) -> None:
+            runs = _on_new_databases(options, lambda scratch: measure(scratch, **given), repeat)
+            medians = {key: _middle([each[key] for each in runs]) for key in runs[0]}
+            _show(options, medians | {"runs": len(runs)})
+
+        command: Callable[..., None] = run
+        for option in reversed((*options, REPEAT)):
+            command = option(command)
+        return click.command(cls=Command)(command)
+
+    return decorate
+
+
+@measurement(
+    _option("--jobs", default=20_000),
+    click.option(
+        "--backlog",
+        is_flag=False,
+        flag_value=500_000,
+        default=0,
+        type=click.IntRange(0),
+        help="Number of other jobs that wait behind [500000 if given without a number].",
+    ),
 )
-@REPEAT
-@click.pass_obj
-def throughput(options: Options, jobs: int, backlog: int, repeat: int) -> None:
+def throughput(scratch: Scratch, *, jobs: int, backlog: int) -> Figures:
     """Measure no-op jobs per second through the whole state machine, with history, in one pod."""
     from cortex.bench.throughput import jobs_per_s
 
-    _run(
-        options,
-        repeat,
-        lambda dsn, settings, _: jobs_per_s(dsn, settings, count=jobs, backlog=backlog),
-    )
+    return jobs_per_s(scratch.dsn, scratch.settings, count=jobs, backlog=backlog)
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=1_000, show_default=True, type=AT_LEAST_ONE)
-@click.option(
-    "--steps",
-    "step_count",
-    default=5,
-    show_default=True,
-    type=AT_LEAST_ONE,
-    help="Steps per job.",
+@measurement(
+    _option("--jobs", default=1_000),
+    _option("--steps", default=5, help="Steps per job."),
 )
-@REPEAT
-@click.pass_obj
-def steps(options: Options, jobs: int, step_count: int, repeat: int) -> None:
+def steps(scratch: Scratch, *, jobs: int, steps: int) -> Figures:
     """Measure durable steps per second, in one pod."""
     from cortex.bench.throughput import steps_per_s
 
-    _run(
-        options,
-        repeat,
-        lambda dsn, settings, _: steps_per_s(dsn, settings, job_count=jobs, steps=step_count),
-    )
+    return steps_per_s(scratch.dsn, scratch.settings, job_count=jobs, steps=steps)
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=500, show_default=True, type=AT_LEAST_ONE)
-@REPEAT
-@click.pass_obj
-def latency(options: Options, jobs: int, repeat: int) -> None:
+@measurement(_option("--jobs", default=500))
+def latency(scratch: Scratch, *, jobs: int) -> Figures:
     """Measure the time from submit to the start of the handler, on an idle pod."""
-    from cortex.bench.latency import latency as run
+    from cortex.bench.latency import latency as measure
 
-    _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=jobs))
+    return measure(scratch.dsn, scratch.settings, count=jobs)
 
 
-@click.command(cls=Command)
-@click.option("--steps", "step_count", default=2_000, show_default=True, type=click.IntRange(4))
-@click.option(
-    "--window",
-    default=100,
-    show_default=True,
-    type=click.IntRange(2),
-    help="Number of steps compared at each end.",
+@measurement(
+    _option("--steps", default=2_000, type=click.IntRange(4)),
+    _option(
+        "--window",
+        default=100,
+        type=click.IntRange(2),
+        help="Number of steps compared at each end.",
+    ),
 )
-@REPEAT
-@click.pass_obj
-def growth(options: Options, step_count: int, window: int, repeat: int) -> None:
+def growth(scratch: Scratch, *, steps: int, window: int) -> Figures:
     """Compare the cost of the last steps of a long job with its first ones."""
-    from cortex.bench.throughput import growth as run
+    from cortex.bench.throughput import growth as measure
 
-    _run(
-        options,
-        repeat,
-        lambda dsn, settings, _: run(dsn, settings, steps=step_count, window=window),
-    )
+    return measure(scratch.dsn, scratch.settings, steps=steps, window=window)
 
 
-@click.command(cls=Command)
-@click.option("--streams", "count", default=300, show_default=True, type=AT_LEAST_ONE)
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 240.0),
-    help="How long each job streams.",
+@measurement(
+    _option("--streams", default=300),
+    _seconds("How long each job streams.", longest=240.0),
 )
-@REPEAT
-@click.pass_obj
-def streams(options: Options, count: int, seconds: float, repeat: int) -> None:
+def streams(scratch: Scratch, *, streams: int, seconds: float) -> Figures:
     """Run jobs that stream from a scripted model at once, 20 chunks per second each, in one pod."""
-    from cortex.bench.streams import streams as run
+    from cortex.bench.streams import streams as measure
 
-    _run(options, repeat, lambda dsn, _, log: run(dsn, log, count=count, seconds=seconds))
+    return measure(scratch.dsn, scratch.log, count=streams, seconds=seconds)
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=1_000, show_default=True, type=AT_LEAST_ONE)
-@click.option(
-    "--calls",
-    "call_count",
-    default=5,
-    show_default=True,
-    type=AT_LEAST_ONE,
-    help="Calls per job.",
+@measurement(
+    _option("--jobs", default=1_000),
+    _option("--calls", default=5, help="Calls per job."),
+    click.option("--budgets", is_flag=True, help="Count each call against two budgets."),
 )
-@click.option("--budgets", is_flag=True, help="Count each call against two budgets.")
-@REPEAT
-@click.pass_obj
-def calls(options: Options, *, jobs: int, call_count: int, budgets: bool, repeat: int) -> None:
+def calls(scratch: Scratch, *, jobs: int, calls: int, budgets: bool) -> Figures:
     """Measure model calls per second, with a model that answers at once."""
     from cortex.bench.failures import calls_per_s
 
-    _run(
-        options,
-        repeat,
-        lambda dsn, settings, _: calls_per_s(
-            dsn, settings, job_count=jobs, calls=call_count, with_budgets=budgets
-        ),
+    return calls_per_s(
+        scratch.dsn, scratch.settings, job_count=jobs, calls=calls, with_budgets=budgets
     )
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=2_000, show_default=True, type=AT_LEAST_ONE)
-@REPEAT
-@click.pass_obj
-def retries(options: Options, jobs: int, repeat: int) -> None:
+@measurement(_option("--jobs", default=2_000))
+def retries(scratch: Scratch, *, jobs: int) -> Figures:
     """Measure jobs per second that go to RETRY once and complete in their second attempt."""
     from cortex.bench.failures import retries_per_s
 
-    _run(options, repeat, lambda dsn, settings, _: retries_per_s(dsn, settings, count=jobs))
+    return retries_per_s(scratch.dsn, scratch.settings, count=jobs)
 
 
-@click.command(cls=Command)
-@click.option("--decisions", default=200, show_default=True, type=AT_LEAST_ONE)
-@REPEAT
-@click.pass_obj
-def approvals(options: Options, decisions: int, repeat: int) -> None:
+@measurement(_option("--decisions", default=200))
+def approvals(scratch: Scratch, *, decisions: int) -> Figures:
     """Measure the time from a decision until the job runs again, on an idle pod."""
-    from cortex.bench.approvals import decisions as run
+    from cortex.bench.approvals import decisions as measure
 
-    _run(options, repeat, lambda dsn, settings, _: run(dsn, settings, count=decisions))
+    return measure(scratch.dsn, scratch.settings, count=decisions)
 
 
-@click.command(cls=Command)
-@click.option("--jobs", default=50, show_default=True, type=AT_LEAST_ONE)
-@REPEAT
-@click.pass_obj
-def takeover(options: Options, jobs: int, repeat: int) -> None:
+@measurement(_option("--jobs", default=50))
+def takeover(scratch: Scratch, *, jobs: int) -> Figures:
     """Kill the pod that runs all jobs with SIGKILL; measure when each runs on the other pod."""
-    from cortex.bench.takeover import takeover as run
+    from cortex.bench.takeover import takeover as measure
 
-    _run(
-        options,
-        repeat,
-        lambda dsn, settings, log: run(dsn, log, count=jobs, settle_s=settings.settle_s),
-    )
+    return measure(scratch.dsn, scratch.log, count=jobs, settle_s=scratch.settings.settle_s)
 
 
 @click.command(cls=Command)
@@ -232,13 +219,7 @@ def startup(options: Options, repeat: int) -> None:
 
 
 @click.command(cls=Command)
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 600.0),
-    help="How long each attack is measured.",
-)
+@_seconds("How long each attack is measured.")
 @click.option("--only", multiple=True, metavar="ATTACK", help="Run only this attack; repeatable.")
 @click.pass_obj
 def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
@@ -254,21 +235,18 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
         raise UsageError(f"no attack {min(unknown)!r}", hint=f"attacks: {', '.join(ATTACKS)}")
     output = Output(options)
     output.chosen(measure.COLUMNS)
-    with (
-        _server(options) as (server, _, folder),
-        scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn,
-    ):
-        rows = list(measure.abuse(dsn, folder / "children.log", seconds=seconds, only=only))
+    (rows,) = _on_new_databases(
+        options,
+        lambda scratch: list(measure.abuse(scratch.dsn, scratch.log, seconds=seconds, only=only)),
+    )
     output.listing("attacks", measure.COLUMNS, rows, empty="")
-    if not all(row["ok"] for row in rows):
-        raise click.exceptions.Exit(1)
+    _exit_by(rows)
 
 
 @click.command(cls=Command)
-@click.option(
+@_option(
     "--jobs",
     default=100_000,
-    show_default=True,
     type=click.IntRange(2_000, 10_000_000),
     help="Number of jobs in the database.",
 )
@@ -279,17 +257,10 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
     type=click.Choice(TUI_PARTS),
     help="Run only this part; repeatable.",
 )
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 600.0),
-    help="How long each continuous measurement runs.",
-)
-@click.option(
+@_seconds("How long each continuous measurement runs.")
+@_option(
     "--events",
     default=1_000_000,
-    show_default=True,
     type=click.IntRange(2),
     help="Number of events after which memory is measured.",
 )
@@ -307,51 +278,61 @@ def tui(
 
     output = Output(options)
     output.chosen(COLUMNS)
-    rows: list[Mapping[str, Any]] = []
-    with (
-        _server(options) as (server, _, folder),
-        scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn,
-    ):
-        measure.fill(dsn, jobs)
-        place = measure.Place(dsn=dsn, folder=folder, jobs=jobs, seconds=seconds, events=events)
-        for part in (part for part in TUI_PARTS if part in parts or not parts):
-            rows += [bar.row for bar in measure.PARTS[part](place)]
+
+    def bars(scratch: Scratch) -> list[Mapping[str, Any]]:
+        measure.fill(scratch.dsn, jobs)
+        place = measure.Place(
+            dsn=scratch.dsn, folder=scratch.folder, jobs=jobs, seconds=seconds, events=events
+        )
+        chosen = (part for part in TUI_PARTS if part in parts or not parts)
+        return [bar.row for part in chosen for bar in measure.PARTS[part](place)]
+
+    (rows,) = _on_new_databases(options, bars)
     output.listing("bars", COLUMNS, rows, empty="")
+    _exit_by(rows)
+
+
+def _on_new_databases(
+    options: Options, measure: Callable[[Scratch], T], repeat: int = 1
+) -> list[T]:
+    """Measure several times, each on a new database of the same server."""
+    configure_logs(level=logging.ERROR)
+    settings = settings_from(options)
+    results = []
+    with (
+        tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder,
+        database(settings) as server,
+    ):
+        for _ in range(repeat):
+            with scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn:
+                results.append(measure(Scratch(dsn, settings, Path(folder))))
+    return results
+
+
+def _exit_by(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Exit with 1 if a bar is missed."""
     if not all(row["ok"] for row in rows):
         raise click.exceptions.Exit(1)
 
 
-def _run(options: Options, repeat: int, measure: Callable[[str, Settings, Path], Figures]) -> None:
-    """Measure several times, each on a new database, and show the medians."""
-    runs: list[Figures] = []
-    with _server(options) as (server, settings, folder):
-        for _ in range(repeat):
-            with scratch_database(server, f"cortex_bench_{os.getpid()}") as dsn:
-                runs.append(measure(dsn, settings, folder / "children.log"))
-    _show(
-        options, {key: _middle([run[key] for run in runs]) for key in runs[0]} | {"runs": len(runs)}
-    )
-
-
-@contextmanager
-def _server(options: Options) -> Iterator[tuple[str, Settings, Path]]:
-    """Yield the DSN of the measured server, its settings, and a temporary folder."""
-    configure_logs(level=logging.ERROR)
-    settings = settings_from(options)
-    with tempfile.TemporaryDirectory(prefix="cortex-bench-") as folder:
-        with database(settings) as server:
-            yield server, settings, Path(folder)
-
-
 def _middle(values: list[Any]) -> Any:
+    if None in values:
+        return None
     middle = median(values)
     return int(middle) if all(isinstance(value, int) for value in values) else round(middle, 3)
 
 
 def _show(options: Options, figures: Figures) -> None:
     width = max(len(key) for key in figures)
-    Output(options).record(
+    output = Output(options)
+    if None in figures.values():
+        output.say("the server's processes are not on this machine: its CPU is unknown", "dim")
+    output.record(
         figures,
         name="\n".join(f"{key}={value}" for key, value in figures.items()),
-        page=lambda: (f"{key:<{width}}  {value:>12,}" for key, value in figures.items()),
+        page=lambda: (f"{key:<{width}}  {_cell(value):>12}" for key, value in figures.items()),
     )
+
+
+def _cell(figure: float | None) -> str:
+    return NOTHING if figure is None else f"{figure:,}"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from cortex.bench.in_process import measure
+from cortex.bench.meter import metered
 from cortex.bench.throughput import submit, until_done
 from cortex.config import Settings
 from cortex.domain.budget import Budget, Period, Scope, Unit
@@ -28,12 +29,14 @@ def calls_per_s(
         await submit(port, "bench_calls", f'{{"count":{calls}}}', count=job_count)
         await port.cross(scratch.settle, dsn)
 
-    elapsed_s = _measure(dsn, settings, fill, "bench_calls", job_count)
+    work = partial(metered, until_done("bench_calls", job_count))
+    done, cost = measure(dsn, settings, fill=fill, work=work)
     return {
         "jobs": job_count,
         "calls": calls,
         "budgets": 2 if with_budgets else 0,
-        "calls_per_s": round(job_count * calls / elapsed_s),
+        "calls_per_s": round(job_count * calls / done.elapsed_s),
+        **cost.per("call", job_count * calls),
     }
 
 
@@ -44,13 +47,13 @@ def retries_per_s(dsn: str, settings: Settings, *, count: int) -> dict[str, Any]
         await submit(port, "bench_retry", "{}", count=count)
         await port.cross(scratch.settle, dsn)
 
-    elapsed_s = _measure(dsn, settings, fill, "bench_retry", count)
-    return {"jobs": count, "retries_per_s": round(count / elapsed_s)}
-
-
-def _measure(dsn: str, settings: Settings, fill: Any, job_type: str, count: int) -> float:
-    work = partial(until_done, job_type=job_type, count=count)
-    return measure(dsn, settings, fill=fill, work=work)
+    work = partial(metered, until_done("bench_retry", count))
+    done, cost = measure(dsn, settings, fill=fill, work=work)
+    return {
+        "jobs": count,
+        "retries_per_s": round(count / done.elapsed_s),
+        **cost.per("job", count),
+    }
 
 
 async def _give_budgets(port: Port) -> None:

@@ -5,13 +5,16 @@ PENDING, RUNNING and COMPLETED with a history row each, task inserted and delete
 """
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from cortex.bench import workload
 from cortex.bench.in_process import measure
+from cortex.bench.meter import metered
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
@@ -37,13 +40,14 @@ def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dic
         submitted_s = time.perf_counter() - began
         await port.cross(scratch.settle, dsn)
 
-    elapsed_s = measure(
-        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_noop", count=count)
+    done, cost = measure(
+        dsn, settings, fill=fill, work=partial(metered, until_done("bench_noop", count))
     )
     return {
         "jobs": count,
         "backlog": backlog,
-        "jobs_per_s": round(count / elapsed_s),
+        "jobs_per_s": round(done.count / done.elapsed_s),
+        **cost.per("job", done.count),
         "submits_per_s": round(count / submitted_s),
     }
 
@@ -55,14 +59,15 @@ def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> 
         await submit(port, "bench_steps", f'{{"count":{steps}}}', count=job_count)
         await port.cross(scratch.settle, dsn)
 
-    elapsed_s = measure(
-        dsn, settings, fill=fill, work=partial(until_done, job_type="bench_steps", count=job_count)
+    done, cost = measure(
+        dsn, settings, fill=fill, work=partial(metered, until_done("bench_steps", job_count))
     )
     return {
         "jobs": job_count,
         "steps": steps,
-        "steps_per_s": round(job_count * steps / elapsed_s),
-        "elapsed_s": round(elapsed_s, 3),
+        "steps_per_s": round(job_count * steps / done.elapsed_s),
+        **cost.per("step", job_count * steps),
+        "elapsed_s": round(done.elapsed_s, 3),
     }
 
 
@@ -75,7 +80,7 @@ def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str
         await port(jobs.submit, [job])
 
     async def work(port: Port) -> tuple[float, float]:
-        await until_done(port, job_type="bench_steps", count=1)
+        await until_done("bench_steps", 1)(port)
         return await port(scratch.step_spans, job.id, window)
 
     first_s, last_s = measure(dsn, settings, fill=fill, work=work)
@@ -100,13 +105,27 @@ async def submit(
         await port(jobs.submit, batch)
 
 
-async def until_done(port: Port, *, job_type: str, count: int) -> float:
-    """Wait until `count` jobs have completed; return the seconds that `count` took."""
-    while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
-        await trio.sleep(LOOK_S)
-    while True:
-        completed, began, ended = await port(scratch.done, job_type)
-        if completed >= count and began is not None and ended is not None:
-            # Some of the backlog may have completed by now: scale down.
-            return float((ended - began).total_seconds()) * count / completed
-        await trio.sleep(LOOK_S)
+@attrs.frozen
+class Done:
+    """Completed jobs, and the time from the first start to the last end among them."""
+
+    count: int
+    elapsed_s: float
+
+
+def until_done(job_type: str, count: int) -> Callable[[Port], Awaitable[Done]]:
+    """Return work that waits until `count` jobs of a type have completed.
+
+    More may have completed by then: those of a backlog.
+    """
+
+    async def wait(port: Port) -> Done:
+        while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
+            await trio.sleep(LOOK_S)
+        while True:
+            completed, began, ended = await port(scratch.done, job_type)
+            if completed >= count and began is not None and ended is not None:
+                return Done(completed, (ended - began).total_seconds())
+            await trio.sleep(LOOK_S)
+
+    return wait

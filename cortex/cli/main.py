@@ -1,5 +1,6 @@
 """`cortex`: the command groups, and what surrounds every command."""
 
+import gc
 import io
 import os
 import sys
@@ -100,6 +101,7 @@ def _print_version(context: click.Context, *, asked: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit the process."""
+    gc.disable()  # imports make no garbage, but many objects: `Command.invoke` enables it again
     if os.getpid() == 1:
         from cortex.cli.run.first_process import go_on_as_child
 
@@ -111,7 +113,9 @@ def main() -> NoReturn:
         from cortex.postgres.dsn import hide_from_process_list
 
         hide_from_process_list(arguments)
-    sys.exit(run(arguments))
+    exit_code = run(arguments)
+    gc.freeze()  # Python would otherwise search all objects for garbage before it ends
+    sys.exit(exit_code)
 
 
 def _open_what_is_closed() -> None:

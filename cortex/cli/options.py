@@ -1,5 +1,6 @@
 """The options of every command, accepted before or after its verb."""
 
+import gc
 import importlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -158,7 +159,7 @@ class Span(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from cortex.domain.timeouts import parse_span
+        from cortex.domain.time_span import parse_span
 
         try:
             return parse_span(str(value))
@@ -185,6 +186,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.obj = options_of(ctx)
+        if not gc.isenabled():  # `main` disabled it for the imports, which are done
+            gc.freeze()
+            gc.enable()
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,7 +13,6 @@ from cortex.config import PREFIX, Settings, load
 from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.postgres import dsn
 from cortex.postgres.database import Profile
-from cortex.postgres.embedded.server import acquire, default_data_dir, kept_running
 from cortex.postgres.session import Session, open_session
 
 PATIENCE_S: Final = 0.4
@@ -33,7 +32,11 @@ def settings_from(options: Options, **flags: Any) -> Settings:
 
 def data_dir(settings: Settings) -> Path:
     """Return the folder of the embedded database."""
-    return settings.data or default_data_dir()
+    if settings.data is not None:
+        return settings.data
+    from cortex.postgres.embedded.server import default_data_dir
+
+    return default_data_dir()
 
 
 @contextmanager
@@ -51,6 +54,8 @@ def database(settings: Settings, *, must_exist: bool = False) -> Iterator[str]:
             f"there is no database yet in {folder}",
             hint="create one with `cortex demo` or `cortex up`, or name another one with --dsn",
         )
+    from cortex.postgres.embedded.server import acquire, kept_running
+
     with _patience("starting the embedded database …"):
         server = acquire(folder)
     with server, kept_running(server):

@@ -54,6 +54,18 @@ async def settle(dsn: str) -> None:
         connection.terminate()
 
 
+async def backend(db: Database) -> tuple[int, str]:
+    """Return the process that serves this session, and the name of its database."""
+    (row,) = await db.fetch("scratch.backend")
+    return row["pid"], row["database"]
+
+
+async def wal_position(db: Database) -> int:
+    """Return how many bytes the server has written to its log since it was made."""
+    (row,) = await db.fetch("scratch.wal_position")
+    return int(row["bytes"])
+
+
 async def done(db: Database, job_type: str) -> tuple[int, datetime | None, datetime | None]:
     """Return how many jobs of a type have completed, the first start and the last end."""
     row = await db.fetch_one("scratch.done", job_type)

@@ -27,7 +27,7 @@ class AgentVersion:
 
 
 async def apply(
-    db: Database, *, new_id: UUID, name: str, spec: dict[str, Any], by: str
+    db: Database, *, new_id: UUID, name: str, spec: dict[str, Any], by: str, reason: str = ""
 ) -> tuple[int, bool]:
     """Add a version unless the newest is the same; return the version and whether it is new."""
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
@@ -37,7 +37,7 @@ async def apply(
         # Only a statement that begins after the lock sees a version that another session created.
         await connection.fetch(sql("agents.lock"), name)
         return await connection.fetchrow(
-            sql("agents.apply"), new_id, name, text.decode(), digest, by
+            sql("agents.apply"), new_id, name, text.decode(), digest, by, reason
         )
 
     row = await db.transact(lock_and_apply)

@@ -194,13 +194,13 @@ async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
     return row["count"] if row else 0
 
 
-async def link(db: Database, approval_id: UUID, *, by: str) -> str:
+async def link(db: Database, approval_id: UUID, *, by: str, reason: str = "") -> str:
     """Give a request a link, replacing the previous one; return its token, which is stored nowhere.
 
     Raises `NotFoundError`, and what `refusal` returns if it can no longer be decided.
     """
     token = secrets.token_urlsafe(LINK_TOKEN_BYTES)
-    if await db.fetch_one("approvals.link", approval_id, _digest_of(token), by) is None:
+    if await db.fetch_one("approvals.link", approval_id, _digest_of(token), by, reason) is None:
         raise refusal(await show(db, approval_id), "already")
     return token
 

@@ -20,7 +20,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, Submission
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
-from cortex.postgres.database import Database, affected
+from cortex.postgres.database import Connection, Database, affected
 from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.references import by_name
 from cortex.store.rows import row_of, rows_of, unless_all_null
@@ -191,15 +191,30 @@ async def submit(
     *,
     by: str | None = None,
     credential: str | None = None,
+    reason: str = "",
 ) -> set[UUID]:
     """Submit jobs in one transaction, in a person's name; return the ids that were new.
 
-    Without a credential, the database login is the requester.
+    Without a credential, the database login is the requester. A reason is recorded as a fact.
 
     Repeating it with the same ids changes nothing, so it is safe after `OutcomeUnknownError`.
     Raises `NotFoundError` for an unknown agent, `InvalidValueError` for what JSON cannot hold.
     """
-    batch = list(submissions)
+    if not reason:
+        return await _submit(db, list(submissions), by=by, credential=credential)
+
+    async def submit_and_note(connection: Connection) -> set[UUID]:
+        inside = db.bound(connection)
+        new = await _submit(inside, list(submissions), by=by, credential=credential)
+        await inside.fetch("jobs.note_submitted", list(new), by, reason)
+        return new
+
+    return await db.transact(submit_and_note)
+
+
+async def _submit(
+    db: Database, batch: list[Submission], *, by: str | None, credential: str | None
+) -> set[UUID]:
     rows = await db.fetch(
         "jobs.submit",
         [s.id for s in batch],
@@ -221,14 +236,21 @@ async def submit(
 
 
 async def submit_once(
-    db: Database, submission: Submission, *, by: str | None, credential: str | None = None
+    db: Database,
+    submission: Submission,
+    *,
+    by: str | None,
+    credential: str | None = None,
+    reason: str = "",
 ) -> None:
     """Submit; if the reply is lost, repeat with the same id, which cannot create a second job.
 
     Not for use inside a transaction. Raises what `submit` raises.
     """
     try:
-        await repeat_if_lost(partial(submit, db, [submission], by=by, credential=credential))
+        await repeat_if_lost(
+            partial(submit, db, [submission], by=by, credential=credential, reason=reason)
+        )
     except OutcomeUnknownError as error:
         raise OutcomeUnknownError(
             f"it is not known whether job {submission.id} was submitted: its connection broke",

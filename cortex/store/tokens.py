@@ -81,10 +81,13 @@ async def create(
     roles: Iterable[Role],
     expires_s: float | None,
     by: str,
+    reason: str = "",
 ) -> Token:
     """Create a token; return its row. Raises `ConflictError` when the id is taken."""
     ordered = [role.value for role in Role if role in set(roles)]
-    row = await db.fetch_one("tokens.create", token_id, name, digest, ordered, expires_s, by)
+    row = await db.fetch_one(
+        "tokens.create", token_id, name, digest, ordered, expires_s, by, reason
+    )
     if row is None:
         raise ConflictError(f"token {token_id} exists already")
     return row_of(Token, row)

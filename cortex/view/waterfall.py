@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from enum import Enum, auto
 from typing import Final
 
 import attrs
@@ -20,7 +21,8 @@ WAITS: Final = "waits for people"
 TICK_CELLS_MIN: Final = 10
 MINUTE_S: Final = 60
 
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_HALF: Final = 4
 _TICKS_S: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
@@ -33,6 +35,35 @@ STYLES: Final = {
     StepKind.APPROVAL: "appr",
 }
 """The colour of a bar, here and in the terminal UI."""
+
+
+class Look(Enum):
+    """What a bar stands for."""
+
+    DONE = auto()
+    RUNNING = auto()
+    WAIT = auto()
+
+
+def lead_of(position: float, cells: int) -> int:
+    """Return how many cells are left of a position on an axis."""
+    return max(0, min(int(position), cells - 1))
+
+
+def bar_text(begin: float, end: float, cells: int, look: Look) -> str:
+    """Return the bar between two positions on an axis, without its lead.
+
+    It is at least an eighth of a cell long; what is out of sight is cut off.
+    """
+    eighths = max(1, round((min(end, cells) - lead_of(begin, cells)) * 8))
+    full, rest = divmod(eighths, 8)
+    match look:
+        case Look.WAIT:
+            return "░" * max(1, full + (rest >= _HALF))
+        case Look.RUNNING:
+            return "█" * max(0, full - 1) + "▒"
+        case Look.DONE:
+            return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
 @attrs.frozen
@@ -48,16 +79,14 @@ class Axis:
         share = (instant - self.start).total_seconds() / self.length_s
         return min(max(share, 0.0), 1.0) * self.cells
 
-    def bar(self, start: datetime, end: datetime) -> str:
-        """Return a bar, at least an eighth of a cell long."""
-        first = min(int(self.at(start)), self.cells - 1)
-        eighths = max(1, round((self.at(end) - first) * 8))
-        full, rest = divmod(eighths, 8)
-        return " " * first + "█" * full + (_EIGHTHS[rest] if rest else "")
+    def bar(self, start: datetime, end: datetime, look: Look) -> str:
+        """Return a bar in its place."""
+        bar = bar_text(self.at(start), self.at(end), self.cells, look)
+        return self.mark(start, bar)
 
     def mark(self, instant: datetime, sign: str) -> str:
-        """Return one sign at an instant."""
-        return " " * min(int(self.at(instant)), self.cells - 1) + sign
+        """Return text that begins at an instant."""
+        return " " * lead_of(self.at(instant), self.cells) + sign
 
     def ticks(self) -> str:
         """Return the labels of the axis: 0s, 5s, 10s and so on."""
@@ -131,20 +160,21 @@ class StepLines:
         if self._is_running:
             since = max([self.start, *(at for at, _ in events)])
             now: datetime = self._job.now
-            bar = axis.bar(since, now).replace("█", "░")
+            bar = axis.bar(since, now, Look.RUNNING)
             took = span((now - since).total_seconds())
             yield StepLine("", "running", bar, "run", (took, "", ""))
         for request in self._open:
             now = self._job.now
-            bar = axis.bar(request.created_at, now).replace("█", "░")
+            bar = axis.bar(request.created_at, now, Look.WAIT)
             took = span((now - request.created_at).total_seconds())
             yield StepLine("", safe(step_label(request.key)), bar, "appr", (took, WAITS, ""))
 
     def _step(self, step: StepRow, axis: Axis) -> StepLine:
-        bar = axis.bar(step.started_at, step.finished_at)
-        style = STYLES[StepKind(step.kind)]
         if decided := self._decided(step):
-            bar = axis.bar(decided[0].created_at, decided[1]).replace("█", "░")
+            bar = axis.bar(decided[0].created_at, decided[1], Look.WAIT)
+        else:
+            bar = axis.bar(step.started_at, step.finished_at, Look.DONE)
+        style = STYLES[StepKind(step.kind)]
         name = safe(step_label(step.key))
         return StepLine(str(step.seq), name, bar, style, self._figures(step))
 

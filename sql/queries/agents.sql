@@ -4,7 +4,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('cortex.agent', 0) # hashtextexten
 
 -- name: apply
 -- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,
--- $4 SHA-256 of it, $5 who. Locks: the agent's row. Returns version and whether it is new.
+-- $4 SHA-256 of it, $5 who, $6 why. Locks: the agent's row. Records who and why. Returns version and whether it is new.
 WITH agent AS (
     INSERT INTO cortex.agent AS a (id, name, version) VALUES ($1, $2, 1)
     ON CONFLICT (name) DO UPDATE SET version = a.version + CASE WHEN EXISTS (
@@ -16,6 +16,11 @@ WITH agent AS (
     SELECT id, version, $3::jsonb, $4, $5 FROM agent
     ON CONFLICT (agent_id, version) DO NOTHING
     RETURNING version
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, agent_id, agent_version, data)
+    SELECT 'lifecycle', 'agent_applied', 'agent:' || left($2, 290), agent.id, added.version,
+           jsonb_build_object('by', $5::text, 'reason', $6::text)
+    FROM agent, added
 )
 SELECT agent.version, EXISTS (SELECT FROM added) AS is_new FROM agent;
 

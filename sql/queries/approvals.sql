@@ -26,8 +26,8 @@ SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10);
 SELECT cortex.expire_approvals($1) AS count;
 
 -- name: link
--- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who. Locks:
--- the approval. No row if it can no longer be decided.
+-- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who, $4 why.
+-- Locks: the approval. Records who and why. No row if it can no longer be decided.
 WITH linked AS (
     UPDATE cortex.approval SET token_digest = $2, token_by = $3
     WHERE id = $1 AND status = 'PENDING' AND expires_at > cortex.now()
@@ -35,7 +35,7 @@ WITH linked AS (
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     SELECT 'lifecycle', 'approval_linked', 'approval:' || id, tenant, job_id, attempt, key, agent_id, agent_version,
-           jsonb_build_object('by', $3::text)
+           jsonb_build_object('by', $3::text, 'reason', $4::text)
     FROM linked
 )
 SELECT id FROM linked;

@@ -7,6 +7,13 @@ SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::t
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;
 
+-- name: note_submitted
+-- Records who submitted jobs, and why. $1 ids, $2 who, $3 why. Locks: none.
+INSERT INTO cortex.fact (type, subtype, tenant, job_id, agent_id, agent_version, data)
+SELECT 'lifecycle', 'job_submitted', tenant, id, agent_id, agent_version,
+       jsonb_build_object('by', $2::text, 'reason', $3::text)
+FROM cortex.job WHERE id = ANY ($1::uuid[]);
+
 -- name: finish
 -- Ends jobs: deletes their tasks and writes their terminal states, for attempts that still own them.
 -- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes,

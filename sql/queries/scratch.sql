@@ -15,6 +15,14 @@ SELECT format('DROP DATABASE IF EXISTS %I WITH (FORCE)', $1::text) AS statement;
 -- Settles a freshly filled database, so that autovacuum does not disturb a measurement.
 VACUUM (ANALYZE);
 
+-- name: backend
+-- The process that serves this session, and its database.
+SELECT pg_backend_pid() AS pid, current_database()::text AS database;
+
+-- name: wal_position
+-- How many bytes the server has written to its log since it was made.
+SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint AS bytes;
+
 -- name: done
 -- How many jobs have ended, and when the first began and the last ended.
 SELECT count(*) AS count, min(started_at) AS began, max(finished_at) AS ended

@@ -1,6 +1,6 @@
 -- name: create
 -- Creates a token. $1 id, $2 name of the person, $3 digest, $4 roles, $5 seconds until it expires or null, $6 who
--- creates it. Locks: none. Records who created it. Returns its row; nothing if it already exists.
+-- creates it, $7 why. Locks: none. Records who and why. Returns its row; nothing if it already exists.
 WITH made AS (
     INSERT INTO cortex.api_token (id, name, digest, roles, expires_at, created_by)
     SELECT $1, $2, $3, $4, cortex.now() + $5::float8 * interval '1 second', $6
@@ -9,7 +9,8 @@ WITH made AS (
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', 'token_created', 'token:' || name,
-           jsonb_build_object('by', created_by, 'token_id', id, 'roles', roles, 'expires_at', expires_at)
+           jsonb_build_object('by', created_by, 'reason', $7::text, 'token_id', id, 'roles', roles,
+                              'expires_at', expires_at)
     FROM made
 )
 SELECT id, name, roles, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at, cortex.now() AS now

@@ -67,6 +67,13 @@ def a_job_is_taken_after_one_look(run: Run) -> None:
     row["ended_at"] = at(last.timestamp() - at(0).timestamp() + 0.3)
 
 
+@sick(i11_healthy_pods.check, "from p1.1 0.300 s after its death: there were no two polls")
+def a_killed_pods_job_is_taken_after_one_look(run: Run) -> None:
+    row = next(a for a in run.attempts if a["job_id"] == uuid("killed"))
+    run.beats = [b for b in run.beats if b["pod_id"] != uuid("p1.1") or b["at"] < at(9.5)]
+    row["ended_at"] = at(10.3)
+
+
 @sick(i11_healthy_pods.check, "was swept 1.10 s after its last heartbeat")
 def a_job_is_swept_before_its_time(run: Run) -> None:
     row = next(r for r in run.renewals if r["job_id"] == uuid("swept"))
@@ -85,6 +92,12 @@ def a_job_is_taken_from_a_healthy_pod(run: Run) -> None:
     run.submit("taken", "sleep", 44.0)
     run.claim("taken", "p3.1", 44.1)
     run.end_attempt("taken", "lease_expired", 47.0)
+
+
+@sick(i11_healthy_pods.check, ", which held its lock")
+def a_job_is_taken_on_a_busy_machine_from_a_pod_that_holds_its_lock(run: Run) -> None:
+    taken = {"job_id": uuid("plain"), "attempt": 1, "pod_id": uuid("p3.1")}
+    run.wrong_deaths.append({**taken, "at": at(24.1)})
 
 
 @sick(i11_healthy_pods.check, "1 % of the heartbeats of healthy pods")
@@ -331,11 +344,25 @@ def test_one_write_on_its_way_is_no_broken_fence() -> None:
 
 
 def test_quiet_kills_on_a_machine_that_is_too_busy_are_told_of() -> None:
-    run = healthy_run()
-    run.sample(27.2, runnable=9.0)
+    run = busy_at_the_quiet_kill(lag_s=0.5)
     verdict = i26_quick_takeover.check(run.evidence())
     assert verdict.result is Result.UNKNOWN
     assert verdict.why[0].startswith("none of 1 quiet kills was measured")
+
+
+def test_a_takeover_on_a_busy_machine_may_be_later_by_what_delayed_pods_meanwhile() -> None:
+    for lag_s, result in ((0.01, Result.INVALID), (0.2, Result.VALID)):
+        run = busy_at_the_quiet_kill(lag_s=lag_s)
+        a_dead_pods_job_waits_although_nothing_else_is_broken(run)
+        assert i26_quick_takeover.check(run.evidence()).result is result
+
+
+def busy_at_the_quiet_kill(*, lag_s: float) -> Run:
+    run = healthy_run()
+    run.sample(27.2, runnable=9.0)
+    beat = next(b for b in run.beats if b["pod_id"] == uuid("p3.1") and b["at"] > at(27.2))
+    beat["lag_s"] = lag_s
+    return run
 
 
 def test_without_observation_it_is_unknown() -> None:

@@ -1,9 +1,11 @@
 """What is read of a real database: after real pods, as the checkers need it."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from chaos import observer
@@ -71,6 +73,7 @@ def test_what_two_pods_did_one_of_which_died(pods: Pods, tmp_path: Path) -> None
     assert output == seen == [(None, "PENDING"), ("PENDING", "RUNNING"), ("RUNNING", "COMPLETED")]
     assert {beat["pod_id"] for beat in evidence.beats} == {first, second}
     assert evidence.strangers == ()
+    assert evidence.wrong_deaths == ()
     for check in OF_THE_RECORD:
         verdict = check(evidence)
         assert (verdict.result, verdict.why) == (Result.VALID, ())
@@ -103,6 +106,36 @@ def test_a_heartbeat_for_somebody_elses_job_is_seen(pods: Pods) -> None:
     (stranger,) = evidence_of(pods.dsn).strangers
     assert (stranger["job_id"], stranger["pod_id"], stranger["beaten_by"]) == (job_id, *ids)
     assert i04_one_owner.check(evidence_of(pods.dsn)).jobs == (job_id,)
+
+
+def test_a_job_that_is_taken_from_a_pod_with_its_lock_is_seen(database: str) -> None:
+    """As by a pod that does not check the lock, and not when the one that takes it has the lock."""
+    ids = [new_id(), new_id()]
+    enter = """
+        INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)
+        SELECT id, -n, id::text, '1', '{noop}', 1
+        FROM unnest($1::uuid[]) WITH ORDINALITY AS pod(id, n)
+    """
+    take = """
+        INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome)
+        SELECT id, 1, id, 'pod_died' FROM unnest($1::uuid[]) AS id
+    """
+
+    async def while_locked() -> None:
+        await observer.install(database)
+        async with contextlib.AsyncExitStack() as keep:
+            taker, other = [await asyncpg.connect(database) for _ in ids]
+            for each in (taker, other):
+                keep.push_async_callback(each.close)
+            await taker.execute(enter, ids)
+            await taker.execute("SELECT pg_advisory_lock(-1)")
+            await taker.execute(take, [ids[0]])
+            await other.execute("SELECT pg_advisory_lock(-2)")
+            await taker.execute(take, [ids[1]])
+
+    run_asyncio(while_locked)
+    (wrong,) = evidence_of(database).wrong_deaths
+    assert (wrong["job_id"], wrong["attempt"], wrong["pod_id"]) == (ids[1], 1, ids[1])
 
 
 def test_a_head_that_goes_back_is_seen(pods: Pods) -> None:

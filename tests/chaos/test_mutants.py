@@ -1,6 +1,5 @@
 """The mutants fit the tree, and one of them is caught; all are left to the command itself."""
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -152,34 +151,6 @@ def test_each_mutant_is_tried_in_a_broken_copy_and_its_scene_in_a_whole_one(
     results = run_asyncio(lambda: work.run([NO_INTENT]))
     assert tried == [False, True]
     assert is_good(results)
-
-
-def test_a_scene_that_measures_a_takeover_runs_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("slow-takeover", "no-intent", "no-fence")
-    mutants = [each for name in names for each in MUTANTS if each.name == name]
-    running: list[str] = []
-    others_met = asyncio.Event()
-
-    async def look(scene: str, _seed: int, _tree: Path, _report: Path | None) -> TrialFindings:
-        running.append(scene)
-        if scene == "bereft":
-            assert running == [scene]
-        else:
-            if set(running) == {"calm", "outlived"}:
-                others_met.set()
-            await others_met.wait()
-        running.remove(scene)
-        return TrialFindings(invalid={"I4": [], "I7": [], "I26": []}, stuck=None)
-
-    monkeypatch.setattr(hunt, "_try", look)
-    monkeypatch.setattr(hunt, "_copy", lambda _, target: target.mkdir())
-    monkeypatch.setattr(Mutant, "apply", lambda _mutant, _tree: None)
-    work = hunt.Hunt(folder=tmp_path, seed=1, at_once=4)
-    results = run_asyncio(lambda: work.run(mutants))
-    assert len(results) == 2 * len(mutants)
-    assert others_met.is_set()
 
 
 @pytest.mark.timeout(WITHIN_S + 20)

@@ -12,6 +12,8 @@ import asyncpg
 import pytest
 
 from chaos.cluster.proxy import ProxyLine
+from chaos.cluster.wire import Message, Statements
+from cortex.postgres import queries
 from tests.support.eventually import asyncio_turn, eventually_asyncio
 from tests.support.servers.postgres import database_of, run_asyncio, sql
 
@@ -198,6 +200,17 @@ def test_a_lost_reply_is_that_of_a_commit(empty_database: str, *, in_transaction
         assert written(empty_database) == [0, 1]
 
     through_a_line(empty_database, test)
+
+
+def test_a_claim_is_seen_until_it_is_answered() -> None:
+    statements = Statements()
+    for name, query in ((b"", "tasks.sweep"), (b"c", "tasks.claim")):
+        statements.sent(Message(b"P", name + b"\0" + queries.sql(query).encode() + b"\0"))
+    for name, is_claim in ((b"", False), (b"c", True)):
+        statements.sent(Message(b"B", b"\0" + name + b"\0"))
+        assert (statements.is_writing, statements.is_claiming) == (True, is_claim)
+        statements.answered(Message(b"Z", b"I"))
+        assert not statements.is_claiming
 
 
 def test_a_write_is_seen_while_it_is_under_way(empty_database: str) -> None:

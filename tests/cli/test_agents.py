@@ -28,6 +28,20 @@ def test_applying_makes_versions_only_of_changes(cortex: Cortex) -> None:
     assert apply("a.yaml") == [("researcher", 2, "updated")]
 
 
+def test_who_applied_a_new_version_and_why_is_recorded(cortex: Cortex, life: Life) -> None:
+    for _ in range(2):
+        applied = ("agents", "apply", "-", "--as", "ana", "--reason", "cheaper")
+        assert cortex(*applied, stdin=RESEARCHER + "budget: {usd: 9}").code == 0
+    facts = life.sql(
+        "SELECT subtype, source, agent_version, data->>'by' AS by, data->>'reason' AS reason "
+        "FROM cortex.fact ORDER BY id"
+    )
+    assert [tuple(fact) for fact in facts] == [
+        ("agent_applied", "agent:researcher", 1, "ana", "cheaper"),
+        ("budget_set", "budget:agent:researcher:usd:run", None, "ana", "cheaper"),
+    ]
+
+
 def test_from_stdin(cortex: Cortex) -> None:
     assert cortex("agents", "apply", "-", stdin=RESEARCHER).code == 0
     assert cortex("agents", "ls", "-o", "name").out == "researcher\n"

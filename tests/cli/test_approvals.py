@@ -459,7 +459,7 @@ def test_under_its_key_a_decision_is_told_again(cortex: Cortex, askers: Askers) 
 def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="HIGH")
     base = ("--base-url", "https://cortex.example.org/")
-    ended = cortex("approvals", "link", str(request.id), *base, *ANA)
+    ended = cortex("approvals", "link", str(request.id), *base, *ANA, "--reason", "for bo")
     assert ended.code == 0
     found = re.fullmatch(
         rf"https://cortex\.example\.org/approvals/{request.id}\?t=([\w-]{{43}})\n", ended.out
@@ -471,7 +471,7 @@ def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers)
     assert row["token_by"] == "ana"
     dump = "SELECT data::text FROM cortex.fact WHERE source = $1"
     facts = sql(askers.dsn, dump, f"approval:{request.id}")
-    assert json.loads(facts[0]["data"]) == {"by": "ana"}
+    assert json.loads(facts[0]["data"]) == {"by": "ana", "reason": "for bo"}
     assert found[1] not in cortex("approvals", "show", str(request.id), "--json").out
     askers.decide(request)
     assert cortex("approvals", "link", str(request.id), *base).code == 5

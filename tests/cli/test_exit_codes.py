@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -153,34 +151,3 @@ def test_the_version(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("--version")
     assert ended.code == 0
     assert ended.out.startswith("cortex ")
-
-
-def test_help_loads_nothing_heavy(cortex_nowhere: Cortex) -> None:
-    """What takes time to import must not be needed to say what there is."""
-    ended = cortex_nowhere("--help", env={"PYTHONPROFILEIMPORTTIME": "1", "PYTHONWARNINGS": ""})
-    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines()}
-    assert "click" in loaded
-    assert not loaded & {"asyncio", "asyncpg", "trio", "anthropic", "yaml", "cattrs", "orjson"}
-
-
-LOADED = """
-import sys
-from cortex.cli.main import run
-for words in ("jobs ls", "pods ls", "agents ls", "jobs types"):
-    assert run(words.split()) == 0, words
-    assert "asyncpg" in sys.modules, words
-    heavy = {"trio", "anthropic"} & sys.modules.keys()
-    assert not heavy, (words, heavy)
-"""
-
-
-def test_reading_loads_no_trio(cortex: Cortex) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED],
-        cwd=cortex.folder,
-        env=cortex.environ(None),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

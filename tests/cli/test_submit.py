@@ -38,6 +38,25 @@ def test_the_id_is_all_that_is_printed(cortex: Cortex, life: Life) -> None:
     assert payload_of(cortex, ended.out) == {"urls": ["a"]}
 
 
+@pytest.mark.parametrize("key", [(), ("--idempotency-key", "k")])
+def test_the_reason_is_recorded_and_shown(cortex: Cortex, life: Life, key: tuple[str, ...]) -> None:
+    life.type()
+    submit = ("jobs", "submit", "digest", "--as", "ana", "--reason", "asked by finance", *key)
+    job_id = cortex(*submit).out.strip()
+    if key:
+        assert cortex(*submit).out.strip() == job_id
+    facts = life.sql("SELECT subtype, job_id, data::text AS data FROM cortex.fact")
+    assert [(row["subtype"], str(row["job_id"])) for row in facts] == [("job_submitted", job_id)]
+    assert json.loads(facts[0]["data"]) == {"by": "ana", "reason": "asked by finance"}
+    assert "by ana: asked by finance" in cortex("jobs", "show", job_id).out
+
+
+def test_without_a_reason_a_submission_is_in_its_history_alone(cortex: Cortex, life: Life) -> None:
+    life.type()
+    assert cortex("jobs", "submit", "digest").code == 0
+    assert life.sql("SELECT FROM cortex.fact") == []
+
+
 def test_a_pod_that_can_run_it_needs_no_remark(cortex: Cortex, life: Life) -> None:
     life.type()
     life.pod()

@@ -13,8 +13,6 @@ from tests.support.command_line import Cortex
 from tests.support.life import Life
 
 NOUNS = cli.list_commands(click.Context(cli))
-MAKES_NEW = {"jobs submit", "approvals link", "agents apply", "tokens create"}
-"""They act on nothing that is there: their record has no place for a reason."""
 
 
 def commands(group: click.Command = cli, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -146,7 +144,7 @@ def test_every_acting_command_takes_yes_and_a_reason(path: str) -> None:
     names = {name for each in COMMANDS[path].params for name in each.opts}
     if "--as" in names:
         assert "--yes" in names, path
-        assert "--reason" in names or path in MAKES_NEW, path
+        assert "--reason" in names, path
 
 
 def test_a_job_that_has_ended_has_no_heartbeat(cortex: Cortex, life: Life) -> None:

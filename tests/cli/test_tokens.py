@@ -30,6 +30,12 @@ def test_a_token_is_written_to_stdout_and_nothing_else_is(cortex: Cortex, life: 
     assert "token_created" in listed.out
 
 
+def test_the_reason_is_recorded(cortex: Cortex, life: Life) -> None:
+    create(cortex, "--reason", "for the release")
+    (fact,) = life.sql("SELECT data->>'reason' AS reason FROM cortex.fact")
+    assert fact["reason"] == "for the release"
+
+
 def test_as_json_it_is_one_document(cortex: Cortex) -> None:
     ended = cortex(
         *("tokens", "create", "--name", "ci", "--role", "viewer", "--role", "operator"),

@@ -21,8 +21,8 @@ from tests.support.servers.postgres import migrate
 from tests.support.servers.private_postgres import PrivatePostgres
 from tests.support.servers.standby import Standby, both, standby_of, synchronous
 
-BEFORE = 200
-AFTER = 100
+BEFORE = 100
+AFTER = 50
 WITHIN_S = 30.0
 
 

@@ -24,7 +24,7 @@ from tests.support.records.rows import (
 from tests.support.servers.postgres import sql
 from tests.support.servers.private_postgres import PrivatePostgres
 
-JOBS = 90
+JOBS = 45
 STEPS = 4
 FAULTS_EACH = 2
 RETRY_EVERY_S = 0.05

@@ -17,7 +17,7 @@ from tests.support.records.rows import (
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import scripted_model
 
-JOBS = 100
+JOBS = 40
 OUTAGE_S = 5
 RETRY_AFTER_S = 2
 OTHERS = 3

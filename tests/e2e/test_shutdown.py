@@ -179,11 +179,11 @@ def command_of(process: psutil.Process) -> list[str]:
 @pytest.mark.parametrize("how", ["deaf", "stubborn", "hog"])
 def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> None:
     """`deaf` shields itself from cancellation, `stubborn` swallows it, `hog` stops the loop."""
-    leaving = pods.start(**end_of_pod(0.2, close_s=1))
+    leaving = pods.start(**end_of_pod(0.2, close_s=0.5))
     job_id = submit(pods.dsn, "unstoppable", {"how": how})
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     leaving.signal(signal.SIGTERM)
-    assert ends(leaving, drain_s=0.2, close_s=1) == CUT_OFF
+    assert ends(leaving, drain_s=0.2, close_s=0.5) == CUT_OFF
     other = pods.start()
     until_job(pods.dsn, job_id, lambda row: row["pod"] == other.name, "taken over")
     other.kill()

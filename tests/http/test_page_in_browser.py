@@ -54,6 +54,16 @@ def browser(running_browser: Browser) -> Iterator[Browser]:
     running_browser.close_pages()
 
 
+@pytest.fixture(scope="module")
+def profile(running_browser: Browser, server: HttpServer) -> str:
+    """A profile that has signed in."""
+    made = running_browser.profile()
+    page = running_browser.page(profile=made)
+    page.open(f"{base(server)}/approvals")
+    sign_in(page, server)
+    return made
+
+
 def base(server: HttpServer, host: str = "127.0.0.1") -> str:
     return f"http://{host}:{server.port}"
 
@@ -61,10 +71,20 @@ def base(server: HttpServer, host: str = "127.0.0.1") -> str:
 def signed_in(page: Page, server: HttpServer, request: ApprovalRequest, **where: str) -> Page:
     """Come as a stranger, sign in, and be back at the request."""
     page.open(base(server, **where) + path_of(request))
+    sign_in(page, server)
+    assert page.url.endswith(path_of(request))
+    return page
+
+
+def sign_in(page: Page, server: HttpServer) -> None:
     page.type("#token", server.token("approver"))
     with page.loading():
         page.click("button.main")
-    assert page.url.endswith(path_of(request))
+
+
+def at(page: Page, server: HttpServer, request: ApprovalRequest) -> Page:
+    """Open a request in a profile that has signed in."""
+    page.open(base(server) + path_of(request))
     return page
 
 
@@ -138,10 +158,10 @@ def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
 
 
 def test_after_a_decision_the_way_back_leads_to_no_form(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked()
-    page = armed(signed_in(browser.page(), server, request))
+    page = armed(at(browser.page(profile=profile), server, request))
     with page.loading():
         page.click("button.approve")
     page.open(f"{base(server)}/approvals")
@@ -171,10 +191,10 @@ def test_the_token_of_a_link_stays_nowhere_that_scripts_or_neighbours_see(
 
 @pytest.mark.parametrize("with_scripts", [True, False])
 def test_enter_in_a_field_decides_nothing(
-    browser: Browser, server: HttpServer, askers: Askers, *, with_scripts: bool
+    browser: Browser, server: HttpServer, askers: Askers, profile: str, *, with_scripts: bool
 ) -> None:
     request = askers.asked(risk="HIGH")
-    page = signed_in(browser.page(with_scripts=with_scripts), server, request)
+    page = at(browser.page(with_scripts=with_scripts, profile=profile), server, request)
     if with_scripts:
         armed(page)
     page.type("#confirm", request.id.hex[-4:])
@@ -190,11 +210,11 @@ def test_enter_in_a_field_decides_nothing(
 
 
 def test_buttons_count_after_a_quiet_moment_only(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     """What is pressed at every frame from the first one on passes after 400 ms, not before."""
     request = askers.asked(risk="HIGH")
-    page = signed_in(browser.page(), server, request)
+    page = at(browser.page(profile=profile), server, request)
     press_always = """
         window.tried = 0;
         window.passed = null;
@@ -222,10 +242,10 @@ def test_buttons_count_after_a_quiet_moment_only(
 
 
 def test_nothing_is_focused_and_the_way_by_key_ends_with_deny_and_approve(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked(risk="HIGH")
-    page = armed(signed_in(browser.page(), server, request))
+    page = armed(at(browser.page(profile=profile), server, request))
     assert page.evaluate("document.activeElement === document.body")
     order = []
     for _ in range(16):
@@ -296,10 +316,10 @@ SCREENS: list[dict[str, Any]] = [
 
 
 def test_nothing_is_wider_than_the_screen(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
-    page = signed_in(browser.page(), server, request)
+    page = at(browser.page(profile=profile), server, request)
     for path in (path_of(request), "/approvals", "/sign-in"):
         for screen in SCREENS:
             page.resize(**screen)
@@ -348,13 +368,13 @@ CONTRASTS = """
 
 
 def test_all_text_can_be_read_in_the_light_and_in_the_dark(
-    browser: Browser, server: HttpServer, askers: Askers
+    browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})
     askers.decide(request, by="kim", edited=canonical({**LONG, "amount": 9}))
     for risk in ("LOW", "MED", "HIGH"):
         askers.asked(risk=risk)
-    page = armed(signed_in(browser.page(), server, request))
+    page = armed(at(browser.page(profile=profile), server, request))
 
     def readable() -> None:
         for is_dark in (False, True):

@@ -71,7 +71,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "approvals.list of a later page": ((ALL, SOME, BATCH), 6 * BATCH),
     "approvals.changes": ((None, BATCH), 6 * BATCH),
     "approvals.inbox": ((BATCH,), 6 * BATCH),
-    "approvals.link": ((SOME, "\\x" + "00" * 32, "ana"), FEW),
+    "approvals.link": ((SOME, "\\x" + "00" * 32, "ana", "lost"), FEW),
     "approvals.token": ((SOME,), FEW),
     "approvals.hold": (([SOME, UUID(int=60_000)],), FEW),
     "tasks.suspend": (

@@ -94,6 +94,7 @@ def test_who_made_a_token_is_on_record(store: Session, database: str) -> None:
     assert fact(database, "token_created") == {
         "source": "token:ana",
         "by": "li",
+        "reason": "",
         "token_id": str(token_id),
         "roles": ["admin"],
         "expires_at": None,

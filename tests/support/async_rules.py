@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from flake8_async import Plugin
-from flake8_async.runner import Flake8AsyncRunner
-
 OFF: Final = {
     "ASYNC109": "timeout parameters: as for ruff",
     "ASYNC114": "wants every name that start() may get listed by hand",
@@ -29,6 +26,10 @@ NOQA: Final = re.compile(rf"#\s*noqa(?::\s*(?P<codes>{CODES}))?", re.IGNORECASE)
 
 def offences(path: str, text: str) -> Iterator[str]:
     """Yield what breaks a rule, unless its line names the rule after `noqa`."""
+    # Half a second, which each process that collects tests would spend.
+    from flake8_async import Plugin  # noqa: PLC0415
+    from flake8_async.runner import Flake8AsyncRunner  # noqa: PLC0415
+
     parser = argparse.ArgumentParser()
     Plugin.add_options(parser)
     Plugin.parse_options(parser.parse_args(["--disable", ",".join(OFF)]))

@@ -66,6 +66,7 @@ class Run:
     renewals: list[Row] = field(factory=list)
     strangers: list[Row] = field(factory=list)
     setbacks: list[Row] = field(factory=list)
+    wrong_deaths: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
 
     def evidence(self) -> Evidence:
@@ -93,6 +94,7 @@ class Run:
             renewals=tuple(self.renewals),
             strangers=tuple(self.strangers),
             setbacks=tuple(self.setbacks),
+            wrong_deaths=tuple(self.wrong_deaths),
             canaries=(CANARY,),
             logs=self.logs,
         )

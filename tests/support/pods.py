@@ -48,7 +48,7 @@ QUICK = {
     "CORTEX_ZOMBIE_S": "120",
     "CORTEX_SWEEP_S": "0.5",
     "CORTEX_SETTLE_S": "0",
-    "CORTEX_POLL_S": "0.2",
+    "CORTEX_POLL_S": "0.5",
     "CORTEX_PRE_STOP_S": "0",
     "CORTEX_ABORT_S": "5",
     "CORTEX_CLOSED_S": "9",

@@ -7,10 +7,9 @@ from typing import Any, Final
 import click
 
 from cortex.agent.spec import AgentSpec, parse_agents
-from cortex.cli.asking import acting_name, as_option, unasked_option
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_bytes
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command
 from cortex.cli.run.prices import prices_of, unpriced_warning
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
@@ -29,31 +28,25 @@ FILE_BYTES_MAX: Final = 1_048_576
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
-def apply(
-    options: Options, *, files: tuple[str, ...], actor: str | None, idempotency_key: str | None
-) -> None:
+@changes("Stored with each new version and changed budget.")
+def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply agents from YAML files (`-` for stdin); a changed agent becomes a new version.
 
     All files are checked before anything is written. Jobs keep the version they started with.
     Budgets declared in a file are set; a budget removed from the file stays until you remove it.
     """
-    output = Output(options)
-    by = acting_name(actor)
+    output = change.output
     specs = _parse(files)
-    prices = prices_of(settings_from(options))
-    with session(options) as call:
-        rows = mutate(
-            call,
-            lambda db: db.transact(lambda connection: _apply(db.bound(connection), specs, by=by)),
-            output=output,
-            key=idempotency_key,
-            operation="agents.apply",
-            request={"agents": [spec.to_json() for spec in specs], "by": by},
+    prices = prices_of(settings_from(change.options))
+
+    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
+        return await db.transact(
+            lambda connection: _apply(db.bound(connection), specs, by=by, reason=reason)
         )
+
+    with session(change.options) as call:
+        request = {"agents": [spec.to_json() for spec in specs]}
+        rows = change.write(call, work, operation="agents.apply", request=request)
     output.listing("agents", COLUMNS, rows, empty="")
     if output.is_for_people:
         _explain(output, rows)
@@ -63,19 +56,21 @@ def apply(
             output.say(warning, "warn")
 
 
-async def _apply(db: Database, specs: list[AgentSpec], *, by: str) -> list[dict[str, Any]]:
+async def _apply(
+    db: Database, specs: list[AgentSpec], *, by: str, reason: str
+) -> list[dict[str, Any]]:
     chance = system_chance()
     changes: dict[str, dict[str, Any]] = {}
     for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: fixed lock order
         version, is_new = await store.apply(
-            db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by
+            db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by, reason=reason
         )
         change = "unchanged" if not is_new else "created" if version == 1 else "updated"
         changes[spec.name] = {
             "name": spec.name,
             "version": version,
             "change": change,
-            **await _limit(db, spec, by=by, reason=f"agent {spec.name} v{version}"),
+            **await _limit(db, spec, by=by, reason=reason or f"agent {spec.name} v{version}"),
         }
     return [changes[spec.name] for spec in specs]
 

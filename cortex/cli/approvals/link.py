@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from cortex.cli.asking import acting_name, as_option, unasked_option
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
@@ -28,22 +28,19 @@ URL_MAX: Final = 500
     metavar="URL",
     help="Base URL of a pod's API [http:// and the setting http].",
 )
-@unasked_option
-@as_option
-@click.pass_obj
-def link(options: Options, *, name: str, base_url: str | None, actor: str | None) -> None:
+@changes(has_key=False)
+def link(change: ChangeRequest, *, name: str, base_url: str | None) -> None:
     """Create a link that shows a request to anyone who has it, and print it.
 
     The link replaces the previous one and is not stored. After the decision it shows only the
     outcome, for a week. Each run creates a new link, so there is no idempotency key.
     """
-    output = Output(options)
-    base = _checked(base_url or _default(options))
-    with session(options) as call:
+    base = _checked(base_url or _default(change.options))
+    with session(change.options) as call:
         approval_id = call(store.find, name)
-        token = call(store.link, approval_id, by=acting_name(actor))
+        token = call(store.link, approval_id, by=change.by, reason=change.reason)
         approval = call(store.show, approval_id)
-    _report(output, approval, f"{base}/approvals/{approval_id}?t={token}")
+    _report(change.output, approval, f"{base}/approvals/{approval_id}?t={token}")
 
 
 def _report(output: Output, approval: Approval, url: str) -> None:

@@ -5,12 +5,12 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import acting_credential, acting_name, as_option, unasked_option
-from cortex.cli.idempotent import idempotent, mutate
+from cortex.cli.asking import acting_credential
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
-from cortex.cli.options import Command, Options, Seconds, Text
+from cortex.cli.options import Command, Seconds, Text
 from cortex.cli.run.apps import registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -77,12 +77,9 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
 )
 @click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
+@changes("Stored with the job.")
 def submit(
-    options: Options,
+    change: ChangeRequest,
     *,
     job_type: str,
     payload: str | None,
@@ -96,16 +93,14 @@ def submit(
     max_retries: int | None,
     key: str | None,
     app: str | None,
-    actor: str | None,
     wait: bool,
-    idempotency_key: str | None,
 ) -> None:
     """Submit a job and print its id.
 
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     refuse_bulk(job_type, queue)
-    output = Output(options)
+    output = change.output
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None
     submission = Submission(
@@ -121,7 +116,7 @@ def submit(
         max_retries=max_retries,
         job_key=key,
     )
-    with session(options) as call:
+    with session(change.options) as call:
         registered = call(jobs.type_timeouts) if local is None else {}
         if local is None:
             check_type(job_type, [*registered, *registry.names], way_out=_WAY_OUT)
@@ -130,8 +125,7 @@ def submit(
                 default_timeout_s(job_type, registered) if local is None else local.policy.timeout_s
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
-        by = acting_name(actor)
-        job_id = _submit(call, submission, by=by, output=output, key=idempotency_key)
+        job_id = _submit(change, call, submission)
         is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)
         if is_lonely:
@@ -145,22 +139,20 @@ def submit(
             exit_by([ended])
 
 
-def _submit(
-    call: Session, submission: Submission, *, by: str, output: Output, key: str | None
-) -> UUID:
+def _submit(change: ChangeRequest, call: Session, submission: Submission) -> UUID:
     """Submit and return the job's id; for a used key, return the id of the first run."""
-    if key is None:
-        call(jobs.submit_once, submission, by=by, credential=acting_credential())
+    credential = acting_credential()
+    if change.key is None:
+        person = {"by": change.by, "credential": credential, "reason": change.reason}
+        call(jobs.submit_once, submission, **person)
         return submission.id
 
-    async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission], by=by, credential=acting_credential())
+    async def work(db: Database, *, by: str, reason: str) -> UUID:
+        await jobs.submit(db, [submission], by=by, credential=credential, reason=reason)
         return submission.id
 
-    request = request_of(submission) | {"by": by}
-    return UUID(
-        mutate(call, work, output=output, key=key, operation="jobs.submit", request=request)
-    )
+    request = request_of(submission)
+    return UUID(change.write(call, work, operation="jobs.submit", request=request))
 
 
 def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:

@@ -6,9 +6,11 @@ import sys
 import time
 
 import click
-import structlog
 import trio
 
+from cortex.cli.screen.plain_structlog import structlog  # before all that imports it
+
+# isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options

@@ -2,15 +2,16 @@
 
 import secrets
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import click
 
-from cortex.cli.asking import ACTOR_MAX, acting_name, as_option, unasked_option
+from cortex.cli.asking import ACTOR_MAX
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.costs import Span
-from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Command, Options, Text
+from cortex.cli.options import Command, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
@@ -45,18 +46,9 @@ from cortex.store import tokens as store
     metavar="SPAN",
     help="Lifetime: 12h, 30d … [unlimited].",
 )
-@unasked_option
-@as_option
-@idempotent
-@click.pass_obj
+@changes()
 def create(
-    options: Options,
-    *,
-    name: str,
-    roles: tuple[str, ...],
-    expires_s: float | None,
-    actor: str | None,
-    idempotency_key: str | None,
+    change: ChangeRequest, *, name: str, roles: tuple[str, ...], expires_s: float | None
 ) -> None:
     """Create a token and print it. It is not stored: it cannot be shown again.
 
@@ -66,34 +58,29 @@ def create(
     """
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} contains invisible characters")
-    output = Output(options)
-    by = acting_name(actor)
     request = [role for role in Role if role.value in roles]
     token = token_text(secrets.token_bytes(SECRET_BYTES))
     token_id = system_chance().new_id()
     digest = digest_of_token(token)
     if digest is None:
         raise AssertionError("a new token has a value")
-    with session(options) as call:
-        made: dict[str, Any] = mutate(
+    with session(change.options) as call:
+        made: dict[str, Any] = change.write(
             call,
-            lambda db: store.create(
-                db,
+            partial(
+                store.create,
                 token_id=token_id,
                 name=name,
                 digest=digest,
                 roles=request,
                 expires_s=expires_s,
-                by=by,
             ),
-            output=output,
-            key=idempotency_key,
             operation="tokens.create",
-            request={"name": name, "roles": request, "expires_s": expires_s, "by": by},
+            request={"name": name, "roles": request, "expires_s": expires_s},
         )
     # For a used key, the row is the first one, and its token is unknown.
     is_new = made["id"] == str(token_id)
-    _report(output, made, token if is_new else None, expires_s=expires_s)
+    _report(change.output, made, token if is_new else None, expires_s=expires_s)
 
 
 def _report(

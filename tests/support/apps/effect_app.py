@@ -23,7 +23,7 @@ from cortex.durable.registry import Retry, job
 CALL_S = 30.0
 EFFECT = os.environ.get("EFFECT_NAME", "pay")
 """The name of the job's own effect: one release may call it otherwise than the next."""
-GATE_POLL_S = 0.02
+GATE_POLL_S = 0.05
 
 
 def _headers(invocation: Invocation) -> dict[str, str]:

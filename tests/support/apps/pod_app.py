@@ -19,7 +19,7 @@ from cortex.domain.errors import TransientError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
-GATE_POLL_S = 0.02
+GATE_POLL_S = 0.05
 BACKOFF_S = float(os.environ.get("POD_APP_BACKOFF_S", "60"))
 """What one release of this application may have otherwise than the next."""
 

@@ -1,6 +1,6 @@
 """A headless Chromium, driven over the pipe of its DevTools protocol: what people really get.
 
-Each page is a profile of its own. What does not come in time raises `AssertionError`.
+What does not come in time raises `AssertionError`.
 """
 
 import base64
@@ -32,6 +32,10 @@ _ARGUMENTS: Final = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-breakpad",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--process-per-site",  # pages of a test run in one process, not in one each
     "--hide-scrollbars",
     "--force-color-profile=srgb",
     f"--host-resolver-rules=MAP {HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -54,6 +58,7 @@ def program() -> str | None:
 
 
 NAVIGATIONS_MAX = 10
+POLL_MS = 20
 
 
 class NavigatedError(AssertionError):
@@ -84,6 +89,7 @@ class Browser:
         self._waiting: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._events: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._contexts: list[str] = []
+        self._targets: list[str] = []
         self._thread = threading.Thread(target=self._read, name="browser")
         self._thread.start()
 
@@ -125,11 +131,15 @@ class Browser:
         with_scripts: bool = True,
         is_phone: bool = False,
         is_dark: bool = False,
+        profile: str | None = None,
     ) -> "Page":
-        """Open an empty page of a new profile."""
-        context = self.call("Target.createBrowserContext")["browserContextId"]
-        self._contexts.append(context)
+        """Open an empty page, of a new profile unless one is named."""
+        context = profile
+        if context is None:
+            context = self.profile()
+            self._contexts.append(context)
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
+        self._targets.append(target["targetId"])
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, attached["sessionId"])
         self._events[page.session] = page.happened
@@ -141,8 +151,14 @@ class Browser:
             page.call("Emulation.setScriptExecutionDisabled", value=True)
         return page
 
+    def profile(self) -> str:
+        """Return a new profile: pages of one share its cookies and, mostly, a process."""
+        return str(self.call("Target.createBrowserContext")["browserContextId"])
+
     def close_pages(self) -> None:
-        """Close all pages: one that stays open goes on ticking."""
+        """Close all pages, one that stays open goes on ticking, and the profiles made for them."""
+        while self._targets:
+            self.call("Target.closeTarget", targetId=self._targets.pop())
         while self._contexts:
             self.call("Target.disposeBrowserContext", browserContextId=self._contexts.pop())
 
@@ -238,7 +254,7 @@ class Page:
         """Wait until an expression of the page is true."""
         script = (
             f"new Promise(done => {{ const look = () => ({expression}) ? done(true)"
-            " : requestAnimationFrame(look); look(); })"
+            f" : setTimeout(look, {POLL_MS}); look(); }})"
         )
         for _ in range(NAVIGATIONS_MAX):
             try:

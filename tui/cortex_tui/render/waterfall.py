@@ -15,6 +15,7 @@ from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.steps import step_label
+from cortex.view.waterfall import Look, bar_text, lead_of
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.table import GUTTER, fit
 from cortex_tui.render.words import countdown, span, tokens
@@ -32,7 +33,6 @@ SHORTEST_S: Final = 0.001
 STEPS: Final = 8
 """The axis of running work grows in steps of this fraction, so as not to move each second."""
 
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _TICKS_S: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300),
     *(600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800, 2_592_000),
@@ -183,8 +183,8 @@ def bar_cells(row: WaterfallRow, axis: Axis, now: datetime, cells: int) -> Itera
     if begin > cells:
         yield Cell("─" * (cells - 1) + "▸", "line")
         return
-    first = max(0, min(int(begin), cells - 1))
-    bar = row.sign if row.is_mark else _bar(row, first, min(end, cells))
+    first = lead_of(begin, cells)
+    bar = row.sign if row.is_mark else bar_text(begin, end, cells, _look(row))
     yield Cell((" " if row.is_mark else "─") * first, "line")
     yield Cell(bar, row.style)
     left = cells - first - cell_len(bar)
@@ -195,14 +195,10 @@ def bar_cells(row: WaterfallRow, axis: Axis, now: datetime, cells: int) -> Itera
         yield Cell(" " * left)
 
 
-def _bar(row: WaterfallRow, first: int, end: float) -> str:
-    eighths = max(1, round((end - first) * 8))
-    full, rest = divmod(eighths, 8)
+def _look(row: WaterfallRow) -> Look:
     if row.is_wait:
-        return "░" * max(1, full + (rest >= 4))  # noqa: PLR2004 -- a half
-    if row.ended is None:
-        return "█" * max(0, full - 1) + "▒"
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
+        return Look.WAIT
+    return Look.RUNNING if row.ended is None else Look.DONE
 
 
 def name_of(row: WaterfallRow) -> str:
