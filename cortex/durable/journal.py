@@ -24,7 +24,7 @@ from cortex.domain.redaction import secret_in
 from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
 from cortex.durable.progress import StepUnderWay
-from cortex.durable.replay import Replay
+from cortex.durable.replay import Amid, Replay
 from cortex.durable.tally import Tally
 
 # --- The limit of a step of several calls: the time for recording does not count.
@@ -190,45 +190,22 @@ class Journal:
             await self._stop_here(self._leave)
         started = trio.current_time()
         step = self.progress.begin(kind, key, now=started)
-        usage: Usage | None = None
-        cost_usd: Decimal | None = None
-        effect: EffectOutcome | None = None
         try:
             token = _parent.set(key)
             try:
                 if limit_s is None:
                     outcome: StepOutcome = await run()
-                    value, usage, cost_usd = outcome.value, outcome.usage, outcome.cost_usd
-                    effect = outcome.effect
                 else:
                     began = started
                     if callable(limit_s):
                         limit_s, began = await limit_s(), trio.current_time()
                     with trio.CancelScope(deadline=began + limit_s) as scope:
-                        value = await run()
+                        outcome = StepOutcome(value=await run())
                     if scope.cancelled_caught:
                         raise _timed_out(key, limit_s)
             finally:
                 _parent.reset(token)
-            limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
-            output = encode(value, what=f"output of step {key!r}", limit=limit)
-            ended = trio.current_time()
-            done = StepDone(
-                lease=self._lease,
-                kind=kind,
-                key=key,
-                digest=given.digest,
-                duration_s=ended - started,
-                output=output,
-                usage=None if usage is None else encode(usage, what="usage"),
-                cost_usd=cost_usd,
-                effect=effect,
-                given=given.kept,
-                amid=amid,
-                parent_key=parent_key,
-                number=lambda: self._tally.number(kind, key, usage, cost_usd),
-                committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
-            )
+            done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
             if self.clock is None:
                 await self._recorder.record(done)
             else:
@@ -240,8 +217,37 @@ class Journal:
         self.progress.end(step)
         self._replay.ended()
         if kind is StepKind.APPROVAL:
-            self._decisions[key] = output
-        return decode(output)
+            self._decisions[key] = done.output
+        return decode(done.output)
+
+    def _done(
+        self,
+        step: StepUnderWay,
+        given: StepInput,
+        outcome: StepOutcome,
+        *,
+        amid: Amid | None,
+        parent_key: str | None,
+    ) -> StepDone:
+        kind, key, ended = step.kind, step.key, trio.current_time()
+        usage, cost_usd = outcome.usage, outcome.cost_usd
+        limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
+        return StepDone(
+            lease=self._lease,
+            kind=kind,
+            key=key,
+            digest=given.digest,
+            duration_s=ended - step.began,
+            output=encode(outcome.value, what=f"output of step {key!r}", limit=limit),
+            usage=None if usage is None else encode(usage, what="usage"),
+            cost_usd=cost_usd,
+            effect=outcome.effect,
+            given=given.kept,
+            amid=amid,
+            parent_key=parent_key,
+            number=lambda: self._tally.number(kind, key, usage, cost_usd),
+            committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
+        )
 
     def _broke_off(self, step: StepUnderWay, error: BaseException) -> None:
         self.progress.broke_off(step, error)
