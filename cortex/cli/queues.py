@@ -17,7 +17,7 @@ from cortex.postgres.database import Database
 from cortex.store import queues as store
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.pods import parse_queue, pause_text, queue_shown
+from cortex.view.queues import parse_queue, pause_text, queue_shown
 
 LATE_S: Final = 60.0
 """A ready task that waits longer is highlighted."""

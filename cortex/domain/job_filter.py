@@ -22,7 +22,7 @@ from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.redaction import LONE_SURROGATE
-from cortex.domain.timeouts import parse_span
+from cortex.domain.time_span import parse_span
 from cortex.domain.waiting import PERSON, SLEEP
 
 TEXT_MAX: Final = 2_000

@@ -1,13 +1,10 @@
 """Describes pods that drain or stop."""
 
-from datetime import datetime
 from typing import Final
 
 from cortex.domain.drain import DrainPhase, Moved, MovedGroup
-from cortex.domain.errors import UsageError
-from cortex.domain.phrases import since_s, span, time_of_day
+from cortex.domain.phrases import since_s, span
 from cortex.store.pods import PodRow
-from cortex.store.queues import QueueRow
 
 MINUTE_S: Final = 60
 DRAINING: Final = "draining"
@@ -79,36 +76,3 @@ def whole_s(seconds: float) -> str:
     """Return whole seconds, rounded up and never negative."""
     whole = max(0, int(seconds))
     return span(whole) if whole >= MINUTE_S else f"{whole}s"
-
-
-# --- Names of worker queues as people read and type them: jobs without a queue are in `default`.
-
-
-NAME_MAX: Final = 100
-DEFAULT: Final = "default"
-
-
-def queue_shown(queue: str | None) -> str:
-    """Return a queue's name for display; one that is really named `default` is quoted."""
-    if queue is None:
-        return DEFAULT
-    return f'"{queue}"' if queue.strip('"') == DEFAULT else queue
-
-
-def parse_queue(text: str) -> str | None:
-    """Return the queue that a typed name means, or None for the default. Raises `UsageError`."""
-    if text == DEFAULT:
-        return None
-    name = text[1:-1] if text.strip('"') == DEFAULT else text
-    if not 1 <= len(name) <= NAME_MAX:
-        raise UsageError(f"a queue's name has 1 to {NAME_MAX} characters, not {len(name)}")
-    return name
-
-
-def pause_text(row: QueueRow, now: datetime) -> str:
-    """Describe who paused a queue, when and why: `paused by ana 12:02 "deploy"`.
-
-    Pass the result through `safe`.
-    """
-    when = "" if row.paused_at is None else f" {time_of_day(row.paused_at, now)}"
-    return f'paused by {row.paused_by}{when} "{row.reason}"'

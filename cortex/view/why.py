@@ -27,7 +27,7 @@ from cortex.domain.waiting import (
     named,
 )
 from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
-from cortex.view.pods import queue_shown
+from cortex.view.queues import queue_shown
 from cortex.view.steps import last_step
 
 TAKEN_OVER_LOOKS: Final = 4

@@ -5,7 +5,7 @@ from typing import Final
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.why_facts import BreakerFacts, WhyFacts
-from cortex.view.pods import queue_shown
+from cortex.view.queues import queue_shown
 from cortex.view.why import Cause, why
 
 EXPLAINED: Final = (JobStatus.PENDING, JobStatus.RETRY)

@@ -63,6 +63,14 @@ def test_lists_import_the_driver_and_records_only(cortex: Cortex, words: list[st
     assert "tomllib" not in modules
 
 
+def test_listing_jobs_imports_no_other_records(cortex: Cortex) -> None:
+    modules = imported(cortex, RUN.format(words=["jobs", "ls"]))
+    store = {name.removeprefix("cortex.store.") for name in modules if ".store." in name}
+    records = {"jobs", "job_pages", "queues", "why"}
+    assert store == records | {"lost_replies", "references", "rows"}
+    assert not modules & {"cortex.domain.drain", "cortex.domain.timeouts", "cortex.view.pods"}
+
+
 def test_a_pod_imports_no_client_screen_or_page(cortex_nowhere: Cortex) -> None:
     modules = imported(cortex_nowhere, "import cortex.cli.run.up")
     assert {"trio", "structlog", "cortex.runtime.pod"} <= modules

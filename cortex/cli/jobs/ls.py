@@ -14,7 +14,7 @@ from cortex.cli.target import session
 from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm, parse_filter, parse_state
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, pods
+from cortex.store import jobs
 from cortex.store.job_pages import JobPage, page
 from cortex.store.why import facts_of_all
 from cortex.view.cells import Cell, Row
@@ -62,6 +62,8 @@ def ls(
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
         if agent and not found.jobs:
+            from cortex.store import agents
+
             call(agents.versions, agent)  # an unknown agent is an error, not an empty list
     filtered = which != JobFilter() or before
     empty = "no job matches" if filtered else ("no jobs yet; submit one: cortex jobs submit TYPE")
@@ -120,6 +122,8 @@ TYPE_COLUMNS: Final[Sequence[Column[Row]]] = (
 @click.pass_obj
 def types(options: Options) -> None:
     """List the job types that pods have registered, and whether a ready pod runs them."""
+    from cortex.store import pods
+
     output = Output(options)
     with session(options) as call:
         live = set(call(pods.live_types))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import time_of_day
 from cortex.store.queues import QueueRow
-from cortex.view.pods import parse_queue, pause_text, queue_shown
+from cortex.view.queues import parse_queue, pause_text, queue_shown
 
 
 @given(st.none() | st.text('abdeflut"', min_size=1, max_size=12) | st.just("default"))

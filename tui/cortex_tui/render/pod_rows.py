@@ -10,7 +10,8 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.pods import moved_text, queue_shown
+from cortex.view.pods import moved_text
+from cortex.view.queues import queue_shown
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import short
 

@@ -13,7 +13,7 @@ from cortex.store.pulse import Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text
-from cortex.view.pods import pause_text, queue_shown
+from cortex.view.queues import pause_text, queue_shown
 from cortex_tui.model.pulse import Opens, Pulse, PulseLine
 from cortex_tui.render.words import countdown
 

@@ -8,7 +8,7 @@ from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.queues import COUNTED_MAX, QueueRow
 from cortex.view.cells import Cell, bar
-from cortex.view.pods import pause_text, queue_shown
+from cortex.view.queues import pause_text, queue_shown
 from cortex_tui.render.table import fit
 
 LATE_S: Final = 60.0

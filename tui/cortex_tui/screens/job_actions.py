@@ -18,7 +18,7 @@ from cortex.domain.waiting import EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
-from cortex.view.pods import queue_shown
+from cortex.view.queues import queue_shown
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON

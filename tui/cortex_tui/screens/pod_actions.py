@@ -6,7 +6,7 @@ from uuid import UUID
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
-from cortex.view.pods import queue_shown
+from cortex.view.queues import queue_shown
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.render.pod_rows import goes_where, is_drained, pod_words

@@ -19,7 +19,7 @@ from cortex.domain.job_filter import STATE_WORDS, term
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
-from cortex.view.pods import queue_shown
+from cortex.view.queues import queue_shown
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.resource import Resource
 from cortex_tui.model.window import Window

@@ -1,0 +1,37 @@
+"""Names of worker queues as people read and type them: jobs without a queue are in `default`."""
+
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.errors import UsageError
+from cortex.domain.phrases import time_of_day
+from cortex.store.queues import QueueRow
+
+NAME_MAX: Final = 100
+DEFAULT: Final = "default"
+
+
+def queue_shown(queue: str | None) -> str:
+    """Return a queue's name for display; one that is really named `default` is quoted."""
+    if queue is None:
+        return DEFAULT
+    return f'"{queue}"' if queue.strip('"') == DEFAULT else queue
+
+
+def parse_queue(text: str) -> str | None:
+    """Return the queue that a typed name means, or None for the default. Raises `UsageError`."""
+    if text == DEFAULT:
+        return None
+    name = text[1:-1] if text.strip('"') == DEFAULT else text
+    if not 1 <= len(name) <= NAME_MAX:
+        raise UsageError(f"a queue's name has 1 to {NAME_MAX} characters, not {len(name)}")
+    return name
+
+
+def pause_text(row: QueueRow, now: datetime) -> str:
+    """Describe who paused a queue, when and why: `paused by ana 12:02 "deploy"`.
+
+    Pass the result through `safe`.
+    """
+    when = "" if row.paused_at is None else f" {time_of_day(row.paused_at, now)}"
+    return f'paused by {row.paused_by}{when} "{row.reason}"'
