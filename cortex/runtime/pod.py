@@ -73,7 +73,7 @@ from cortex.runtime.maintenance.control import Control, DrainRequests
 from cortex.runtime.maintenance.sweeps import sweeps
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
-from cortex.runtime.pod_parts import PodParts
+from cortex.runtime.pod_parts import ModelTrouble, PodParts
 from cortex.runtime.process import LoopLag
 from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
@@ -289,11 +289,6 @@ class _Pod:
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._flush)
             url = await self._serve_http(stack)
-            if self._parts.preload is not None:
-                trouble = await trio.to_thread.run_sync(self._parts.preload, abandon_on_cancel=True)
-                if trouble is not None:
-                    beat_soon = attrs.asdict(trouble, filter=lambda _, value: value is not None)
-                    _log.warning(**beat_soon)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -318,11 +313,22 @@ class _Pod:
                         http=url,
                     )
                 )
+                if self._parts.preload is not None:
+                    preload = partial(self._preload, self._parts.preload)
+                    liveness.level.nursery.start_soon(preload, name="preload")
                 await self._shutdown.stop.wait()
             # Beside the drain: a claim that hangs must not hold up the running jobs.
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
             self._idle_actors.close()
+
+    async def _preload(self, work: Callable[[], ModelTrouble | None]) -> None:
+        """Import the model client beside the first jobs: those without models need not wait."""
+        trouble = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        if trouble is not None:
+            fields = attrs.asdict(trouble, filter=lambda _, value: value is not None)
+            _log.warning(**fields)
+        gc.freeze()  # as for the imports before
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
         """Serve the API, if configured; return its address."""

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from types import ModuleType
 
 import attrs
@@ -25,7 +24,7 @@ from cortex.jobs import builtin_registry
 
 @attrs.frozen
 class ModelTrouble:
-    """Why model calls will fail; logged once the pod has its database."""
+    """Why model calls will fail; logged once the pod is ready."""
 
     event: str
     error: str | None = None
@@ -44,8 +43,7 @@ class PodParts:
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
     preload: Callable[[], ModelTrouble | None] | None = None
-    """Slow imports, done before the pod is ready. Runs on any thread; finished work is not
-    repeated."""
+    """Slow imports, done in a thread once the pod is ready. A model call before waits for them."""
 
 
 def standard_parts(
@@ -82,24 +80,8 @@ def standard_parts(
         workspaces=workspaces,
         confinement=confiner.means,
         prices=prices,
-        preload=_Once(partial(_preload, client, has_key=api_key is not None or _names_a_key())),
+        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
     )
-
-
-class _Once:
-    """Does its work at the first call; concurrent calls wait until that is done."""
-
-    def __init__(self, work: Callable[[], ModelTrouble | None]) -> None:
-        self._work: Callable[[], ModelTrouble | None] | None = work
-        self._result: ModelTrouble | None = None
-        self._lock = Lock()
-
-    def __call__(self) -> ModelTrouble | None:
-        with self._lock:
-            work, self._work = self._work, None
-            if work is not None:
-                self._result = work()
-            return self._result
 
 
 def _names_a_key() -> bool:

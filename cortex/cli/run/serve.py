@@ -89,9 +89,6 @@ async def serve(
             guard = LoopGuard(still_s=max(settings.fence_s, STILL_MIN_S))
             await nursery.start(guard.run, name=guard.name)
             parts = make_parts()
-            if parts.preload is not None:
-                # Parallel to the database's start: the pod waits for both.
-                nursery.start_soon(partial(_in_thread, parts.preload), name="preload")
             async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
                     log = await run_pod(
@@ -107,10 +104,6 @@ async def serve(
     if log is None or not ending.has_started or ending.abort.is_set():
         return 128 + signal_seen
     return 0 if log.is_clean else 1
-
-
-async def _in_thread(work: Callable[[], object]) -> None:
-    await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _arm_by_signals(
