@@ -91,10 +91,28 @@ class Mailbox(Generic[T]):
         Raises `trio.EndOfChannel` once closed and drained, `trio.BusyResourceError` if another
         trio task is receiving already, `ValueError` if `max_items` is less than 1.
         """
-        if max_items < 1:
-            raise ValueError(
-                f"mailbox {self.name!r}: max_items must be at least 1, not {max_items}"
-            )
+        self._check(max_items)
+        await self.wait_for_item()
+        return self.take(max_items)
+
+    def take(self, max_items: int) -> list[T]:
+        """Take up to `max_items` of the queued items at once, in order; none if none is queued.
+
+        Raises as `receive_batch`.
+        """
+        self._check(max_items)
+        if self._closed and not self._items:
+            raise trio.EndOfChannel
+        batch = self._take(max_items)
+        self._admit_waiting_senders()
+        return batch
+
+    async def wait_for_item(self) -> None:
+        """Wait until an item is queued, or the mailbox is closed; take nothing.
+
+        Always a Trio checkpoint. Raises `trio.BusyResourceError` if another trio task waits or
+        receives already.
+        """
         if self._receiver is not None:
             raise trio.BusyResourceError(f"mailbox {self.name!r} has a receiver already")
         if self._items or self._closed:
@@ -102,11 +120,6 @@ class Mailbox(Generic[T]):
         else:
             self._receiver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._stop_receiving)
-        if not self._items:
-            raise trio.EndOfChannel
-        batch = self._take(max_items)
-        self._admit_waiting_senders()
-        return batch
 
     def close(self) -> None:
         """Refuse all further items, those of waiting senders too; may be called again.
@@ -118,6 +131,12 @@ class Mailbox(Generic[T]):
             trio.lowlevel.reschedule(task, outcome.Error(MailboxClosed(self.name)))
         self._senders.clear()
         self._wake_receiver()
+
+    def _check(self, max_items: int) -> None:
+        if max_items < 1:
+            raise ValueError(
+                f"mailbox {self.name!r}: max_items must be at least 1, not {max_items}"
+            )
 
     def _put(self, item: T) -> None:
         self._items.append(item)

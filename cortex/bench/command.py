@@ -3,23 +3,28 @@
 import functools
 import logging
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
+from click.core import ParameterSource
 
+from cortex.bench.figures import middle, shown
 from cortex.cli.options import Command, Group, Options
+from cortex.cli.screen.live_line import live_line
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import NOTHING
 from cortex.postgres.scratch import scratch_database
+
+if TYPE_CHECKING:
+    from cortex.bench.compare import Bench
 
 Figures = dict[str, Any]
 
@@ -45,13 +50,21 @@ bench = Group(
                 ),
                 "tui": "The terminal UI against its bars; exits with 1 if one is missed.",
             }.items()
-        }
+        },
+        "Two versions": {
+            "compare": (
+                "cortex.bench.command:compare",
+                "This checkout with another commit of it, measured in turns.",
+            )
+        },
     },
 )
 
 TUI_PARTS: Final = ("start", "lists", "idle", "changes", "events", "memory", "tokens")
 """In this order: the last part creates a job that is newer than the numbered ones."""
 AT_LEAST_ONE: Final = click.IntRange(1)
+COMPARED: Final = ("throughput", "steps", "latency")
+"""Measurements that a comparison runs unless others are named."""
 
 Option = Callable[[Callable[..., None]], Callable[..., None]]
 T = TypeVar("T")
@@ -93,7 +106,7 @@ def measurement(*options: Option) -> Callable[[Callable[..., Figures]], click.Co
         @click.pass_obj
         def run(options: Options, /, *, repeat: int, **given: Any) -> None:
             runs = _on_new_databases(options, lambda scratch: measure(scratch, **given), repeat)
-            medians = {key: _middle([each[key] for each in runs]) for key in runs[0]}
+            medians = {key: middle([each[key] for each in runs]) for key in runs[0]}
             _show(options, medians | {"runs": len(runs)})
 
         command: Callable[..., None] = run
@@ -292,6 +305,60 @@ def tui(
     _exit_by(rows)
 
 
+@click.command(cls=Command)
+@click.argument("ref")
+@click.argument("benches", nargs=-1, metavar="[BENCH]…")
+@_option("--repeat", default=5, help="Number of runs of each side; medians are shown.")
+@click.pass_obj
+def compare(options: Options, *, ref: str, benches: tuple[str, ...], repeat: int) -> None:
+    """Compare this checkout with another commit of it, measured in turns.
+
+    REF is a commit that git knows. Each BENCH is a measurement, with its options in quotes if it
+    has any: "throughput --jobs 5000"; by default throughput, steps and latency. Prints for each
+    figure both medians and the ratio of after to before, the median and the extremes of all pairs.
+
+    Both run in this environment, so both must have the same dependencies. Without --dsn each side
+    has an embedded database of its own in a scratch folder.
+    """
+    from cortex.bench import compare as measure
+
+    chosen = [_bench_of(text) for text in benches or COMPARED]
+    output = Output(options)
+    output.chosen(measure.COLUMNS)
+    settings = settings_from(options)
+    with (
+        live_line(output.talk, is_on=output.is_for_people) as live,
+        measure.comparison(ref, dsn=settings.dsn) as sides,
+    ):
+        rows = sides.figures(chosen, repeat=repeat, show=live.show)
+    output.listing("figures", measure.COLUMNS, rows, empty="")
+
+
+def _bench_of(text: str) -> "Bench":
+    """Return a measurement and its checked options. Raises what the command itself raises."""
+    from cortex.bench.compare import Bench
+
+    try:
+        name, *arguments = shlex.split(text) or [""]
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no measurement with options: {error}") from error
+    here = click.get_current_context()
+    commands = {each: bench.get_command(here, each) for each in bench.list_commands(here)}
+    repeated = {
+        each: [parameter.name or "" for parameter in command.params]
+        for each, command in commands.items()
+        if command not in {None, compare}
+    }
+    known = [each for each, options in repeated.items() if "repeat" in options]
+    command = commands.get(name)
+    if command is None or name not in known:
+        raise UsageError(f"no measurement {name!r} to compare", hint=f"one of {', '.join(known)}")
+    parsed = command.make_context(name, arguments.copy(), parent=here)
+    if parsed.get_parameter_source("repeat") is ParameterSource.COMMANDLINE:
+        raise UsageError(f"--repeat in {text!r}", hint="give --repeat to the comparison")
+    return Bench(name, tuple(arguments), frozenset(repeated[name]))
+
+
 def _on_new_databases(
     options: Options, measure: Callable[[Scratch], T], repeat: int = 1
 ) -> list[T]:
@@ -315,13 +382,6 @@ def _exit_by(rows: Sequence[Mapping[str, Any]]) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _middle(values: list[Any]) -> Any:
-    if None in values:
-        return None
-    middle = median(values)
-    return int(middle) if all(isinstance(value, int) for value in values) else round(middle, 3)
-
-
 def _show(options: Options, figures: Figures) -> None:
     width = max(len(key) for key in figures)
     output = Output(options)
@@ -330,9 +390,5 @@ def _show(options: Options, figures: Figures) -> None:
     output.record(
         figures,
         name="\n".join(f"{key}={value}" for key, value in figures.items()),
-        page=lambda: (f"{key:<{width}}  {_cell(value):>12}" for key, value in figures.items()),
+        page=lambda: (f"{key:<{width}}  {shown(value):>12}" for key, value in figures.items()),
     )
-
-
-def _cell(figure: float | None) -> str:
-    return NOTHING if figure is None else f"{figure:,}"

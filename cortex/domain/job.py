@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.approval import ApprovalRequest
+from cortex.domain.hot import hot
 from cortex.domain.model import Usage
 
 BULK: Final = "bulk"
@@ -83,7 +84,7 @@ class Lease:
     attempt: int
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class Claim:
     """Everything that a pod needs to run one attempt of a job."""
 
@@ -163,7 +164,7 @@ class EffectOutcome:
     """Why it was certainly not applied; None: it was."""
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class StepDone:
     """Commit a finished step."""
 
@@ -188,7 +189,7 @@ class StepDone:
     parent_key: str | None = None
 
 
-@attrs.frozen
+@hot
 class NumberedStep:
     """A step with its number: sending it again cannot commit it twice."""
 
@@ -250,7 +251,7 @@ class EffectReport:
     """JSON text: the result of one that was applied."""
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class Finish:
     """End the job: COMPLETED with a result, FAILED with an error, or CANCELLED."""
 

@@ -136,6 +136,9 @@ class JobLimits:
 class Policies(Protocol):
     """Finds the limits that a job began with; given by the pod."""
 
+    def known_limits(self, claim: Claim) -> JobLimits | None:
+        """Return the limits if that takes no database."""
+
     async def limits(self, claim: Claim) -> JobLimits: ...
 
 
@@ -187,8 +190,7 @@ class Attempt:
         self.journal = journal
         self.services = services
         self.final = final
-        self.known_limits: JobLimits | None = None
-        """The result of `limits`, once it was requested."""
+        self._limits: JobLimits | None = None
 
     @property
     def job_id(self) -> UUID:
@@ -231,9 +233,20 @@ class Attempt:
 
     async def limits(self) -> JobLimits:
         """Return the limits of the job's calls: those that it began with."""
-        if self.known_limits is None:
-            self.known_limits = await self.services.policies.limits(self.claim)
-        return self.known_limits
+        if self._limits is None:
+            self._limits = await self.services.policies.limits(self.claim)
+        return self._limits
+
+    async def step_s(self) -> float:
+        """Return the limit of a step without a limit of its own, in seconds."""
+        return (await self.limits()).step_s
+
+    @property
+    def known_step_s(self) -> float | None:
+        """The same if that takes no database."""
+        if self._limits is None:
+            self._limits = self.services.policies.known_limits(self.claim)
+        return None if self._limits is None else self._limits.step_s
 
     async def caller(self, key: str) -> Caller:
         """Return the caller for calls made by step `key`."""

@@ -21,6 +21,7 @@ import orjson
 from cortex.domain import redaction
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP, wrong_text
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.hot import hot
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.redaction import LONE_SURROGATE, storable
 from cortex.durable.structuring import converter
@@ -40,7 +41,13 @@ def encode(value: Any, *, what: str, limit: SizeLimit | None = RESULT) -> str:
 
     Raises `InvalidValueError` that names `what` for values that are no JSON, too deep or too large.
     """
-    dumped = _dump(value if type(value) in _PLAIN else _unstructure(value, what), what)
+    if value is None:
+        return "null"
+    kind = type(value)
+    if kind in _PLAIN:
+        dumped = _dump(value, what, has_floats=False)
+    else:
+        dumped = _dump(_unstructure(value, what), what)
     text = dumped.decode()
     if redaction.knows_any():
         text = redaction.redact(text)
@@ -54,7 +61,7 @@ def decode(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)
 
 
-@attrs.frozen
+@hot
 class StepInput:
     """The input of a step. Equal inputs have equal digests on any pod."""
 
@@ -72,7 +79,10 @@ class StepInput:
 
 def input_of(*parts: Any, what: str) -> StepInput:
     """Return a step's input. Raises `InvalidValueError` naming `what` if a part is no JSON."""
-    return input_of_json(_dump(_flat(parts) or _unstructure(parts, what), what))
+    flat = _flat(parts)
+    if flat is not None:
+        return input_of_json(_dump(flat, what, has_floats=False))
+    return input_of_json(_dump(_unstructure(parts, what), what))
 
 
 def input_of_json(text: bytes) -> StepInput:
@@ -193,14 +203,14 @@ def _unstructure(value: Any, what: str) -> Any:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
 
 
-def _dump(plain: Any, what: str) -> bytes:
+def _dump(plain: Any, what: str, *, has_floats: bool = True) -> bytes:
     try:
         text = orjson.dumps(plain, option=_OPTIONS)
     except (TypeError, RecursionError):
         return _dump_strange(plain, what)
     # orjson writes NaN as null, and a NUL is valid in JSON but not in a Postgres text.
-    may_be_deep = text.count(b"[") + text.count(b"{") > DEPTH_MAX
-    if may_be_deep or b"null" in text or b"\\u0000" in text:
+    may_be_deep = len(text) > DEPTH_MAX and text.count(b"[") + text.count(b"{") > DEPTH_MAX
+    if may_be_deep or (has_floats and b"null" in text) or b"\\u0000" in text:
         return _dump_strange(plain, what)
     return text
 

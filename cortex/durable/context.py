@@ -18,7 +18,6 @@ import trio
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.control_flow import Suspended, together
-from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
@@ -31,7 +30,7 @@ from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal, StepClock, StepOutcome
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
-from cortex.durable.threads import called
+from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until
 from cortex.durable.tool_calls import call_tool
 
@@ -129,18 +128,12 @@ class Context:
         given = input_of(_name(function), args, kwargs, what=f"input of step {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
-
-        async def run() -> StepOutcome:
-            limit_s = timeout or (self._attempt.known_limits or await self.limits()).step_s
-            with trio.move_on_after(limit_s):
-                if repeat is None:
-                    return StepOutcome(value=await called(function, *args, **kwargs))
-                call = partial(called, function, *args, **kwargs)
-                return StepOutcome(value=await self._repeated(key, call, CALL_RETRIES[repeat]))
-            message = f"step {key!r} took longer than {limit_s:g} seconds"
-            raise TimedOutError(message, scope="step", limit_s=limit_s)
-
-        step = self._journal.once(StepKind.STEP, key, given=given, run=run)
+        call = function if is_async(function) else partial(called, function)
+        run = partial(call, *args, **kwargs)
+        if repeat is not None:
+            run = partial(self._repeated, key, run, CALL_RETRIES[repeat])
+        limit_s = timeout or self._attempt.known_step_s or self._attempt.step_s
+        step = self._journal.once(StepKind.STEP, key, given=given, run=run, limit_s=limit_s)
         return self._journal.promised(key, step)
 
     def sleep(

@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-import attrs
-
+from cortex.domain.hot import hot
 from cortex.domain.job import Claim, OpenEffect, Step
 from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
@@ -13,7 +12,7 @@ from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class Recorded:
     """The record of a job when an attempt begins."""
 

@@ -11,19 +11,20 @@ from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-import attrs
 import trio
 
 from cortex.domain.classification import leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
+from cortex.domain.errors import DivergedError, InvalidValueError, TimedOutError, UsageError
+from cortex.domain.hot import hot
 from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.model import Usage
 from cortex.domain.redaction import secret_in
 from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
-from cortex.durable.replay import Replay
+from cortex.durable.progress import StepUnderWay
+from cortex.durable.replay import Amid, Replay
 from cortex.durable.tally import Tally
 
 # --- The limit of a step of several calls: the time for recording does not count.
@@ -70,7 +71,7 @@ class Recorder(Protocol):
         """Return when the operation is committed. Raises `LeaseLost` if it was refused."""
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class StepOutcome:
     """The result of a step for its journal."""
 
@@ -81,7 +82,7 @@ class StepOutcome:
     """The outcome of an effect step: recorded with the step, at once."""
 
 
-@attrs.frozen(kw_only=True)
+@hot(kw_only=True)
 class LeaveRequest:
     """Whether the attempt's pod shuts down, and how the job leaves it."""
 
@@ -143,7 +144,8 @@ class Journal:
         while count > 1 and f"{name}#{count}" in self._requested:
             count += 1  # job code has given a step exactly this name
         key = name if count == 1 else f"{name}#{count}"
-        refuse_unstorable(key, "the name of a step")
+        if not (type(key) is str and key.isascii() and "\0" not in key):
+            refuse_unstorable(key, "the name of a step")
         if key not in self._memo and (secret := secret_in(key)):
             # Redacted in the record, it would not be found again.
             raise InvalidValueError(f"the name of a step holds secret {secret}")
@@ -163,10 +165,12 @@ class Journal:
         key: str,
         *,
         given: StepInput,
-        run: Callable[[], Awaitable[StepOutcome]],
+        run: Callable[[], Awaitable[Any]],
+        limit_s: float | Callable[[], Awaitable[float]] | None = None,
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
+        `run` returns a `StepOutcome`, or only a value with `limit_s`, the seconds that it may take.
         The output has gone through JSON in both cases, so that a replay sees the same. Raises
         `DivergedError` if the key was recorded with another input, `LeaseLost` if another attempt
         owns the job, else the error of `run`: then nothing is recorded. On a pod that shuts down no
@@ -187,43 +191,68 @@ class Journal:
         started = trio.current_time()
         step = self.progress.begin(kind, key, now=started)
         try:
-            outcome = await _inside(key, run)
-            limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
-            output = encode(outcome.value, what=f"output of step {key!r}", limit=limit)
-            ended = trio.current_time()
-            done = StepDone(
-                lease=self._lease,
-                kind=kind,
-                key=key,
-                digest=given.digest,
-                duration_s=ended - started,
-                output=output,
-                usage=None if outcome.usage is None else encode(outcome.usage, what="usage"),
-                cost_usd=outcome.cost_usd,
-                effect=outcome.effect,
-                given=given.kept,
-                amid=amid,
-                parent_key=parent_key,
-                number=lambda: self._tally.number(kind, key, outcome.usage, outcome.cost_usd),
-                committed=lambda: self._tally.committed(
-                    key, outcome.usage, outcome.cost_usd, at=ended
-                ),
-            )
+            token = _parent.set(key)
+            try:
+                if limit_s is None:
+                    outcome: StepOutcome = await run()
+                else:
+                    began = started
+                    if callable(limit_s):
+                        limit_s, began = await limit_s(), trio.current_time()
+                    with trio.CancelScope(deadline=began + limit_s) as scope:
+                        outcome = StepOutcome(value=await run())
+                    if scope.cancelled_caught:
+                        raise _timed_out(key, limit_s)
+            finally:
+                _parent.reset(token)
+            done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
             if self.clock is None:
                 await self._recorder.record(done)
             else:
                 with self.clock.stopped():
                     await self._recorder.record(done)
         except BaseException as error:
-            self.progress.broke_off(step, error)
-            is_failure = any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error))
-            self._replay.broke_off(key, is_failure=is_failure)
+            self._broke_off(step, error)
             raise
         self.progress.end(step)
         self._replay.ended()
         if kind is StepKind.APPROVAL:
-            self._decisions[key] = output
-        return decode(output)
+            self._decisions[key] = done.output
+        return decode(done.output)
+
+    def _done(
+        self,
+        step: StepUnderWay,
+        given: StepInput,
+        outcome: StepOutcome,
+        *,
+        amid: Amid | None,
+        parent_key: str | None,
+    ) -> StepDone:
+        kind, key, ended = step.kind, step.key, trio.current_time()
+        usage, cost_usd = outcome.usage, outcome.cost_usd
+        limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
+        return StepDone(
+            lease=self._lease,
+            kind=kind,
+            key=key,
+            digest=given.digest,
+            duration_s=ended - step.began,
+            output=encode(outcome.value, what=f"output of step {key!r}", limit=limit),
+            usage=None if usage is None else encode(usage, what="usage"),
+            cost_usd=cost_usd,
+            effect=outcome.effect,
+            given=given.kept,
+            amid=amid,
+            parent_key=parent_key,
+            number=lambda: self._tally.number(kind, key, usage, cost_usd),
+            committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
+        )
+
+    def _broke_off(self, step: StepUnderWay, error: BaseException) -> None:
+        self.progress.broke_off(step, error)
+        is_failure = any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error))
+        self._replay.broke_off(step.key, is_failure=is_failure)
 
     async def settled(self, key: str) -> None:
         """Wait until a new outside call may begin for step `key`: see `replay`.
@@ -315,9 +344,6 @@ class Journal:
         return decode(self._decisions.get(key) if memo is None else memo.output)
 
 
-async def _inside(key: str, run: Callable[[], Awaitable[StepOutcome]]) -> StepOutcome:
-    token = _parent.set(key)
-    try:
-        return await run()
-    finally:
-        _parent.reset(token)
+def _timed_out(key: str, limit_s: float) -> TimedOutError:
+    message = f"step {key!r} took longer than {limit_s:g} seconds"
+    return TimedOutError(message, scope="step", limit_s=limit_s)

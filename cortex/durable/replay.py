@@ -59,7 +59,7 @@ class Replay:
         self._begun = frozenset(effect.key for effect in effects)
         self._waiting: set[trio.lowlevel.Task] = set()
         self._root = trio.lowlevel.current_task() if self._left else None
-        self._none_left = trio.Event()
+        self._none_left: trio.Event | None = None
         self._changes = 0
         self._has_failed = False
 
@@ -67,7 +67,7 @@ class Replay:
         """The handler requests this step."""
         if self._left.pop(key, None) is not None:
             self._changes += 1
-            if not self._left:
+            if not self._left and self._none_left is not None:
                 self._none_left.set()
 
     def mark_recorded(self, key: str) -> None:
@@ -126,6 +126,8 @@ class Replay:
             stood = stands
             checks += 1
             with trio.move_on_after(LOOK_BACKOFF.longest_s(checks)):
+                if self._none_left is None:
+                    self._none_left = trio.Event()
                 await self._none_left.wait()
         return True
 

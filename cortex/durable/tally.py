@@ -19,23 +19,25 @@ class Tally:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         """`steps` are those that earlier attempts committed, in order."""
-        self._seq = steps[-1].seq if steps else 0
-        self.usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
-        self.cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
-        self.progress = Progress(self._seq, steps[-1].key if steps else None)
+        self._seq = 0
+        self.usage, self.cost_usd, key = _NO_USAGE, _NO_COST, None
+        if steps:
+            self._seq, key = steps[-1].seq, steps[-1].key
+            self.usage = sum((step.usage for step in steps if step.usage), start=_NO_USAGE)
+            self.cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
+        self.progress = Progress(self._seq, key)
 
     def number(
         self, kind: StepKind, key: str, usage: Usage | None, cost_usd: Decimal | None
     ) -> tuple[int, str]:
         """Return the next number, and the head of the job once that step is in the record."""
         seq = self._seq + 1
-        head: dict[str, object] = {"seq": seq, "kind": kind.value, "key": key}
+        begin = f'{{"seq":{seq},"kind":"{kind.value}","key":{orjson.dumps(key).decode()}'
+        if usage is None and self.usage is _NO_USAGE:
+            return seq, f"{begin}}}"
         total, total_usd = self._with(usage, cost_usd)
-        if total is not _NO_USAGE:
-            head["input_tokens"] = total.prompt_tokens
-            head["output_tokens"] = total.output_tokens
-            head["cost_usd"] = str(total_usd)
-        return seq, orjson.dumps(head).decode()
+        tokens = f'"input_tokens":{total.prompt_tokens},"output_tokens":{total.output_tokens}'
+        return seq, f'{begin},{tokens},"cost_usd":"{total_usd}"}}'
 
     def committed(
         self, key: str, usage: Usage | None, cost_usd: Decimal | None, *, at: float
@@ -43,7 +45,8 @@ class Tally:
         """The step that was numbered last, done at this time, is in the record."""
         self._seq += 1
         self.progress.committed(self._seq, key, at=at)
-        self.usage, self.cost_usd = self._with(usage, cost_usd)
+        if usage is not None or cost_usd is not None:
+            self.usage, self.cost_usd = self._with(usage, cost_usd)
 
     def _with(self, usage: Usage | None, cost_usd: Decimal | None) -> tuple[Usage, Decimal]:
         total = self.usage if usage is None else self.usage + usage

@@ -23,7 +23,7 @@ from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Connection, Database, affected
 from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.references import by_name
-from cortex.store.rows import row_of, rows_of
+from cortex.store.rows import row_of, rows_of, unless_all_null
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
@@ -268,11 +268,11 @@ async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) ->
         [op.lease.attempt for op in ordered],
         [op.status.value for op in ordered],
         [op.result for op in ordered],
-        [op.error for op in ordered],
-        [op.code for op in ordered],
-        [op.error_class for op in ordered],
-        [op.error_source for op in ordered],
-        [op.fact for op in ordered],
+        unless_all_null([op.error for op in ordered]),
+        unless_all_null([op.code for op in ordered]),
+        unless_all_null([op.error_class for op in ordered]),
+        unless_all_null([op.error_source for op in ordered]),
+        unless_all_null([op.fact for op in ordered]),
     )
     return affected(rows)
 

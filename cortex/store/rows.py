@@ -20,6 +20,7 @@ import orjson
 
 from cortex.postgres.database import Record
 
+V = TypeVar("V")
 T = TypeVar("T", bound=attrs.AttrsInstance)
 Convert = Callable[[Any], Any]
 
@@ -30,6 +31,14 @@ _OF_JSON: dict[object, Convert] = {
     Decimal: lambda value: Decimal(str(value)),
 }
 """Types that JSON represents differently."""
+
+
+def unless_all_null(column: list[V]) -> list[V]:
+    """Return a column for `unnest` beside longer ones, empty if all of it is NULL.
+
+    `unnest` pads the shorter columns with NULL, and the driver encodes item by item.
+    """
+    return column if any(each is not None for each in column) else []
 
 
 def row_of(kind: type[T], record: Record | Mapping[str, Any], **more: Any) -> T:

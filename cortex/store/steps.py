@@ -11,7 +11,7 @@ from cortex.domain.job import NumberedStep, Step, StepKind
 from cortex.domain.model import Usage
 from cortex.postgres.database import Database, Record, affected
 from cortex.store.jobs import StepRow
-from cortex.store.rows import rows_of
+from cortex.store.rows import rows_of, unless_all_null
 
 PAGE_MAX = 100
 """Steps loaded at once: outputs may be 4 MiB each."""
@@ -49,13 +49,13 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         [op.step.key for op in ordered],
         [op.step.digest for op in ordered],
         [op.step.duration_s for op in ordered],
-        [op.step.cost_usd for op in ordered],
-        [op.step.usage for op in ordered],
+        unless_all_null([op.step.cost_usd for op in ordered]),
+        unless_all_null([op.step.usage for op in ordered]),
         [op.step.output for op in ordered],
         [op.head for op in ordered],
         [op.step.given for op in ordered],
-        [op.step.amid for op in ordered],
-        [op.step.parent_key for op in ordered],
+        unless_all_null([op.step.amid for op in ordered]),
+        unless_all_null([op.step.parent_key for op in ordered]),
     )
     effects = [op.step.effect for op in ordered]
     if not any(effects):

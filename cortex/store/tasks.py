@@ -288,29 +288,6 @@ async def record_blocked(
 
 
 def _claim(row: Record) -> Claim:
-    return Claim(
-        lease=Lease(row["id"], row["attempt"]),
-        type=row["type"],
-        payload=row["payload"],
-        agent_id=row["agent_id"],
-        agent_version=row["agent_version"],
-        attempts_spent=row["attempts_spent"],
-        max_attempts=row["max_attempts"],
-        is_queued=row["is_queued"],
-        has_steps=row["has_steps"],
-        has_open=row["has_open"],
-        cancel_requested=row["cancel_requested"],
-        left_s=row["left_s"],
-        timeout_s=row["timeout_s"],
-        tenant=row["tenant"],
-        retry_count=row["retry_count"],
-        max_retries=row["max_retries"],
-        rate_limit_count=row["rate_limit_count"],
-        config_id=row["config_id"],
-        lineage_id=row["lineage_id"],
-        waits_count=row["waits_count"],
-        own_failure_s=row["own_failure_s"],
-        due_for_s=row["due_for_s"],
-        is_suspect=row["is_suspect"],
-        process_deaths=row["process_deaths"],
-    )
+    """The columns of a claim have the names of its fields, except those of its lease."""
+    fields = dict(row)
+    return Claim(lease=Lease(fields.pop("id"), fields.pop("attempt")), **fields)

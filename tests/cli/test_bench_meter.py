@@ -8,7 +8,6 @@ import asyncpg
 from cortex.bench.meter import Cost, _scheduled_s, _Server, metered
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
-from tests.support.command_line import Cortex
 from tests.support.records.rows import seeded_random
 from tests.support.servers.postgres import run_asyncio
 
@@ -59,13 +58,3 @@ def test_a_cost_is_divided_by_its_units() -> None:
         "postgres_us_per_job": None,
         "wal_bytes_per_job": 3_000,
     }
-
-
-def test_throughput_prints_its_cost_beside_the_rate(cortex: Cortex) -> None:
-    ended = cortex("bench", "throughput", "--jobs", "200", "--repeat", "1", "--json")
-    assert ended.code == 0, ended.err
-    figures = ended.document
-    assert figures["jobs_per_s"] > 0
-    assert figures["pod_us_per_job"] > 0
-    assert figures["postgres_us_per_job"] > 0
-    assert figures["wal_bytes_per_job"] > 0

@@ -49,7 +49,7 @@ async def pod(bench: Bench) -> Bench:
     """A pod with one slot, that also runs bulk operations."""
     bench.running.slots = bench.slots = 1
     bench.registry.collect(bulk_type)
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 

@@ -19,7 +19,12 @@ from cortex.durable.journal import Journal, StepOutcome
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate
-from cortex.runtime.commit.committer import MAILBOX_BOUND, STATEMENT_BYTES_MAX, Committer
+from cortex.runtime.commit.committer import (
+    MAILBOX_BOUND,
+    STATEMENT_BYTES_MAX,
+    Committer,
+    CommitterStopped,
+)
 from cortex.store import effects, jobs, steps, tasks
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding_task
@@ -410,7 +415,7 @@ async def test_a_restarted_committer_goes_on_with_what_was_locked_out(
             await eventually_async(lambda: bench.committer._blocked, what="it is locked out")
             bench.port.crash(jobs.finish)
             lost = await outcome_of(bench.committer.record(an_end(other)))
-            assert type(lost) is LeaseLost
+            assert type(lost) is CommitterStopped
             assert not outcomes
         await eventually_async(lambda: outcomes, what="its end is written")
         assert outcomes == [None]
@@ -527,7 +532,7 @@ async def test_a_committer_that_is_stopped_in_an_outage_leaves_nobody_waiting(
             await committing.start(bench.committer.run)
             await eventually_async(lambda: bench.port.faults_left < 50, what="it has tried")
             committing.cancel_scope.cancel()
-    assert [type(outcome) for outcome in outcomes] == [LeaseLost]
+    assert [type(outcome) for outcome in outcomes] == [CommitterStopped]
     assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
 
 

@@ -25,7 +25,7 @@ def reports(lines: Lines) -> Lines:
 
 
 async def watched(bench: Bench) -> None:
-    await bench.start(bench.committer)
+    await bench.start_committing()
     await bench.start(
         DeafHandlers(
             bench.port,
@@ -53,7 +53,7 @@ async def test_a_handler_that_shields_itself(bench: Bench, database: str, log_li
     bench.handle(covers_its_ears)
     await watched(bench)
     (claim,) = await bench.claimed()
-    bench.run(attrs.evolve(claim, left_s=0.01))
+    bench.run(attrs.evolve(claim, left_s=0.5))
     fact = await reported(database)
     ends.set()
     await bench.running.wait_until_empty()
@@ -79,7 +79,7 @@ async def test_a_handler_that_computes_on_and_on(
     bench.handle(computes)
     await watched(bench)
     (claim,) = await bench.claimed()
-    bench.run(attrs.evolve(claim, left_s=0.01))
+    bench.run(attrs.evolve(claim, left_s=0.5))
     await bench.running.wait_until_empty()
     (line, *_) = reports(log_lines)
     assert line["job"] == str(claim.lease.job_id)
@@ -118,6 +118,6 @@ async def test_who_listens_is_not_reported(bench: Bench, log_lines: Lines) -> No
     bench.handle(listens)
     await watched(bench)
     (claim,) = await bench.claimed()
-    bench.run(attrs.evolve(claim, left_s=0.01))
+    bench.run(attrs.evolve(claim, left_s=0.5))
     await bench.running.wait_until_empty()
     assert reports(log_lines) == []

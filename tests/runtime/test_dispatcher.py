@@ -24,7 +24,7 @@ WITHIN_S = 20.0
 async def committing(bench: Bench) -> Bench:
     """A pod whose committer runs, with three slots."""
     bench.running.slots = bench.slots = 3
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 
@@ -350,7 +350,7 @@ async def test_two_pods_share_the_work_and_none_of_it_runs_twice(
     committing: Bench, database: str
 ) -> None:
     other = Bench(committing.port, committing.jobs, slots=3)
-    await other.start(other.committer)
+    await other.start_committing()
     gates = [with_gate(bench) for bench in (committing, other)]
     for gate in gates:
         gate.opened.set()

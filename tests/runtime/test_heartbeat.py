@@ -98,6 +98,7 @@ async def test_a_job_that_is_not_ours_any_more_is_stopped_and_the_others_are_not
 ) -> None:
     kept, stolen, retried = await bench.claimed(3)
     running = {claim.lease.job_id: bench.running.add(claim) for claim in (kept, stolen, retried)}
+    scope = running[stolen.lease.job_id].scope = trio.CancelScope()
     heartbeat = a_heartbeat(bench)
     await bench.start(heartbeat)
     query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
@@ -110,7 +111,7 @@ async def test_a_job_that_is_not_ours_any_more_is_stopped_and_the_others_are_not
         stolen.lease.job_id: Stop.LEASE_LOST,
         retried.lease.job_id: Stop.LEASE_LOST,
     }
-    assert running[stolen.lease.job_id].scope.cancel_called
+    assert scope.cancel_called
     lost = [line["job"] for line in log_lines if line["event"] == "lease lost"]
     assert sorted(lost) == sorted(str(c.lease.job_id) for c in (stolen, retried))
 
@@ -327,7 +328,8 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
     begun: list[RunningJob] = []
 
     async def call(job: RunningJob) -> None:
-        with job.scope:
+        with trio.CancelScope() as scope:
+            job.scope = scope
             await new_standing.until_it_may_begin(90.0)
             begun.append(job)
 
@@ -349,9 +351,10 @@ async def test_after_the_fence_no_call_begins(bench: Bench) -> None:
     job = bench.running.add(*await bench.claimed())
     await bench.start(a_heartbeat(bench))
     stand_still(0.6)
-    with job.scope:
+    with trio.CancelScope() as scope:
+        job.scope = scope
         await bench.self_fence.until_it_may_begin(1.0)
-    assert job.scope.cancelled_caught
+    assert scope.cancelled_caught
     assert job.stop is Stop.LEASE_LOST
 
 

@@ -209,7 +209,7 @@ async def isolated(bench: Bench, fork_server: ForkServer) -> Bench:
     )
     await bench.start(fork_server)
     await bench.start(bench.isolation)
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 

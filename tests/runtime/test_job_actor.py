@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from cortex.runtime.jobs.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
 from cortex.view.jobs import state_of
 from tests.support.eventually import eventually_async
+from tests.support.holder import holding_task
 from tests.support.records.factories import Bench
 from tests.support.records.rows import (
     NoPause,
@@ -33,7 +35,7 @@ from tests.support.servers.postgres import sql
 @pytest.fixture
 async def committing(bench: Bench) -> Bench:
     """A pod whose committer runs."""
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 
@@ -54,6 +56,9 @@ async def ended(bench: Bench) -> None:
 def output(dsn: str, job_id: UUID) -> tuple[str, Any, str | None, str | None]:
     row = job_row(dsn, job_id)
     return row["status"], row["result"], row["error_code"], row["error_message"]
+
+
+trace: ContextVar[str] = ContextVar("trace", default="untouched")
 
 
 @attrs.frozen
@@ -448,6 +453,108 @@ async def test_a_pod_that_is_cut_off_leaves_the_job_to_others(bench: Bench, data
         phase.cancel_scope.cancel()
     assert len(bench.running) == 0
     assert output(database, claim.lease.job_id)[0] == "RUNNING"
+
+
+async def test_a_committer_that_stops_leaves_posted_ends_to_others(
+    bench: Bench, database: str
+) -> None:
+    """The pod is closed while the end is being written."""
+    bench.handle(returns)
+    (claim,) = await bench.claimed()
+    async with trio.open_nursery() as writers:
+        await writers.start(bench.committer.run)
+        with holding_task(database, claim.lease.job_id):
+            bench.run(claim)
+            await eventually_async(lambda: len(bench.committer._blocked), what="the end waits")
+            assert (len(bench.running), bench.running.free_slots) == (1, bench.slots)
+            writers.cancel_scope.cancel()
+    assert len(bench.running) == 0
+    assert bench.running.left_behind == [claim.lease.job_id]
+    assert output(database, claim.lease.job_id)[0] == "RUNNING"
+
+
+async def test_an_actor_goes_on_with_the_next_job(committing: Bench, database: str) -> None:
+    """Each job finds the context variables of a new task, whatever the one before has set."""
+    tasks_seen, values = set(), []
+
+    async def leaves_a_trace(ctx: Context) -> None:
+        tasks_seen.add(trio.lowlevel.current_task())
+        values.append(trace.get())
+        trace.set(str(ctx.job_id))
+
+    committing.handle(leaves_a_trace)
+    actors = committing.actors()
+    for _ in range(3):
+        (claim,) = await committing.claimed()
+        actors.start(committing.jobs, claim, committing.running.add(claim))
+        await ended(committing)
+        await eventually_async(lambda: len(actors.idle), what="its actor waits")
+        assert output(database, claim.lease.job_id)[0] == "COMPLETED"
+    assert (len(tasks_seen), values) == (1, ["untouched"] * 3)
+
+
+async def test_an_actor_whose_job_was_cancelled_runs_no_other(
+    committing: Bench, database: str
+) -> None:
+    begun = trio.Event()
+
+    async def waits(ctx: Context) -> None:
+        begun.set()
+        await trio.sleep_forever()
+
+    committing.handle(waits)
+    actors = committing.actors()
+    (claim,) = await committing.claimed()
+    job = committing.running.add(claim)
+    actors.start(committing.jobs, claim, job)
+    await begun.wait()
+    job.end(Stop.CANCELLED)
+    await ended(committing)
+    assert output(database, claim.lease.job_id)[0] == "CANCELLED"
+    assert len(actors.idle) == 0
+
+
+async def test_a_stop_after_the_end_does_not_reach_the_next_job(
+    committing: Bench, database: str
+) -> None:
+    committing.handle(returns)
+    actors = committing.actors()
+    first, second = await committing.claimed(2)
+    job = committing.running.add(first)
+    actors.start(committing.jobs, first, job)
+    await eventually_async(lambda: len(actors.idle), what="its actor waits")
+    job.end(Stop.CANCELLED)
+    actors.start(committing.jobs, second, committing.running.add(second))
+    await ended(committing)
+    for claim in (first, second):
+        assert output(database, claim.lease.job_id)[0] == "COMPLETED"
+
+
+async def test_a_scope_that_a_job_leaves_entered_fails_it_and_no_other(
+    committing: Bench, database: str
+) -> None:
+    async def leaves_a_scope(ctx: Context) -> None:
+        trio.CancelScope().__enter__()
+
+    job_id = await run_one(committing, leaves_a_scope, worker_attempts=1, max_retries=0)
+    status, _, _, message = output(database, job_id)
+    assert status == "FAILED"
+    assert message is not None
+    assert "Cancel scope stack corrupted" in message
+
+
+async def test_actors_that_wait_end_when_they_are_closed(committing: Bench) -> None:
+    committing.handle(returns)
+    actors = committing.actors()
+    first, second = await committing.claimed(2)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as phase:
+            actors.start(phase, first, committing.running.add(first))
+            await eventually_async(lambda: len(actors.idle), what="its actor waits")
+            actors.idle.close()
+        async with trio.open_nursery() as phase:
+            actors.start(phase, second, committing.running.add(second))
+    assert len(actors.idle) == 0
 
 
 async def test_a_closed_committer_leaves_the_job_to_others(bench: Bench, database: str) -> None:

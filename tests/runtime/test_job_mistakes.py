@@ -22,7 +22,7 @@ from tests.support.records.rows import attempts, job_row
 @pytest.fixture
 async def committing(bench: Bench) -> Bench:
     """A pod whose committer runs."""
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 

@@ -40,7 +40,7 @@ async def committing(bench: Bench, tmp_path: Path) -> Bench:
     bench.receipts = Receipts(
         bench.port, workspaces=tmp_path / "data" / "workspaces", unix_ms=system_chance().unix_ms
     )
-    await bench.start(bench.committer)
+    await bench.start_committing()
     return bench
 
 

@@ -87,7 +87,7 @@ async def test_a_job_of_this_pod_is_told_at_once(hall: Hall, nursery: trio.Nurse
 
     bench.handle(handler)
     bench.running.when_ended.append(hall.waiters.ended)
-    await bench.start(bench.committer)
+    await bench.start_committing()
     (claim,) = await bench.claimed()
     hall.never_look_without_a_reason()
     nursery.start_soon(hall.wait, claim.lease.job_id)

@@ -314,7 +314,7 @@ async def beating(bench: Bench, database: str, seconds: float, *, began_s: float
 async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_lives(
     bench: Bench, database: str
 ) -> None:
-    await bench.start(bench.committer)
+    await bench.start_committing()
     late = await beating(bench, database, 75)
     await a_sweeper(bench).tick()
     row = job_row(database, late)

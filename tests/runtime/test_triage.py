@@ -407,7 +407,7 @@ async def test_a_job_that_goes_on_runs_no_step_again(bench: Bench, database: str
         return [*done, await ctx.step("d", note, "d")]
 
     bench.handle(handler)
-    await bench.start(bench.committer)
+    await bench.start_committing()
     await bench.start(bench.dispatcher(poll_s=0.02))
     (job_id,) = await bench.submit(worker_attempts=1)
     await eventually_async(

@@ -16,7 +16,7 @@ On stop: the mailbox is closed, and what it holds is flushed within the grace of
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 import attrs
@@ -49,6 +49,10 @@ from cortex.store import effects, jobs, steps, tasks
 BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
 BACKOFF: Final = Backoff(base_s=0.05, cap_s=5.0)
+QUIET_TURNS: Final = 2
+"""Trio runs the tasks of a turn in either order: what all of them send is here two turns later."""
+GATHER_TURNS_MAX: Final = 16
+"""Turns of the loop; the dispatcher starts a full batch in fewer."""
 CLOSING_PAUSE_S: Final = 1.0
 """The longest pause of a pod that is shutting down and has little time left."""
 STATEMENT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -58,19 +62,38 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
+class CommitterStopped(LeaseLost):
+    """The committer stopped before the outcome of an operation was known."""
+
+
+class EndReply(Protocol):
+    """Takes the answer to a posted end, at once; nobody waits for it."""
+
+    answered: bool
+
+    def set(self, value: Any) -> None:
+        """The end is in the record."""
+
+    def fail(self, error: BaseException) -> None:
+        """It is not: `LeaseLost`, `CommitterStopped`, or the database refuses it."""
+
+    def instead(self, error: CortexError) -> Finish | None:
+        """Return what to record in place of an end that the database refuses; None: fail."""
+
+
 @attrs.define(eq=False)
 class Entry:
     """An operation in flight, with the reply that its sender waits for."""
 
     operation: Operation
-    reply: Reply[Any] = attrs.field(factory=Reply)
+    reply: Reply[Any] | EndReply
     is_left: bool = False
     """Its sender was cancelled: the answer is not used."""
     is_repeat: bool = False
 
 
 class Committer:
-    """The actor; job code reaches it by `record`, job actors by `settle`."""
+    """The actor; job code reaches it by `record`, job actors by `record` and `post`."""
 
     name = "committer"
 
@@ -93,7 +116,18 @@ class Committer:
         Raises `LeaseLost` if another attempt owns the job, `CortexError` if Postgres cannot hold
         the value. After `trio.Cancelled` it may or may not be committed.
         """
-        await self._answer(Entry(operation))
+        reply: Reply[None] = Reply()
+        await self._answer(Entry(operation, reply), reply)
+
+    async def post(self, ending: Finish, reply: EndReply) -> None:
+        """Send the end of a job and return without waiting for its answer, which `reply` gets.
+
+        Waits for room in the mailbox; after `trio.Cancelled` the end is not sent.
+        """
+        try:
+            await self._mailbox.send(Entry(ending, reply))
+        except MailboxClosed:
+            raise LeaseLost("the pod is closing") from None
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for permission to make an outside call; raises as `record`.
@@ -101,20 +135,21 @@ class Committer:
         After `trio.Cancelled` the intent may or may not be in the ledger; the next attempt reads
         it. If the ledger would have admitted the call, the committer records that it was not made.
         """
-        entry = Entry(intent)
+        reply: Reply[IntentReply] = Reply()
+        entry = Entry(intent, reply)
         try:
-            answer: IntentReply = await self._answer(entry)
+            answer = await self._answer(entry, reply)
         except trio.Cancelled:
             entry.is_left = True
             raise
         return answer
 
-    async def _answer(self, entry: Entry) -> Any:
+    async def _answer(self, entry: Entry, reply: Reply[T]) -> T:
         try:
             await self._mailbox.send(entry)
         except MailboxClosed:
             raise LeaseLost("the pod is closing") from None
-        return await entry.reply.wait()
+        return await reply.wait()
 
     def close(self) -> None:
         """Take no more operations; the actor ends when the rest is written."""
@@ -143,6 +178,9 @@ class Committer:
 
         Raises `trio.EndOfChannel` when closed and nothing is left.
         """
+        if not self._blocked:
+            await self._gathered()
+            return self._mailbox.take(BATCH_MAX)
         batch: list[Entry] = []
         with trio.CancelScope(deadline=self._blocked.poll_at):
             if len(self._blocked) >= MAILBOX_BOUND:
@@ -157,6 +195,17 @@ class Committer:
             batch = await self._freed() + batch
         return batch
 
+    async def _gathered(self) -> None:
+        """Wait for operations; while turns of the loop bring more, wait for a full batch."""
+        await self._mailbox.wait_for_item()
+        count, quiet_turns = 0, 0
+        for _ in range(GATHER_TURNS_MAX):
+            quiet_turns = 0 if len(self._mailbox) > count else quiet_turns + 1
+            count = len(self._mailbox)
+            if quiet_turns == QUIET_TURNS or count >= BATCH_MAX:
+                return
+            await trio.lowlevel.checkpoint()
+
     async def _freed(self) -> list[Entry]:
         """Return the operations that are no longer blocked."""
         try:
@@ -168,24 +217,34 @@ class Committer:
         return self._blocked.freed(locked)
 
     async def _write(self, batch: Sequence[Entry]) -> None:
+        steps_done: list[Entry] = []
+        intents: list[Entry] = []
+        failed: list[Entry] = []
+        finishes: list[Entry] = []
+        releases: list[Entry] = []
+        suspends: list[Entry] = []
+        by_kind: dict[type[Operation], list[Entry]] = {
+            StepDone: steps_done,
+            EffectIntent: intents,
+            EffectReport: failed,
+            Finish: finishes,
+            Release: releases,
+            Suspend: suspends,
+        }
+        for entry in batch:
+            by_kind[type(entry.operation)].append(entry)
         # Steps first: the end of a job is always sent after its steps.
-        done = [entry for entry in batch if isinstance(entry.operation, StepDone)]
-        for round_ in _rounds(done):
+        for round_ in _rounds(steps_done):
             for portion in _portions(round_):
                 await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
-        intents = [entry for entry in batch if isinstance(entry.operation, EffectIntent)]
-        failed = [entry for entry in batch if isinstance(entry.operation, EffectReport)]
         for portion in _portions(intents):
             await self._settle(portion, partial(self._intend, failed))
         if failed:
             await self._settle(failed, self._record_effects)
-        finishes = [entry for entry in batch if isinstance(entry.operation, Finish)]
         for portion in _portions(finishes):
             await self._settle(portion, self._finish)
-        releases = [entry for entry in batch if isinstance(entry.operation, Release)]
         if releases:
             await self._settle(releases, self._release)
-        suspends = [entry for entry in batch if isinstance(entry.operation, Suspend)]
         for portion in _portions(suspends):
             await self._settle(portion, self._suspend)
 
@@ -222,7 +281,7 @@ class Committer:
             except CortexError as error:
                 self.is_held_up = False
                 if len(group) == 1:
-                    _entry(group[0]).reply.fail(error)
+                    await self._refused(_entry(group[0]), error)
                     return
                 for one in group:
                     await self._settle([one], write, is_repeat=is_repeat)
@@ -231,6 +290,16 @@ class Committer:
                 self.is_held_up = False
                 self._metrics.committed(len(group), trio.current_time() - began)
                 return
+
+    async def _refused(self, entry: Entry, error: CortexError) -> None:
+        """Answer an operation whose value the database refuses, or record an end in its place."""
+        reply = entry.reply
+        instead = None if isinstance(reply, Reply) else reply.instead(error)
+        if instead is None:
+            reply.fail(error)
+            return
+        entry.operation, entry.is_repeat = instead, False
+        await self._settle([entry], self._finish)
 
     def _admitted(self, group: "Sequence[T]") -> "Sequence[T]":
         """Leave out operations that are behind blocked ones."""
@@ -309,7 +378,7 @@ class Committer:
             entry.reply.set(answer)
             # A sender that declared itself sure may go even though an earlier call was applied.
             if entry.is_left and answer.verdict == "go" and not operation.is_sure:
-                failed.append(Entry(_uncalled(operation, answer)))
+                failed.append(Entry(_uncalled(operation, answer), Reply()))
 
     async def _record_effects(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: ARG002, FBT001
         operations = [e.operation for e in group if isinstance(e.operation, EffectReport)]
@@ -422,7 +491,7 @@ def _size(operation: Operation) -> int:
 def _give_up(entries: Iterable[Entry]) -> None:
     for entry in entries:
         if not entry.reply.answered:
-            entry.reply.fail(LeaseLost("the committer stopped"))
+            entry.reply.fail(CommitterStopped("the committer stopped"))
 
 
 def _entry(item: object) -> Entry:

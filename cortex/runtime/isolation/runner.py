@@ -278,6 +278,9 @@ class _Remote:
         )
         return found
 
+    def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
+        return None
+
     async def limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
         """The pod knows the claim."""
         return shaped(await self._line.call("limits"), JobLimits)

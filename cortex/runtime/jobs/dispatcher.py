@@ -144,7 +144,9 @@ class Dispatcher:
     def on_ended(self, job: RunningJob) -> None:
         if job.is_queued or job.is_isolated:
             self.hint(promote=job.is_queued)
-        elif self._is_crowded and self._has_room:
+
+    def on_freed(self) -> None:
+        if self._is_crowded and self._has_room:
             self._pacer.wake()
 
     @property
@@ -155,6 +157,7 @@ class Dispatcher:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         self._running.on_ended = self.on_ended
+        self._running.on_freed = self.on_freed
         self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         while True:
@@ -291,7 +294,7 @@ class Dispatcher:
             if begun % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             job = self._running.add(claim, is_isolated=self._actors.isolates(claim))
-            self._jobs_nursery.start_soon(self._actors.run, claim, job)
+            self._actors.start(self._jobs_nursery, claim, job)
 
 
 # --- When a pod looks for jobs that it owns and does not run: see `tasks.orphans`.

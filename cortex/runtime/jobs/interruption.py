@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
 import trio
 
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import Failure
+from cortex.domain.hot import hot
 from cortex.domain.job import Claim, Finish, Operation, Release, StepKind, Suspend
 from cortex.domain.timeouts import FinalAction, Interruption, Phase, Scope
 from cortex.durable.progress import Progress, StepUnderWay, timed_out_by
@@ -31,7 +31,7 @@ ACTIONS: Final = {
 }
 
 
-@attrs.frozen(eq=False)
+@hot(eq=False)
 class Attempt:
     """An attempt that runs here, and its progress."""
 

@@ -13,8 +13,9 @@ raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 
 import random
 from collections.abc import Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -29,6 +30,7 @@ from cortex.domain.job import (
     Claim,
     Finish,
     JobStatus,
+    Lease,
     OpenEffect,
     Operation,
     Release,
@@ -43,8 +45,9 @@ from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
-from cortex.runtime.commit.committer import Committer
+from cortex.runtime.commit.committer import Committer, CommitterStopped
 from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RunnerDied
+from cortex.runtime.jobs.idle_actors import IdleActors
 from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
@@ -64,6 +67,15 @@ class Policies(Protocol):
         """Return the job's attempts and time-outs."""
 
 
+@attrs.frozen
+class Ran:
+    """How a handler ended: its result as JSON, or its error, or neither if it was cut."""
+
+    result: str | None
+    raised: BaseException | None
+    is_cut: bool = attrs.field(kw_only=True)
+
+
 @attrs.frozen(kw_only=True)
 class JobActors:
     """Makes and runs the actors of a pod's jobs."""
@@ -81,6 +93,7 @@ class JobActors:
     isolation: Isolation | None = None
     """None: the pod of a test or a simulation, which runs every job itself."""
     metrics: Metrics = attrs.field(factory=Metrics)
+    idle: IdleActors = attrs.field(factory=IdleActors)
 
     @property
     def isolated_slots(self) -> int:
@@ -92,59 +105,115 @@ class JobActors:
         is_asked = claim.is_suspect or claim.type in self.registry.isolated_names
         return is_asked and self.isolation is not None
 
+    def start(self, nursery: trio.Nursery, claim: Claim, job: RunningJob) -> None:
+        """Run an attempt in an actor that waits for one, or else in a new one."""
+        if not self.idle.wake(claim, job):
+            nursery.start_soon(self.run, claim, job)
+
     async def run(self, claim: Claim, job: RunningJob) -> None:
-        """Run one attempt to its end and report it. Raises nothing but `trio.Cancelled`."""
-        try:
-            # The pod is shutting down: no code of a late claim may run here.
-            ending = _stopped(claim, job.stop) if job.stop else await self._ending(claim, job)
-            if ending is not None and job.stop is not Stop.LEASE_LOST:
-                recorded = await self._report(ending)
-                job.is_recorded, job.is_answered = recorded is not None, True
-                self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
-                await self.receipts.offer_again(claim.lease)
-            else:
-                job.is_answered = True  # by the attempt that owns it
-        finally:
-            self.receipts.forget(claim.lease)
-            self.running.remove(job)
+        """Run one attempt to its end and report it, then those that `start` gives to this actor.
 
-    async def _ending(self, claim: Claim, job: RunningJob) -> Operation | None:
-        """Run the handler; return the operation that ends the attempt, or None for a lost lease."""
-        if claim.cancel_requested:
-            return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
-        if claim.left_s <= 0:
-            # Its handler does not begin: one that computes without an `await` would hold the pod.
-            return await self._out_of_time(claim, job, None)
-        if self.isolation is not None and job.is_isolated:
-            return await self._isolated(self.isolation, claim, job)
-        return await self._attempt(claim, job)
-
-    async def _attempt(self, claim: Claim, job: RunningJob) -> Operation | None:
-        """Run the handler in this process; return as `_ending` does."""
-        result, raised = await self._ran(claim, job)
-        is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
-        if is_late:
-            return await self._out_of_time(claim, job, raised)
-        if raised is not None:
-            return await self._failed(claim, job, raised)
-        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
-
-    async def _ran(self, claim: Claim, job: RunningJob) -> tuple[str | None, BaseException | None]:
-        """Run the handler within the job's scope; return its result as JSON, or its error."""
+        Attempts that complete share one cancel scope, whose making costs as much as all else of a
+        small job. Any other end leaves it, and ends this actor. Raises nothing but
+        `trio.Cancelled`.
+        """
+        attempt: tuple[Claim, RunningJob] | None = claim, job
+        del claim, job  # an actor that waits keeps nothing of its last job
         result: str | None = None
         raised: BaseException | None = None
-        job.task = trio.lowlevel.current_task()
+        has_run = False
         leave_island()
+        task, context = trio.lowlevel.current_task(), copy_context()
+        scope = trio.CancelScope()
         try:
-            with job.scope:
-                result = await self._handle(claim, job)
-        except (KeyboardInterrupt, trio.Cancelled):
+            try:
+                with scope:
+                    status = task._cancel_status  # noqa: SLF001 -- see `is_nested`
+                    while attempt is not None and _may_run(*attempt):
+                        claim, job = attempt
+                        job.task, job.scope, has_run = task, scope, True
+                        result = await self._handle(claim, job)
+                        # Job code can leave a scope entered: an abandoned generator does.
+                        is_nested = task._cancel_status is status  # noqa: SLF001
+                        is_late = trio.current_time() >= job.deadline
+                        if scope.cancel_called or is_late or not is_nested:
+                            break
+                        job.task = job.scope = None
+                        await self._post(claim, job, result)
+                        attempt, result, has_run = None, None, False
+                        del claim, job
+                        attempt = await self.idle.wait(context)
+            except (KeyboardInterrupt, trio.Cancelled):
+                raise
+            except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
+                raised = error
+            if attempt is not None:
+                claim, job = attempt
+                job.task = job.scope = None
+                ran = Ran(result, raised, is_cut=scope.cancelled_caught) if has_run else None
+                await self._conclude(claim, job, ran)
+        except trio.Cancelled:
+            self.running.give_up_posted()
             raise
-        except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
-            raised = error
         finally:
-            job.task = None
-        return result, raised
+            if attempt is not None:
+                claim, job = attempt
+                job.task = job.scope = None
+                self._forget(claim, job)
+
+    async def _post(self, claim: Claim, job: RunningJob, result: str) -> None:
+        """Pass a completed job to the committer, whose answer this actor does not wait for."""
+        ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
+        end = PostedEnd(self, claim, job, ending)
+        try:
+            await self.committer.post(ending, end)
+        except LeaseLost as lost:
+            end.fail(lost)
+        else:
+            self.running.posted(job)
+
+    async def _conclude(self, claim: Claim, job: RunningJob, ran: "Ran | None") -> None:
+        """Record the end of an attempt that did not simply complete."""
+        ending = await self._ending(claim, job, ran)
+        if ending is None or job.stop is Stop.LEASE_LOST:
+            job.is_answered = True  # by the attempt that owns it
+            return
+        recorded = await self._report(ending)
+        self._ended(claim, job, recorded)
+        await self.receipts.offer_again(claim.lease)
+
+    def _ended(self, claim: Claim, job: RunningJob, recorded: Operation | None) -> None:
+        """The end of an attempt is in the record, or None: another attempt owns the job."""
+        job.is_recorded, job.is_answered = recorded is not None, True
+        self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
+
+    def _forget(self, claim: Claim, job: RunningJob) -> None:
+        self.receipts.forget(claim.lease)
+        self.running.remove(job)
+
+    async def _ending(self, claim: Claim, job: RunningJob, ran: "Ran | None") -> Operation | None:
+        """Return the operation that ends the attempt, or None for a lost lease.
+
+        `ran` is None if its handler has not begun: no code of a late claim runs on a pod that
+        shuts down, and a job whose time is over might compute on without an `await`.
+        """
+        if ran is not None:
+            return await self._judged(claim, job, ran)
+        if job.stop is not None:
+            return _stopped(claim, job.stop)
+        if claim.cancel_requested:
+            return Finish(lease=claim.lease, status=JobStatus.CANCELLED)
+        if self.isolation is None or not job.is_isolated or claim.left_s <= 0:
+            return await self._out_of_time(claim, job, None)
+        return await self._isolated(self.isolation, claim, job)
+
+    async def _judged(self, claim: Claim, job: RunningJob, ran: "Ran") -> Operation | None:
+        """Return the operation that ends an attempt whose handler has ended; as `_ending`."""
+        if ran.is_cut or trio.current_time() >= job.deadline:
+            return await self._out_of_time(claim, job, ran.raised)
+        if ran.raised is not None:
+            return await self._failed(claim, job, ran.raised)
+        return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=ran.result)
 
     async def _isolated(
         self, isolation: Isolation, claim: Claim, job: RunningJob
@@ -152,8 +221,10 @@ class JobActors:
         """Run the handler in a process of its own; return as `_ending` does."""
         ended: AttemptReport | RunnerDied | None = None
         tally = Tally(())
+        scope = trio.CancelScope(deadline=job.deadline)
         try:
-            with job.scope:
+            with scope:
+                job.scope = scope
                 recorded = await self._recorded(claim)
                 tally = Tally(recorded.steps)
                 job.progress = tally.progress
@@ -171,7 +242,7 @@ class JobActors:
             return _stopped(claim, job.stop) if job.stop else _put_off(claim)
         except Exception as error:  # noqa: BLE001 -- a runner's data must not end its pod
             return await self._failed(claim, job, error)
-        is_late = job.scope.cancelled_caught or trio.current_time() >= job.scope.deadline
+        is_late = scope.cancelled_caught or trio.current_time() >= job.deadline
         if ended is None or is_late:
             return await self._out_of_time(claim, job, None)
         if isinstance(ended, RunnerDied):
@@ -286,29 +357,83 @@ class JobActors:
             await self.committer.record(ending)
             return ending
         except LeaseLost:
-            _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+            _log_lost(ending.lease)
             return None
         except CortexError as error:
-            # The database refused the value, so the job fails with the reason instead.
-            return await self._report_refusal(ending, error)
+            return await self._report_refusal(_refused(ending, error))
 
-    async def _report_refusal(self, ending: Operation, error: CortexError) -> Operation | None:
-        refused = Finish(
-            lease=ending.lease,
-            status=JobStatus.FAILED,
-            error=clean_text(error.message),
-            code=error.code,
-        )
+    async def _report_refusal(self, refused: Finish) -> Operation | None:
         try:
             await self.committer.record(refused)
             return refused
         except LeaseLost:
-            _log.info("lease lost", job=str(ending.lease.job_id), attempt=ending.lease.attempt)
+            _log_lost(refused.lease)
         except CortexError as second:
-            # Its heartbeat ends with this actor, so the sweep will find it.
-            self.running.unrecorded.append(ending.lease.job_id)
-            _log.error("end of attempt not recorded", job=str(ending.lease.job_id), error=second)
+            self._not_recorded(refused.lease, second)
         return None
+
+    def _not_recorded(self, lease: Lease, error: CortexError) -> None:
+        # Its heartbeat ends with this actor, so the sweep will find it.
+        self.running.unrecorded.append(lease.job_id)
+        _log.error("end of attempt not recorded", job=str(lease.job_id), error=error)
+
+
+class PostedEnd:
+    """Takes the committer's answer to the end of a job for which no actor waits."""
+
+    __slots__ = ("_actors", "_claim", "_ending", "_job", "answered")
+
+    def __init__(self, actors: JobActors, claim: Claim, job: RunningJob, ending: Finish) -> None:
+        self.answered = False
+        self._actors = actors
+        self._claim = claim
+        self._job = job
+        self._ending = ending
+
+    def set(self, value: Any) -> None:  # noqa: ARG002 -- the protocol's
+        self._close(self._ending)
+
+    def fail(self, error: BaseException) -> None:
+        if isinstance(error, CommitterStopped):
+            self.answered = True
+            self._actors._forget(self._claim, self._job)  # noqa: SLF001 -- its own module
+            return
+        if isinstance(error, CortexError):
+            self._actors._not_recorded(self._claim.lease, error)  # noqa: SLF001
+        else:
+            _log_lost(self._claim.lease)
+        self._close(None)
+
+    def instead(self, error: CortexError) -> Finish | None:
+        if self._ending.status is JobStatus.FAILED:
+            return None
+        self._ending = _refused(self._ending, error)
+        return self._ending
+
+    def _close(self, recorded: Finish | None) -> None:
+        self.answered = True
+        self._actors._ended(self._claim, self._job, recorded)  # noqa: SLF001
+        self._actors._forget(self._claim, self._job)  # noqa: SLF001
+
+
+def _may_run(claim: Claim, job: RunningJob) -> bool:
+    """Return whether the handler of an attempt may begin, in this process."""
+    is_stopped = job.stop is not None or claim.cancel_requested
+    return not (is_stopped or job.is_isolated or trio.current_time() >= job.deadline)
+
+
+def _refused(ending: Operation, error: CortexError) -> Finish:
+    """Return the end of a job that fails because the database refused the value of its end."""
+    return Finish(
+        lease=ending.lease,
+        status=JobStatus.FAILED,
+        error=clean_text(error.message),
+        code=error.code,
+    )
+
+
+def _log_lost(lease: Lease) -> None:
+    _log.info("lease lost", job=str(lease.job_id), attempt=lease.attempt)
 
 
 def _put_off(claim: Claim) -> Release:

@@ -85,6 +85,8 @@ class Policies:
         self._rng = rng
         self._own = config
         self._others: OrderedDict[int, RuntimeConfig] = OrderedDict()
+        self._limits: dict[str, JobLimits] = {}
+        """Those of this pod's configuration, by job type."""
 
     async def policy(self, claim: Claim) -> JobPolicy:
         """Return the job's attempts and time-outs."""
@@ -98,22 +100,25 @@ class Policies:
         policy = config.policy(claim.type)
         return policy if agent is None else _overridden(policy, agent)
 
+    def known_limits(self, claim: Claim) -> JobLimits | None:
+        """Return the limits if that takes no database: of a job that began here without agent."""
+        if claim.agent_id is not None or claim.config_id != self.config_id:
+            return None
+        limits = self._limits.get(claim.type)
+        if limits is None:
+            limits = self._limits[claim.type] = _limits(self._own, claim.type, None)
+        return limits
+
     async def limits(self, claim: Claim) -> JobLimits:
         """Return the prices and the limits of the job's calls.
 
         Raises `UsageError` for what this version of Cortex cannot read.
         """
+        known = self.known_limits(claim)
+        if known is not None:
+            return known
         config = await self._config(claim.config_id)
-        policy = config.policy(claim.type)
-        agent = await self._agent(claim)
-        given = None if agent is None else agent.limits
-        return JobLimits(
-            prices=config.prices,
-            call_s=(given and given.call_timeout_seconds) or policy.call_s,
-            idle_s=(given and given.idle_timeout_seconds) or TIMEOUTS["llm_idle"].default_s,
-            connect_s=(given and given.connect_timeout_seconds) or policy.connect_s,
-            step_s=(given and given.step_timeout_seconds) or TIMEOUTS["step"].default_s,
-        )
+        return _limits(config, claim.type, await self._agent(claim))
 
     async def _config(self, config_id: int | None) -> RuntimeConfig:
         if config_id is None or config_id == self.config_id:
@@ -135,6 +140,18 @@ class Policies:
         if claim.agent_id is None or claim.agent_version is None:
             return None
         return AgentSpec.from_json(await self.agents.spec(claim.agent_id, claim.agent_version))
+
+
+def _limits(config: RuntimeConfig, job_type: str, agent: AgentSpec | None) -> JobLimits:
+    policy = config.policy(job_type)
+    given = None if agent is None else agent.limits
+    return JobLimits(
+        prices=config.prices,
+        call_s=(given and given.call_timeout_seconds) or policy.call_s,
+        idle_s=(given and given.idle_timeout_seconds) or TIMEOUTS["llm_idle"].default_s,
+        connect_s=(given and given.connect_timeout_seconds) or policy.connect_s,
+        step_s=(given and given.step_timeout_seconds) or TIMEOUTS["step"].default_s,
+    )
 
 
 def _read(stored: dict[str, Any], config_id: int) -> RuntimeConfig:

@@ -65,6 +65,10 @@ class Receipts:
         self._attempts.pop(lease, None)
         self._unkept.pop(lease, None)
 
+    def has_unkept(self, lease: Lease) -> bool:
+        """Return whether an outage kept a receipt of this attempt out of the record."""
+        return lease in self._unkept
+
     def progress_of(self, lease: Lease) -> Progress | None:
         """The progress of an attempt, while its handler runs here and until its end is recorded."""
         attempt = self._attempts.get(lease)
@@ -100,15 +104,16 @@ class Receipts:
         """
         attempt = self._attempts.get(claim.lease) or await self._unfollowed(claim)
         if error is None:
-            interruption: Interruption | None = of_job(attempt, deadline=job.scope.deadline)
+            interruption: Interruption | None = of_job(attempt, deadline=job.deadline)
         else:
             interruption = of_error(attempt, error, operation)
         if interruption is None:
             return
         receipt = self._bare(interruption, problem="examining its files was cut short")
-        with trio.CancelScope() as job.scope:
+        with trio.CancelScope() as scope:
+            job.scope = scope
             if job.stop is not None:
-                job.scope.cancel(reason=job.stop.name)
+                scope.cancel(reason=job.stop.name)
             receipt = await self._taken(interruption, claim)
         if not await self._kept(receipt):
             self._unkept[claim.lease] = receipt

@@ -39,32 +39,38 @@ class RunningJob:
 
     lease: Lease
     is_queued: bool
-    scope: trio.CancelScope
-    """Around the handler, with the job's own deadline. The commit of its end stands outside."""
+    deadline: float
+    """When its handler must have ended, by trio's clock."""
     type: str = ""
+    scope: trio.CancelScope | None = None
+    """Around its handler while that runs. Its actor runs other jobs in it later."""
     is_isolated: bool = False
     """It runs in a process of its own."""
     is_extra: bool = False
     """It takes none of the pod's slots."""
     due_at: float = math.inf
-    """When its handler must have ended, by `time.monotonic`: threads read it, too."""
+    """The deadline by `time.monotonic`, which threads read; sooner when the job is stopped."""
     task: trio.lowlevel.Task | None = None
     """The task of its handler; None before and afterwards, and in a process of its own."""
     progress: Progress | None = None
     """The progress of its handler, once that has begun."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
+    is_posted: bool = False
+    """Its end is with the committer, and its slot is free."""
     is_recorded: bool = False
     """Its end is in the record: no orphan scan is needed for it."""
     is_answered: bool = False
     """The database has confirmed its end, or that another attempt owns the job."""
+    is_removed: bool = False
 
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
         if self.stop is None or why is Stop.LEASE_LOST:
             self.stop = why
         self.due_at = min(self.due_at, time.monotonic())
-        self.scope.cancel(reason=why.name)
+        if self.scope is not None:
+            self.scope.cancel(reason=why.name)
 
 
 class RunningJobs:
@@ -77,6 +83,12 @@ class RunningJobs:
         """Jobs among them that run in processes of their own."""
         self.extra_ids: set[UUID] = set()
         """Jobs among them that take none of the slots."""
+        self._posted_count = 0
+        """Jobs among them that have given their slots back."""
+        self.next_deadline = math.inf
+        """No job is overdue before."""
+        self.on_deadline: Callable[[], None] = lambda: None
+        """Called when that instant has come closer."""
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
         """Set when the pod shuts down: jobs are handed back at their next checkpoint."""
@@ -90,6 +102,8 @@ class RunningJobs:
         """Jobs whose attempts were cut off before the database confirmed their end."""
         self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
         """Jobs whose ends the database refuses: left to the sweep, which counts them."""
+        self.on_freed: Callable[[], None] = lambda: None
+        """Called when a slot is free again."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
         self.when_ended: list[Callable[[UUID], None]] = []
         """Called with each job that has left its slot: its end is in the record, if it came to
@@ -100,7 +114,7 @@ class RunningJobs:
 
     @property
     def free_slots(self) -> int:
-        return self.slots - len(self._jobs) + len(self.extra_ids)
+        return self.slots - len(self._jobs) + len(self.extra_ids) + self._posted_count
 
     @property
     def drain_request(self) -> DrainRequest | None:
@@ -142,16 +156,23 @@ class RunningJobs:
         older = self._jobs.get(lease.job_id)
         if older is not None:
             older.end(Stop.LEASE_LOST)
-        scope = trio.CancelScope(deadline=trio.current_time() + claim.left_s)
+            if older.is_posted:
+                older.is_answered = True  # by this attempt
+                self.remove(older)
+        now = trio.current_time()
         job = RunningJob(
             lease,
             claim.is_queued,
-            scope,
+            now + claim.left_s,
             type=claim.type,
             is_isolated=is_isolated,
             is_extra=claim.type == BULK,
             due_at=time.monotonic() + claim.left_s,
+            claimed_at=now,
         )
+        if job.deadline < self.next_deadline:
+            self.next_deadline = job.deadline
+            self.on_deadline()
         self._jobs[lease.job_id] = job
         self.isolated_count += is_isolated
         if job.is_extra:
@@ -160,10 +181,39 @@ class RunningJobs:
             job.end(Stop.HANDED_BACK)
         return job
 
+    def posted(self, job: RunningJob) -> None:
+        """The committer has its end: its slot is free, and it is removed once that is answered."""
+        if job.is_removed:
+            return  # it is answered already
+        job.is_posted = True
+        self._posted_count += 1
+        self.extra_ids.discard(job.lease.job_id)
+        self.on_freed()
+
+    def give_up_posted(self) -> None:
+        """Wait no longer for the answers to posted ends: these jobs are left to others."""
+        if self._posted_count:
+            for job in [job for job in self._jobs.values() if job.is_posted]:
+                self.remove(job)
+
+    def cancel_overdue(self, now: float) -> None:
+        """Cancel the handlers whose deadline has passed."""
+        self.next_deadline = math.inf
+        for job in self._jobs.values():
+            if job.deadline > now:
+                self.next_deadline = min(self.next_deadline, job.deadline)
+            elif job.scope is not None:
+                job.scope.cancel(reason="the job's time is over")
+
     def remove(self, job: RunningJob) -> None:
+        if job.is_removed:
+            return
+        job.is_removed = True
         if self._jobs.get(job.lease.job_id) is job:
             del self._jobs[job.lease.job_id]
             self.extra_ids.discard(job.lease.job_id)
+        if job.is_posted:
+            self._posted_count -= 1
         self.isolated_count -= job.is_isolated
         if not job.is_recorded:
             self.lost_count += 1
@@ -171,6 +221,8 @@ class RunningJobs:
             self.left_behind.append(job.lease.job_id)
         if not self._jobs:
             self._is_empty.set()
+        if not job.is_posted:
+            self.on_freed()
         self.on_ended(job)
         for callback in self.when_ended:
             callback(job.lease.job_id)

@@ -47,6 +47,7 @@ from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.isolation import Isolation
+from cortex.runtime.jobs.deadlines import JobDeadlines
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
@@ -285,6 +286,9 @@ class DefaultPolicies:
     async def policy(self, claim: Claim) -> JobPolicy:
         return policy_for(claim.type)
 
+    def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
+        return None
+
     async def limits(self, claim: Claim) -> JobLimits:
         policy = policy_for(claim.type)
         return JobLimits(
@@ -489,6 +493,11 @@ class Bench:
         self.receipts = Receipts(
             self.port, workspaces=Path("data/workspaces"), unix_ms=system_chance().unix_ms
         )
+
+    async def start_committing(self) -> None:
+        """Run what job actors need beside them."""
+        await self.start(self.committer)
+        await self.start(JobDeadlines(self.running))
 
     async def start(self, actor: Actor) -> None:
         """Run an actor beside the test until it ends."""

@@ -77,4 +77,3 @@ async def test_what_is_claimed_by_a_pod_that_leaves_is_handed_back_at_once() -> 
     running.leaving.set()
     late = running.add(a_claim())
     assert (before.stop, late.stop) == (None, Stop.HANDED_BACK)
-    assert late.scope.cancel_called

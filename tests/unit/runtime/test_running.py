@@ -1,5 +1,6 @@
 """The jobs that a pod runs: its slots, and why each was stopped."""
 
+import pytest
 import trio
 
 from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
@@ -21,21 +22,80 @@ async def test_slots_are_taken_and_given_back() -> None:
     assert (running.free_slots, len(running), ended) == (2, 0, [job])
 
 
-async def test_the_scope_of_a_job_ends_with_its_time() -> None:
-    job = RunningJobs(slots=1).add(a_claim(left_s=30.0))
-    assert 29 < job.scope.deadline - trio.current_time() <= 30
+async def test_a_handler_is_cancelled_when_its_time_is_over() -> None:
+    running = RunningJobs(slots=3)
+    now = trio.current_time()
+    late, early, unbegun = (running.add(a_claim(left_s=left_s)) for left_s in (60.0, 30.0, 20.0))
+    late.scope, early.scope = trio.CancelScope(), trio.CancelScope()
+    assert running.next_deadline == pytest.approx(now + 20.0, abs=1.0)
+    running.cancel_overdue(now + 29.0)
+    assert not early.scope.cancel_called
+    assert running.next_deadline == early.deadline
+    running.cancel_overdue(now + 31.0)
+    assert (early.scope.cancel_called, late.scope.cancel_called) == (True, False)
+    assert running.next_deadline == late.deadline
+    assert unbegun.scope is None
+
+
+async def test_a_posted_end_frees_its_slot_and_keeps_its_lease() -> None:
+    running = RunningJobs(slots=1)
+    freed: list[int] = []
+    running.on_freed = lambda: freed.append(running.free_slots)
+    claim = a_claim()
+    job = running.add(claim)
+    running.posted(job)
+    assert freed == [1]
+    assert (len(running), running.leases, running.known_ids) == (
+        1,
+        [claim.lease],
+        [claim.lease.job_id],
+    )
+    job.is_recorded = job.is_answered = True
+    running.remove(job)
+    assert (running.free_slots, len(running), freed) == (1, 0, [1])
+    assert running.left_behind == []
+
+
+async def test_an_end_that_is_answered_before_it_counts_as_posted_is_not_counted() -> None:
+    running = RunningJobs(slots=1)
+    job = running.add(a_claim())
+    running.remove(job)
+    running.posted(job)
+    assert running.free_slots == 1
+
+
+async def test_posted_ends_that_are_given_up_leave_their_jobs_to_others() -> None:
+    running = RunningJobs(slots=3)
+    posted, runs = running.add(a_claim()), running.add(a_claim())
+    running.posted(posted)
+    running.give_up_posted()
+    assert running.left_behind == [posted.lease.job_id]
+    assert running.job_ids == [runs.lease.job_id]
+    running.remove(posted)  # the answer comes after all
+    assert (running.free_slots, len(running.left_behind)) == (2, 1)
+
+
+async def test_a_newer_attempt_takes_the_place_of_a_posted_end() -> None:
+    running = RunningJobs(slots=3)
+    first = a_claim()
+    older = running.add(first)
+    running.posted(older)
+    newer = running.add(a_claim(lease=a_lease(2, job_id=first.lease.job_id)))
+    assert (running.free_slots, running.leases) == (2, [newer.lease])
+    assert running.left_behind == []
 
 
 async def test_the_first_reason_stays_unless_the_lease_is_lost() -> None:
     running = RunningJobs(slots=3)
     claim = a_claim()
     job, lease = running.add(claim), claim.lease
+    scope = job.scope = trio.CancelScope()
     running.end(lease.job_id, lease.attempt + 1, Stop.CANCELLED)
     assert job.stop is None
     running.end(lease.job_id, lease.attempt, Stop.CANCELLED)
     running.end_all(Stop.HANDED_BACK)
     assert job.stop is Stop.CANCELLED
-    assert job.scope.cancel_called
+    assert scope.cancel_called
     running.end_all(Stop.LEASE_LOST)
     running.end_all(Stop.CANCELLED)
     assert job.stop is Stop.LEASE_LOST
