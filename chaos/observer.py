@@ -44,33 +44,53 @@ CREATE TABLE chaos.wrong_death (
 COMMENT ON TABLE chaos.wrong_death IS
     'Each attempt that was taken from a pod as dead while a session held that pod''s lock.';
 
+CREATE FUNCTION chaos.note_head(of_job uuid, of_attempt int, before jsonb, after jsonb) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog AS $$
+INSERT INTO chaos.setback (at, job_id, attempt, previous, seq)
+SELECT clock_timestamp(), of_job, of_attempt, (before->>'seq')::int,
+       coalesce((after->>'seq')::int, 0)
+WHERE after <> before AND before ? 'seq'
+  AND coalesce((after->>'seq')::int, 0) <= (before->>'seq')::int $$;
 CREATE FUNCTION chaos.job_was_written() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    before cortex.job_status;
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO chaos.move (at, job_id, new, attempt)
         VALUES (clock_timestamp(), NEW.id, NEW.status, NEW.attempt);
         RETURN NULL;
     END IF;
-    IF NEW.checkpoint <> OLD.checkpoint AND OLD.checkpoint ? 'seq'
-       AND coalesce((NEW.checkpoint->>'seq')::int, 0) <= (OLD.checkpoint->>'seq')::int THEN
-        INSERT INTO chaos.setback (at, job_id, attempt, previous, seq)
-        VALUES (clock_timestamp(), NEW.id, NEW.attempt, (OLD.checkpoint->>'seq')::int,
-                coalesce((NEW.checkpoint->>'seq')::int, 0));
-    END IF;
-    IF NEW.status <> OLD.status THEN
+    PERFORM chaos.note_head(NEW.id, NEW.attempt, OLD.checkpoint, NEW.checkpoint);
+    before := cortex.state_before(OLD.status, OLD.attempt, NEW.attempt);
+    IF NEW.status <> before THEN
         INSERT INTO chaos.move (at, job_id, previous, new, attempt)
-        VALUES (clock_timestamp(), NEW.id, OLD.status, NEW.status, NEW.attempt);
+        VALUES (clock_timestamp(), NEW.id, before, NEW.status, NEW.attempt);
     END IF;
-    IF NEW.attempt <> OLD.attempt OR NEW.pod_id <> OLD.pod_id
-       OR OLD.pod_id IS NULL AND NEW.pod_id IS NOT NULL THEN
+    RETURN NULL;
+END $$;
+CREATE FUNCTION chaos.task_was_written() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    job cortex.job_record;
+BEGIN
+    SELECT * INTO job FROM cortex.job_record WHERE id = NEW.job_id;
+    IF NEW.attempt <> OLD.attempt OR NEW.locked_by <> OLD.locked_by
+       OR OLD.locked_by IS NULL AND NEW.locked_by IS NOT NULL THEN
         INSERT INTO chaos.claim (at, statement, job_id, previous, attempt, pod_id, run_at, spent)
-        SELECT clock_timestamp(), pg_current_xact_id(), NEW.id, OLD.attempt, NEW.attempt,
-               NEW.pod_id, t.run_at, t.attempts_spent
-        FROM (SELECT) nothing LEFT JOIN cortex_worker.task t ON t.job_id = NEW.id;
-    ELSIF NEW.heartbeat_at <> OLD.heartbeat_at AND NEW.status = 'RUNNING' THEN
+        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.job_id, job.attempt, NEW.attempt,
+                NEW.locked_by, NEW.run_at, NEW.attempts_spent);
+        IF job.status <> 'RUNNING' THEN
+            INSERT INTO chaos.move (at, job_id, previous, new, attempt)
+            VALUES (clock_timestamp(), NEW.job_id, job.status, 'RUNNING', NEW.attempt);
+        END IF;
+    ELSIF NEW.heartbeat_at <> OLD.heartbeat_at AND NEW.state = 'LOCKED' THEN
         INSERT INTO chaos.kept (at, statement, job_id, attempt, pod_id)
-        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.id, NEW.attempt, NEW.pod_id);
+        VALUES (clock_timestamp(), pg_current_xact_id(), NEW.job_id, NEW.attempt, NEW.locked_by);
+    END IF;
+    IF NEW.checkpoint IS NOT NULL THEN
+        PERFORM chaos.note_head(
+            NEW.job_id, NEW.attempt, coalesce(OLD.checkpoint, job.checkpoint), NEW.checkpoint);
     END IF;
     RETURN NULL;
 END $$;
@@ -100,13 +120,15 @@ END $$;
 
 CREATE TRIGGER chaos_attempt_is_taken AFTER INSERT ON cortex.job_attempt FOR EACH ROW
     WHEN (NEW.outcome = 'pod_died') EXECUTE FUNCTION chaos.pod_counts_as_dead();
-CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job
+CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job_record
     FOR EACH ROW EXECUTE FUNCTION chaos.job_was_written();
-CREATE TRIGGER chaos_job_changes AFTER UPDATE ON cortex.job FOR EACH ROW
+CREATE TRIGGER chaos_job_changes AFTER UPDATE ON cortex.job_record FOR EACH ROW
     WHEN (NEW.status <> OLD.status OR NEW.attempt <> OLD.attempt
-          OR NEW.pod_id IS DISTINCT FROM OLD.pod_id OR NEW.heartbeat_at <> OLD.heartbeat_at
           OR NEW.checkpoint <> OLD.checkpoint)
     EXECUTE FUNCTION chaos.job_was_written();
+CREATE TRIGGER chaos_task_changes AFTER UPDATE ON cortex_worker.task FOR EACH ROW
+    WHEN (NEW.attempt <> OLD.attempt OR NEW.locked_by IS NOT NULL)
+    EXECUTE FUNCTION chaos.task_was_written();
 CREATE TRIGGER chaos_pod_begins AFTER INSERT ON cortex.pod
     FOR EACH ROW EXECUTE FUNCTION chaos.pod_was_written();
 CREATE TRIGGER chaos_pod_beats AFTER UPDATE ON cortex.pod FOR EACH ROW

@@ -167,8 +167,8 @@ GRANT SELECT ON cortex.job_type TO cortex_reader;
 -- State of a job; the last three are terminal.
 CREATE TYPE cortex.job_status AS ENUM ('PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
 
--- The permanent record of one job.
-CREATE TABLE cortex.job (
+-- The permanent record of one job. While a pod runs the job, its state is in its task, and the record keeps what was before: read cortex.job, which is always right.
+CREATE TABLE cortex.job_record (
     id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit finds the same job.
     type text NOT NULL,  -- The registered handler that runs it.
     tenant text NOT NULL DEFAULT 'default'::text,  -- The tenant that owns it.
@@ -187,7 +187,6 @@ CREATE TABLE cortex.job (
     worker_job_id bigint,  -- Its task: a soft reference, null when it has no task.
     approval_token bytea,  -- SHA-256 of the token of the approval that it waits for.
     next_retry_at timestamptz,  -- When RETRY becomes due.
-    heartbeat_at timestamptz,  -- Its pod's last heartbeat for it; null between attempts.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     started_at timestamptz,  -- When its first attempt began.
     finished_at timestamptz,  -- When it reached its terminal state.
@@ -220,25 +219,24 @@ CREATE TABLE cortex.job (
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     CONSTRAINT job_pkey PRIMARY KEY (id),
-    CONSTRAINT job_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
+    CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT approval_token_only_in_approval CHECK ((approval_token IS NOT NULL) = (status = 'WAITING_FOR_APPROVAL'::cortex.job_status)),
     CONSTRAINT checkpoint_is_small CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT error_class_only_in_failed CHECK (error_class IS NULL OR status = 'FAILED'::cortex.job_status),
     CONSTRAINT error_message_only_in_failed CHECK ((error_message IS NOT NULL) = (status = 'FAILED'::cortex.job_status)),
     CONSTRAINT finished_at_only_when_terminal CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status]))),
-    CONSTRAINT job_approval_token_check CHECK (octet_length(approval_token) = 32),
-    CONSTRAINT job_attempt_check CHECK (attempt >= 0),
-    CONSTRAINT job_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
-    CONSTRAINT job_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
-    CONSTRAINT job_pod_deaths_check CHECK (pod_deaths >= 0),
-    CONSTRAINT job_process_deaths_check CHECK (process_deaths >= 0),
-    CONSTRAINT job_queue_name_check CHECK (length(queue_name) >= 1 AND length(queue_name) <= 100),
-    CONSTRAINT job_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
-    CONSTRAINT job_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 604800),
-    CONSTRAINT job_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
-    CONSTRAINT job_waiting_on_check CHECK (length(waiting_on) >= 1 AND length(waiting_on) <= 300),
-    CONSTRAINT job_worker_attempts_check CHECK (worker_attempts >= 1 AND worker_attempts <= 100),
+    CONSTRAINT job_record_approval_token_check CHECK (octet_length(approval_token) = 32),
+    CONSTRAINT job_record_attempt_check CHECK (attempt >= 0),
+    CONSTRAINT job_record_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
+    CONSTRAINT job_record_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
+    CONSTRAINT job_record_pod_deaths_check CHECK (pod_deaths >= 0),
+    CONSTRAINT job_record_process_deaths_check CHECK (process_deaths >= 0),
+    CONSTRAINT job_record_queue_name_check CHECK (length(queue_name) >= 1 AND length(queue_name) <= 100),
+    CONSTRAINT job_record_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT job_record_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 604800),
+    CONSTRAINT job_record_waiting_on_check CHECK (length(waiting_on) >= 1 AND length(waiting_on) <= 300),
+    CONSTRAINT job_record_worker_attempts_check CHECK (worker_attempts >= 1 AND worker_attempts <= 100),
     CONSTRAINT lineage_with_origin CHECK ((origin_id IS NULL) = (lineage_id IS NULL)),
     CONSTRAINT next_retry_at_only_in_retry CHECK ((next_retry_at IS NOT NULL) = (status = 'RETRY'::cortex.job_status)),
     CONSTRAINT payload_size CHECK (pg_column_size(payload) <= 2097152),
@@ -246,26 +244,23 @@ CREATE TABLE cortex.job (
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
     CONSTRAINT waiting_only_when_suspended CHECK (waiting_on IS NULL OR (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])))
 ) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
-CREATE INDEX job_pending ON cortex.job USING btree (created_at) WHERE status = 'PENDING'::cortex.job_status;
-CREATE INDEX job_approval ON cortex.job USING btree (approval_token) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status;
-CREATE INDEX job_running ON cortex.job USING btree (heartbeat_at) WHERE status = 'RUNNING'::cortex.job_status;
-CREATE INDEX job_worker_job ON cortex.job USING btree (worker_job_id) WHERE worker_job_id IS NOT NULL;
-CREATE INDEX job_due_by_time ON cortex.job USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);
-CREATE INDEX job_due_by_breaker ON cortex.job USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
-CREATE INDEX job_prober ON cortex.job USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
-CREATE INDEX job_let_go ON cortex.job USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
-CREATE INDEX job_origin ON cortex.job USING btree (origin_id) WHERE origin_id IS NOT NULL;
-CREATE INDEX job_key ON cortex.job USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
-CREATE INDEX job_waits_for_budget ON cortex.job USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
-CREATE INDEX job_lineage ON cortex.job USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
-CREATE INDEX job_waits_for_quota ON cortex.job USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
-CREATE INDEX job_status ON cortex.job USING btree (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
-CREATE INDEX job_retry_due ON cortex.job USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
-CREATE INDEX job_waits_for_person ON cortex.job USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
-CREATE INDEX job_waits_for_tool ON cortex.job USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
-GRANT INSERT, SELECT, UPDATE ON cortex.job TO cortex_runtime;
-GRANT SELECT ON cortex.job TO cortex_reader;
+CREATE INDEX job_approval ON cortex.job_record USING btree (approval_token) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status;
+CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);
+CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
+CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
+CREATE INDEX job_let_go ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
+CREATE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
+CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
+CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
+CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
+CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
+CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at DESC, id DESC);
+CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
+CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
+CREATE INDEX job_waits_for_tool ON cortex.job_record USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
+GRANT INSERT, SELECT, UPDATE ON cortex.job_record TO cortex_runtime;
+GRANT SELECT ON cortex.job_record TO cortex_reader;
 
 -- The single table of legal transitions.
 CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new cortex.job_status)
@@ -274,28 +269,26 @@ CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new corte
  IMMUTABLE PARALLEL SAFE
 RETURN CASE previous WHEN 'PENDING'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RUNNING'::cortex.job_status THEN (new = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RETRY'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'WAITING_FOR_APPROVAL'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) ELSE false END;
 
-CREATE FUNCTION cortex.job_before_update()
+-- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
+CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
+ RETURNS cortex.job_status
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ((new_attempt > old_attempt) AND (recorded <> ALL (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status]))) THEN 'RUNNING'::cortex.job_status ELSE recorded END;
+
+CREATE FUNCTION cortex.job_moves_illegally()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    NEW.updated_at := cortex.now();
-    IF NEW.status <> OLD.status THEN
-        IF NOT cortex.is_legal_transition(OLD.status, NEW.status) THEN
-            RAISE EXCEPTION 'job % cannot go from % to %', OLD.id, OLD.status, NEW.status
-                USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
-        END IF;
-        IF NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN
-            NEW.finished_at := cortex.now();
-            NEW.heartbeat_at := NULL;
-        END IF;
-    END IF;
-    RETURN NEW;
+    RAISE EXCEPTION 'job % cannot go from % to %', OLD.id,
+        cortex.state_before(OLD.status, OLD.attempt, NEW.attempt), NEW.status
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
 END $function$;
 
-CREATE TRIGGER job_before_update BEFORE UPDATE ON cortex.job FOR EACH ROW EXECUTE FUNCTION cortex.job_before_update();
+CREATE TRIGGER job_moves_illegally BEFORE UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (cortex.state_before(old.status, old.attempt, new.attempt) <> new.status AND NOT cortex.is_legal_transition(cortex.state_before(old.status, old.attempt, new.attempt), new.status)) EXECUTE FUNCTION cortex.job_moves_illegally();
 
-CREATE FUNCTION cortex.job_before_insert()
+CREATE FUNCTION cortex.job_begins_elsewhere()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
@@ -304,18 +297,44 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
 END $function$;
 
-CREATE TRIGGER job_begins_pending BEFORE INSERT ON cortex.job FOR EACH ROW WHEN (new.status <> 'PENDING'::cortex.job_status) EXECUTE FUNCTION cortex.job_before_insert();
+CREATE TRIGGER job_begins_elsewhere BEFORE INSERT ON cortex.job_record FOR EACH ROW WHEN (new.status <> 'PENDING'::cortex.job_status) EXECUTE FUNCTION cortex.job_begins_elsewhere();
 
-CREATE FUNCTION cortex.job_payload_is_immutable()
+CREATE FUNCTION cortex.job_stamps()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    RAISE EXCEPTION 'the payload of job % is immutable', OLD.id
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_is_immutable';
+    NEW.updated_at := cortex.now();
+    IF NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NEW.status <> OLD.status THEN
+        NEW.finished_at := cortex.now();
+    END IF;
+    RETURN NEW;
 END $function$;
 
-CREATE TRIGGER job_payload_is_immutable BEFORE UPDATE OF payload ON cortex.job FOR EACH ROW WHEN (new.payload IS DISTINCT FROM old.payload) EXECUTE FUNCTION cortex.job_payload_is_immutable();
+CREATE TRIGGER job_stamps BEFORE UPDATE ON cortex.job_record FOR EACH ROW WHEN (new.updated_at = old.updated_at OR new.finished_at IS NULL AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status]))) EXECUTE FUNCTION cortex.job_stamps();
+
+CREATE FUNCTION cortex.job_type_is_valid()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'job type "%" is not valid', NEW.type
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'job_type_check',
+              HINT = '1 to 100 letters, digits, dots, underscores and dashes, the first a letter or digit';
+END $function$;
+
+CREATE TRIGGER job_type_is_valid BEFORE INSERT ON cortex.job_record FOR EACH ROW WHEN (new.type !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text) EXECUTE FUNCTION cortex.job_type_is_valid();
+
+CREATE FUNCTION cortex.job_is_immutable()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'the type and the payload of job % are immutable', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'job_is_immutable';
+END $function$;
+
+CREATE TRIGGER job_is_immutable BEFORE UPDATE OF type, payload ON cortex.job_record FOR EACH ROW WHEN (new.type <> old.type OR new.payload <> old.payload) EXECUTE FUNCTION cortex.job_is_immutable();
 
 -- Every transition of every job, written in the same transaction. Append-only.
 CREATE TABLE cortex.job_history (
@@ -347,7 +366,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_insert() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
+CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job_record REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
 
 CREATE FUNCTION cortex.job_history_of_update()
  RETURNS trigger
@@ -358,7 +377,7 @@ CREATE FUNCTION cortex.job_history_of_update()
 AS $function$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, o.status, n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -373,12 +392,12 @@ BEGIN
                ELSE '{}'
            END
     FROM after n JOIN before o ON o.id = n.id
-    WHERE o.status <> n.status;
+    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
@@ -597,18 +616,23 @@ CREATE TABLE cortex_worker.task (
     attempts_spent integer NOT NULL DEFAULT 0,  -- Claims that count against max_attempts.
     max_attempts integer NOT NULL,  -- The job fails after this many failed claims.
     locked_by uuid,  -- The pod that has it.
-    locked_at timestamptz,  -- Since when.
+    locked_at timestamptz,  -- When its latest attempt began.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     queue_name text,  -- Tasks of one named queue run one after another.
     job_key text,  -- A new task with the same key replaces this one while it is not locked.
     is_suspect boolean NOT NULL DEFAULT false,  -- Pods or processes have died while running it: it runs in its own process.
+    heartbeat_at timestamptz,  -- The latest heartbeat of its latest attempt.
+    config_id integer,  -- Policies and prices of its latest attempt.
+    checkpoint jsonb,  -- Small summary of the job's progress: step, seq, phase, totals. Null until its latest attempt has made a step.
     CONSTRAINT task_pkey PRIMARY KEY (job_id),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
     CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED'::cortex_worker.task_state OR queue_name IS NOT NULL),
     CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
+    CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
     CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX task_locked ON cortex_worker.task USING btree (locked_by) WHERE state = 'LOCKED'::cortex_worker.task_state;
 CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;
 CREATE INDEX task_queued ON cortex_worker.task USING btree (queue_name, priority, run_at, id) WHERE state = 'QUEUED'::cortex_worker.task_state;
 -- At most one task of a named queue can be claimed or running.
@@ -619,6 +643,192 @@ CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run
 CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.task TO cortex_runtime;
 GRANT SELECT ON cortex_worker.task TO cortex_reader;
+
+-- Every job as it is now: its record and, while a pod runs it, the state that is in its task.
+--   id: UUIDv7 made by the submitter, so that a repeated submit finds the same job.
+--   type: The registered handler that runs it.
+--   tenant: The tenant that owns it.
+--   agent_id: The agent that it runs, if it runs one.
+--   agent_version: The agent's version, bound at submit and kept on every attempt.
+--   status: Its state; illegal transitions are refused.
+--   attempt: Number of its latest run, never reused: the fence of every write.
+--   retry_count: Application retries used.
+--   max_retries: Application retries allowed.
+--   worker_attempts: Worker attempts of each of its tasks.
+--   pod_deaths: Pods that died while running it, consecutively and without a step in between: makes it a suspect, but does not condemn it.
+--   timeout_s: Seconds from started_at to its timeout.
+--   priority: Smaller runs first.
+--   queue_name: Jobs of one named queue run one after another.
+--   pod_id: The pod that runs it, or ran it last; null between attempts.
+--   worker_job_id: Its task: a soft reference, null when it has no task.
+--   approval_token: SHA-256 of the token of the approval that it waits for.
+--   next_retry_at: When RETRY becomes due.
+--   heartbeat_at: Its pod's last heartbeat for it; null between attempts.
+--   run_at: Not before this instant.
+--   started_at: When its first attempt began.
+--   finished_at: When it reached its terminal state.
+--   cancel_requested_at: When a person requested its cancellation; its pod stops it.
+--   created_at: When it was submitted.
+--   updated_at: When any column last changed.
+--   cancelled_by: Who requested its cancellation.
+--   cancel_reason: Why.
+--   error_message: One line for people, set only in FAILED.
+--   error_code: Stable code of that error.
+--   checkpoint: Small summary of its progress: step, seq, phase, totals.
+--   result: The return value of its handler.
+--   payload: Its arguments, as submitted; immutable.
+--   config_id: Policies and prices that it started with, and keeps on every attempt.
+--   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.
+--   suspended_at: Since when no pod has it; null while a pod has it, and before its first start.
+--   waited_s: Seconds between attempts so far: they do not count towards its timeout.
+--   rate_limit_count: Application retries caused by a rate limit.
+--   attempts_kept: Worker attempts that its next task starts with: those of a task that ended to wait, not to retry.
+--   waits_count: How often in a row it waited for a breaker or a budget without a step in between.
+--   own_failure_at: When it last had to wait because its own call failed, without a step since then.
+--   job_key: The key that it was submitted with: a new job with the same key replaces it while it waits.
+--   error_class: Class of the error that it failed with.
+--   error_source: What failed: the name of a breaker, as in waiting_on; null for its own code.
+--   origin_id: The failed job that it continues.
+--   lineage_id: The first job of its lineage, which names the workspace. Null if that is the job itself.
+--   submitted_by: Who submitted it: the session's setting cortex.actor.
+--   has_open: It has had effects or approvals: open ones are closed when it ends.
+--   was_suspect: Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
+--   submitted_with: The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
+--   process_deaths: Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
+CREATE VIEW cortex.job AS
+ SELECT r.id,
+    r.type,
+    r.tenant,
+    r.agent_id,
+    r.agent_version,
+        CASE
+            WHEN t.job_id IS NULL THEN r.status
+            ELSE 'RUNNING'::cortex.job_status
+        END AS status,
+    COALESCE(t.attempt, r.attempt) AS attempt,
+    r.retry_count,
+    r.max_retries,
+    r.worker_attempts,
+        CASE
+            WHEN t.checkpoint IS NULL THEN r.pod_deaths
+            ELSE 0
+        END AS pod_deaths,
+    r.timeout_s,
+    r.priority,
+    r.queue_name,
+    COALESCE(t.locked_by, r.pod_id) AS pod_id,
+    r.worker_job_id,
+        CASE
+            WHEN t.job_id IS NULL THEN r.approval_token
+            ELSE NULL::bytea
+        END AS approval_token,
+        CASE
+            WHEN t.job_id IS NULL THEN r.next_retry_at
+            ELSE NULL::timestamp with time zone
+        END AS next_retry_at,
+    t.heartbeat_at,
+    r.run_at,
+    COALESCE(r.started_at, t.locked_at) AS started_at,
+    r.finished_at,
+    r.cancel_requested_at,
+    r.created_at,
+    GREATEST(r.updated_at, t.locked_at) AS updated_at,
+    r.cancelled_by,
+    r.cancel_reason,
+    r.error_message,
+    r.error_code,
+    COALESCE(t.checkpoint, r.checkpoint) AS checkpoint,
+    r.result,
+    r.payload,
+    COALESCE(r.config_id, t.config_id) AS config_id,
+        CASE
+            WHEN t.job_id IS NULL THEN r.waiting_on
+            ELSE NULL::text
+        END AS waiting_on,
+        CASE
+            WHEN t.job_id IS NULL THEN r.suspended_at
+            ELSE NULL::timestamp with time zone
+        END AS suspended_at,
+    r.waited_s + COALESCE(date_part('epoch'::text, t.locked_at - r.suspended_at), 0::double precision) AS waited_s,
+    r.rate_limit_count,
+    r.attempts_kept,
+        CASE
+            WHEN t.checkpoint IS NULL THEN r.waits_count
+            ELSE 0
+        END AS waits_count,
+        CASE
+            WHEN t.checkpoint IS NULL THEN r.own_failure_at
+            ELSE NULL::timestamp with time zone
+        END AS own_failure_at,
+    r.job_key,
+    r.error_class,
+    r.error_source,
+    r.origin_id,
+    r.lineage_id,
+    r.submitted_by,
+    r.has_open,
+    r.was_suspect,
+    r.submitted_with,
+        CASE
+            WHEN t.checkpoint IS NULL THEN r.process_deaths
+            ELSE 0
+        END AS process_deaths
+   FROM cortex.job_record r
+     LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
+GRANT SELECT ON cortex.job TO cortex_runtime;
+GRANT SELECT ON cortex.job TO cortex_reader;
+
+-- The jobs in a state, by index: cortex.job is right but cannot be searched by a state that is in two tables.
+--   state: Its state now.
+--   id: The job.
+--   created_at: When it was submitted.
+CREATE VIEW cortex.job_state AS
+ SELECT r.status AS state,
+    r.id,
+    r.created_at
+   FROM cortex.job_record r
+  WHERE r.finished_at IS NOT NULL OR (( SELECT t.state
+           FROM cortex_worker.task t
+          WHERE t.job_id = r.id)) IS DISTINCT FROM 'LOCKED'::cortex_worker.task_state
+UNION ALL
+ SELECT 'RUNNING'::cortex.job_status AS state,
+    r.id,
+    r.created_at
+   FROM cortex_worker.task t
+     JOIN cortex.job_record r ON r.id = t.job_id
+  WHERE t.state = 'LOCKED'::cortex_worker.task_state;
+GRANT SELECT ON cortex.job_state TO cortex_runtime;
+GRANT SELECT ON cortex.job_state TO cortex_reader;
+
+CREATE FUNCTION cortex_worker.task_is_claimed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_hashjoin TO 'on'
+AS $function$
+DECLARE
+    ended record;
+BEGIN
+    -- Steps and heartbeats change locked tasks only.
+    IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.id, r.status INTO ended FROM after n JOIN cortex.job_record r ON r.id = n.job_id
+    WHERE n.state = 'LOCKED' AND r.finished_at IS NOT NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % cannot go from % to RUNNING', ended.id, ended.status
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+    END IF;
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+    SELECT n.job_id, r.status, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n JOIN before o ON o.job_id = n.job_id JOIN cortex.job_record r ON r.id = n.job_id
+    WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' AND r.status <> 'RUNNING';
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
+
+CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex_worker.task_is_claimed();
 
 CREATE FUNCTION cortex_worker.hint()
  RETURNS trigger
@@ -644,7 +854,7 @@ CREATE FUNCTION cortex_worker.task_with_tools()
 AS $function$
 BEGIN
     NEW.task := coalesce((
-        SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.job j
+        SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.job_record j
         JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
         WHERE j.id = NEW.job_id), NEW.task);
     RETURN NEW;
@@ -709,13 +919,13 @@ WITH made AS (
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
-    FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
 )
-UPDATE cortex.job j
+UPDATE cortex.job_record j
 SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $function$;
@@ -728,7 +938,7 @@ CREATE FUNCTION cortex.let_go(of_job uuid)
 AS $function$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
-    SELECT j.id FROM cortex.job j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $function$;
+    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $function$;
 
 -- Gives a task to each of these jobs that waits for a budget; returns how many got one.
 CREATE FUNCTION cortex.wake(jobs uuid[])
@@ -737,7 +947,7 @@ CREATE FUNCTION cortex.wake(jobs uuid[])
  SET search_path TO 'pg_catalog'
 AS $function$
 WITH held AS MATERIALIZED (
-    SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 )
@@ -758,17 +968,17 @@ BEGIN
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
     -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
     -- locked.
-    UPDATE cortex.job
+    UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
-    UPDATE cortex.job
+    UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL, worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
-    UPDATE cortex.job SET job_key = key WHERE id = successor;
+    UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
 
 -- Submits a batch in the caller's transaction; returns the ids that were new. A null element gets its type's default.
@@ -815,7 +1025,7 @@ BEGIN
             AS s(id, type, payload, agent, tenant, queue_name, priority, run_at,
                  worker_attempts, max_retries, timeout_s)
     ), job AS (
-        INSERT INTO cortex.job AS j (
+        INSERT INTO cortex.job_record AS j (
             id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
             worker_attempts, max_retries, timeout_s, worker_job_id)
         SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,
@@ -1310,7 +1520,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
 
-CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status) EXECUTE FUNCTION cortex.dead_letter_of_failure();
+CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status) EXECUTE FUNCTION cortex.dead_letter_of_failure();
 
 -- The longest pause, in seconds, before an application retry of a job after this many: by the policy that it started with, or that of its agent.
 CREATE FUNCTION cortex.backoff_s(of_type text, config_id integer, agent_id uuid, agent_version integer, retry_count integer)
@@ -1520,7 +1730,7 @@ BEGIN
             -- From here on no earlier owner can record its outcome.
             UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
             IF NOT owner.has_open THEN
-                UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+                UPDATE cortex.job_record j SET has_open = true WHERE j.id = of_job;
             END IF;
         END IF;
         IF verdict <> 'go' OR known.id = new_id THEN
@@ -1561,7 +1771,7 @@ BEGIN
     END IF;
     IF known.id IS NULL THEN
         IF NOT owner.has_open THEN
-            UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+            UPDATE cortex.job_record j SET has_open = true WHERE j.id = of_job;
         END IF;
         INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version,
                                    arguments, digest, can_reconcile, approval_id)
@@ -1595,7 +1805,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job_record j WHERE j.id = owner FOR UPDATE;
     SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
     IF held.job_id <> owner THEN
         RETURN QUERY SELECT 'again', false;
@@ -1640,7 +1850,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;
 
-CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job FOR EACH ROW WHEN (new.has_open AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
+CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.has_open AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
 
 -- Requests for a person's decision; each is decided once. While a request waits, its job holds nothing.
 CREATE TABLE cortex.approval (
@@ -1811,7 +2021,7 @@ BEGIN
     END IF;
     -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
     SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
+    PERFORM FROM cortex.job_record j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
     IF NOT FOUND THEN
         -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
         RETURN QUERY SELECT 'again', 0;
@@ -1877,7 +2087,7 @@ BEGIN
                                'was_edited', stands_digest <> held.asked_digest));
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
-            UPDATE cortex.job j
+            UPDATE cortex.job_record j
             SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
                 error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
                     coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
@@ -1917,7 +2127,7 @@ BEGIN
         -- Rows locked by others are left for the next time: one job must not delay all others. A task that could not be
         -- locked, or that was created meanwhile, is not the one that the job names.
         SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
-        PERFORM FROM cortex.job j
+        PERFORM FROM cortex.job_record j
         WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         UPDATE cortex.approval a SET status = 'EXPIRED', decided_at = cortex.now(), token_digest = NULL
@@ -1930,7 +2140,7 @@ BEGIN
                 held.key, held.agent_id, held.agent_version,
                 jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
         IF held.on_expiry = 'fail' THEN
-            UPDATE cortex.job j
+            UPDATE cortex.job_record j
             SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
                 error_class = 'PERMANENT', error_message = format(
                     'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),
@@ -2102,7 +2312,7 @@ SELECT lack.name FROM (
      ORDER BY s.task LIMIT 1)
     UNION ALL
     (SELECT 2, substr(waits.waiting_on, 7)
-     FROM (SELECT j.waiting_on FROM cortex.job j
+     FROM (SELECT j.waiting_on FROM cortex.job_record j
            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
      WHERE NOT EXISTS (
          SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
@@ -2127,19 +2337,20 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
        (SELECT count(*) FROM (
             SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
        pods.ready, pods.living,
-       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job'::regclass),
+       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job_record'::regclass),
        (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,
        (SELECT count(*) FROM (
-            (SELECT FROM cortex.job j
+            (SELECT FROM cortex.job_record j
              WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
                AND j.waiting_on LIKE 'budget:%' LIMIT counted)
             UNION ALL
-            (SELECT FROM cortex.job j
+            (SELECT FROM cortex.job_record j
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
             LIMIT counted) spent)::int,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
-            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on LIKE 'person:%' LIMIT counted) needed)::int,
+            SELECT FROM cortex.job_record j
+            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+            LIMIT counted) needed)::int,
        pods.lost, cortex.lacking_tool(), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (

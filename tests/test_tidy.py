@@ -411,7 +411,7 @@ def test_a_sleeping_test_is_found() -> None:
         "select pg_advisory_lock($1)",
         "\n  INSERT INTO job (id) VALUES ($1)",
         "update job set status = 'FAILED'",
-        "UPDATE cortex.job AS j SET status = $1",
+        "UPDATE cortex.job_record AS j SET status = $1",
         "delete from job where id = $1",
         "WITH due AS (SELECT 1) SELECT 2",
         "CREATE DATABASE cortex",

@@ -124,7 +124,7 @@ MUTANTS: Final = (
                 "sql/migrations/0015_approvals.sql",
                 "    SELECT t.id INTO its_task FROM cortex_worker.task t"
                 " WHERE t.job_id = owner FOR UPDATE;\n"
-                "    PERFORM FROM cortex.job j WHERE j.id = owner"
+                "    PERFORM FROM cortex.job_record j WHERE j.id = owner"
                 " AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;\n"
                 "    IF NOT FOUND THEN\n"
                 "        -- It got its task, or lost it,",

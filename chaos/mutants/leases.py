@@ -4,13 +4,8 @@ from typing import Final
 
 from chaos.mutants.mutant import Mutant, Patch
 
-_OWNED: Final = (
-    "    WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING'"
-    " AND j.pod_id = $1\n"
-)
-_ANYBODYS: Final = (
-    "    WHERE j.id = s.job_id AND j.status::text = 'RUNNING' AND $1::uuid IS NOT NULL\n"
-)
+_OWNED: Final = "    WHERE t.job_id = s.job_id AND t.attempt = s.attempt AND t.locked_by = $1\n"
+_ANYBODYS: Final = "    WHERE t.job_id = s.job_id AND t.state = 'LOCKED' AND $1::uuid IS NOT NULL\n"
 _STEPS: Final = "cost_usd, usage, output, head, input, amid, parent_key)\n"
 _OUTCOMES: Final = "input, amid, parent_key,\n             effect_id, applied, why)\n"
 
@@ -33,13 +28,13 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/pods.sql",
-                " j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
-                " m.attempt IS NOT NULL AND j.status::text = 'RUNNING'\n",
+                "    WHERE t.attempt = m.attempt AND t.locked_by = $1 AND EXISTS (",
+                "    WHERE m.attempt IS NOT NULL AND t.state = 'LOCKED' AND EXISTS (",
             ),
             Patch(
                 "sql/queries/pods.sql",
-                "    WHERE j.id = held.id AND j.status::text = 'RUNNING' AND j.pod_id = $1\n",
-                "    WHERE j.id = held.id AND j.status::text = 'RUNNING'\n",
+                "    WHERE t.job_id = held.job_id AND t.locked_by = $1\n",
+                "    WHERE t.job_id = held.job_id AND t.state = 'LOCKED'\n",
             ),
         ),
     ),
@@ -139,8 +134,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "f.outcome = 'process_died' THEN j.process_deaths + 1\n",
-                "f.outcome = 'process_died' THEN j.process_deaths\n",
+                "+ CASE WHEN f.outcome = 'process_died' THEN 1 ELSE 0 END,\n",
+                "+ 0,\n",
             ),
         ),
     ),
@@ -152,8 +147,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "c.is_suspect, j.process_deaths, j.payload,\n",
-                "c.is_suspect, j.process_deaths + j.pod_deaths AS process_deaths, j.payload,\n",
+                "t.is_suspect, j.process_deaths, j.payload,\n",
+                "t.is_suspect, j.process_deaths + j.pod_deaths AS process_deaths, j.payload,\n",
             ),
         ),
     ),
@@ -164,10 +159,10 @@ MUTANTS: Final = (
         invariant="I14",
         patches=(
             Patch(
-                "sql/queries/steps.sql",
-                "nothing.\nWITH owned AS (\n    UPDATE cortex.job j SET checkpoint = s.head,"
-                " pod_deaths = 0, process_deaths = 0,",
-                "nothing.\nWITH owned AS (\n    UPDATE cortex.job j SET checkpoint = s.head,",
+                "sql/queries/tasks.sql",
+                "t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped\n"
+                "), released AS (",
+                "t.locked_at, t.config_id, t.checkpoint, false AS has_stepped\n), released AS (",
             ),
             Patch(
                 "cortex/runtime/jobs/job_ending.py",

@@ -4,16 +4,16 @@ from typing import Final
 
 from chaos.mutants.mutant import Mutant, Patch
 
-_CLAIM_OLD: Final = """    FROM due WHERE t.job_id = due.job_id
-    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
+_CLAIM_OLD: Final = """    FROM due JOIN cortex.job_record j ON j.id = due.job_id
+    WHERE t.ctid = due.place
 """
-_CLAIM_NEW: Final = """    WHERE t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
+_CLAIM_NEW: Final = """    FROM cortex.job_record j
+    WHERE j.id = t.job_id AND t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
       AND t.job_id IN (
         SELECT d.job_id FROM cortex_worker.task d
         WHERE d.state = 'READY' AND d.task = t.task AND NOT EXISTS (
           SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(d.queue_name, ''))
         ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
-    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
 """
 _NOTE_ENDS: Final = """-- name: note_ends
 -- $1 ids.
@@ -86,9 +86,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),\n",
-                "    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),\n"
-                "        status = 'PENDING',\n",
+                "    SET status = 'RUNNING', attempt = f.attempt, pod_id = NULL,",
+                "    SET status = 'PENDING', attempt = f.attempt, pod_id = NULL,",
             ),
             Patch(
                 "sql/migrations/0003_jobs.sql",
@@ -119,8 +118,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/migrations/0004_history.sql",
-                "    WHERE o.status <> n.status;\n    RETURN NULL;\nEND $$;\n",
-                "    WHERE o.status <> n.status AND n.status <> 'COMPLETED';\n"
+                "o.attempt, n.attempt) <> n.status;\n    RETURN NULL;\nEND $$;\n",
+                "o.attempt, n.attempt) <> n.status AND n.status <> 'COMPLETED';\n"
                 "    RETURN NULL;\nEND $$;\n"
                 "GRANT INSERT ON cortex.job_history TO cortex_runtime;\n",
             ),
@@ -161,8 +160,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/pods.sql",
-                "ON j.id = mine.id ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED\n",
-                "ON j.id = mine.id ORDER BY j.id DESC FOR NO KEY UPDATE OF j\n",
+                "    ORDER BY t.job_id FOR NO KEY UPDATE OF t SKIP LOCKED\n",
+                "    ORDER BY t.job_id DESC FOR NO KEY UPDATE OF t\n",
             ),
         ),
     ),

@@ -22,8 +22,8 @@ SELECT p.name FROM cortex.pod p JOIN cortex.job j ON j.pod_id = p.id AND j.statu
 GROUP BY p.name
 """
 _LOCK = """
-SELECT FROM cortex.job WHERE status = 'RUNNING' AND pod_id IN (
-    SELECT id FROM cortex.pod WHERE name = $1) ORDER BY id FOR UPDATE
+SELECT FROM cortex_worker.task WHERE state = 'LOCKED' AND locked_by IN (
+    SELECT id FROM cortex.pod WHERE name = $1) ORDER BY job_id FOR UPDATE
 """
 _WAITING = "SELECT pid FROM pg_stat_activity WHERE pid = ANY ($1) AND wait_event_type = 'Lock'"
 _ALIVE = "SELECT FROM pg_stat_activity WHERE pid = ANY ($1)"

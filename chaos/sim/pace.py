@@ -38,7 +38,7 @@ ROUTINE: Final = frozenset(
 
 STATE: Final = """
     SELECT extract(epoch FROM min(due) - cortex.now())::float8 AS due_s,
-           EXISTS (SELECT FROM cortex.job WHERE status = 'RUNNING') AS is_busy
+           EXISTS (SELECT FROM cortex.job_state WHERE state = 'RUNNING') AS is_busy
     FROM (
         SELECT run_at AS due FROM cortex_worker.task
         UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY'

@@ -34,7 +34,7 @@ BEGIN
     SELECT id, NULL, status, attempt, pod_id, created_at, '{}' FROM inserted;
     RETURN NULL;
 END $$;
-CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job
+CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job_record
     REFERENCING NEW TABLE AS inserted
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
 
@@ -43,7 +43,7 @@ CREATE FUNCTION cortex.job_history_of_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_hashjoin = on AS $$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, o.status, n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -58,10 +58,10 @@ BEGIN
                ELSE '{}'
            END
     FROM after n JOIN before o ON o.id = n.id
-    WHERE o.status <> n.status;
+    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
     RETURN NULL;
 END $$;
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record
     REFERENCING OLD TABLE AS before NEW TABLE AS after
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 

@@ -20,6 +20,9 @@ CREATE TABLE cortex_worker.task (
     queue_name text,
     job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
     is_suspect boolean NOT NULL DEFAULT false,
+    heartbeat_at timestamptz,
+    config_id int,
+    checkpoint jsonb CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
     CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED' OR queue_name IS NOT NULL)
 ) WITH (
@@ -40,12 +43,17 @@ COMMENT ON COLUMN cortex_worker.task.attempt IS 'The job''s attempt: raised by e
 COMMENT ON COLUMN cortex_worker.task.attempts_spent IS 'Claims that count against max_attempts.';
 COMMENT ON COLUMN cortex_worker.task.max_attempts IS 'The job fails after this many failed claims.';
 COMMENT ON COLUMN cortex_worker.task.locked_by IS 'The pod that has it.';
-COMMENT ON COLUMN cortex_worker.task.locked_at IS 'Since when.';
+COMMENT ON COLUMN cortex_worker.task.locked_at IS 'When its latest attempt began.';
 COMMENT ON COLUMN cortex_worker.task.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex_worker.task.queue_name IS 'Tasks of one named queue run one after another.';
 COMMENT ON COLUMN cortex_worker.task.job_key IS 'A new task with the same key replaces this one while it is not locked.';
 COMMENT ON COLUMN cortex_worker.task.is_suspect IS
     'Pods or processes have died while running it: it runs in its own process.';
+COMMENT ON COLUMN cortex_worker.task.heartbeat_at IS 'The latest heartbeat of its latest attempt.';
+COMMENT ON COLUMN cortex_worker.task.config_id IS 'Policies and prices of its latest attempt.';
+COMMENT ON COLUMN cortex_worker.task.checkpoint IS
+    'Small summary of the job''s progress: step, seq, phase, totals. Null until its latest attempt has made a step.';
+CREATE INDEX task_locked ON cortex_worker.task (locked_by) WHERE state = 'LOCKED';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task (queue_name)
@@ -60,6 +68,92 @@ CREATE INDEX task_ready_named ON cortex_worker.task (task, priority, run_at, id)
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.task TO cortex_runtime;
 GRANT USAGE ON SEQUENCE cortex_worker.task_id_seq TO cortex_runtime;
+
+-- ------------------------------------------------------------------ jobs as they are now
+
+-- The owner's rights: who may read jobs need not be able to read their parts.
+CREATE VIEW cortex.job AS
+SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
+       CASE WHEN t.job_id IS NULL THEN r.status ELSE 'RUNNING' END AS status,
+       coalesce(t.attempt, r.attempt) AS attempt, r.retry_count, r.max_retries, r.worker_attempts,
+       CASE WHEN t.checkpoint IS NULL THEN r.pod_deaths ELSE 0 END AS pod_deaths,
+       r.timeout_s, r.priority, r.queue_name, coalesce(t.locked_by, r.pod_id) AS pod_id, r.worker_job_id,
+       CASE WHEN t.job_id IS NULL THEN r.approval_token END AS approval_token,
+       CASE WHEN t.job_id IS NULL THEN r.next_retry_at END AS next_retry_at,
+       t.heartbeat_at, r.run_at, coalesce(r.started_at, t.locked_at) AS started_at, r.finished_at,
+       r.cancel_requested_at, r.created_at, greatest(r.updated_at, t.locked_at) AS updated_at, r.cancelled_by,
+       r.cancel_reason, r.error_message, r.error_code, coalesce(t.checkpoint, r.checkpoint) AS checkpoint, r.result,
+       r.payload, coalesce(r.config_id, t.config_id) AS config_id,
+       CASE WHEN t.job_id IS NULL THEN r.waiting_on END AS waiting_on,
+       CASE WHEN t.job_id IS NULL THEN r.suspended_at END AS suspended_at,
+       r.waited_s + coalesce(date_part('epoch', t.locked_at - r.suspended_at), 0) AS waited_s,
+       r.rate_limit_count, r.attempts_kept,
+       CASE WHEN t.checkpoint IS NULL THEN r.waits_count ELSE 0 END AS waits_count,
+       CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
+       r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
+       r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths
+FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
+COMMENT ON VIEW cortex.job IS
+    'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';
+DO $$
+DECLARE
+    known record;
+BEGIN
+    FOR known IN
+        SELECT a.attname, col_description(a.attrelid, a.attnum) AS says
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = 'cortex.job_record'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN cortex.job.%I IS %L', known.attname, known.says);
+    END LOOP;
+END $$;
+COMMENT ON COLUMN cortex.job.heartbeat_at IS 'Its pod''s last heartbeat for it; null between attempts.';
+GRANT SELECT ON cortex.job TO cortex_runtime;
+
+CREATE VIEW cortex.job_state AS
+SELECT r.status AS state, r.id, r.created_at FROM cortex.job_record r
+WHERE r.finished_at IS NOT NULL
+   -- Not an EXISTS: that could be hashed, and would read every running job.
+   OR (SELECT t.state FROM cortex_worker.task t WHERE t.job_id = r.id) IS DISTINCT FROM 'LOCKED'
+UNION ALL
+SELECT 'RUNNING', r.id, r.created_at FROM cortex_worker.task t JOIN cortex.job_record r ON r.id = t.job_id
+WHERE t.state = 'LOCKED';
+COMMENT ON VIEW cortex.job_state IS
+    'The jobs in a state, by index: cortex.job is right but cannot be searched by a state that is in two tables.';
+COMMENT ON COLUMN cortex.job_state.state IS 'Its state now.';
+COMMENT ON COLUMN cortex.job_state.id IS 'The job.';
+COMMENT ON COLUMN cortex.job_state.created_at IS 'When it was submitted.';
+GRANT SELECT ON cortex.job_state TO cortex_runtime;
+
+-- A claim makes a job RUNNING. Once per statement, with the owner's rights, like the other history.
+CREATE FUNCTION cortex_worker.task_is_claimed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_hashjoin = on AS $$
+DECLARE
+    ended record;
+BEGIN
+    -- Steps and heartbeats change locked tasks only.
+    IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.id, r.status INTO ended FROM after n JOIN cortex.job_record r ON r.id = n.job_id
+    WHERE n.state = 'LOCKED' AND r.finished_at IS NOT NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % cannot go from % to RUNNING', ended.id, ended.status
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_transition';
+    END IF;
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+    SELECT n.job_id, r.status, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n JOIN before o ON o.job_id = n.job_id JOIN cortex.job_record r ON r.id = n.job_id
+    WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' AND r.status <> 'RUNNING';
+    RETURN NULL;
+END $$;
+CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task
+    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex_worker.task_is_claimed();
+
+REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
+
+-- ------------------------------------------------------------------ new tasks
 
 CREATE FUNCTION cortex_worker.hint() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -80,7 +174,7 @@ CREATE FUNCTION cortex_worker.task_with_tools() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.task := coalesce((
-        SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.job j
+        SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.job_record j
         JOIN cortex.agent_version v ON v.agent_id = j.agent_id AND v.version = j.agent_version
         WHERE j.id = NEW.job_id), NEW.task);
     RETURN NEW;
@@ -141,13 +235,13 @@ WITH made AS (
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
-    FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
 )
-UPDATE cortex.job j
+UPDATE cortex.job_record j
 SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
@@ -159,13 +253,13 @@ CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog AS $$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
-    SELECT j.id FROM cortex.job j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $$;
+    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $$;
 COMMENT ON FUNCTION cortex.let_go IS 'Gives a task to a job that waits for a person; returns whether it did.';
 
 CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
     LANGUAGE sql SET search_path = pg_catalog AS $$
 WITH held AS MATERIALIZED (
-    SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job j ON j.id = w.id
+    SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 )

@@ -14,17 +14,17 @@ BEGIN
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
     -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
     -- locked.
-    UPDATE cortex.job
+    UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
-    UPDATE cortex.job
+    UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
         approval_token = NULL, worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
-    UPDATE cortex.job SET job_key = key WHERE id = successor;
+    UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $$;
 COMMENT ON FUNCTION cortex_worker.replace_by_key IS
     'Frees a job key for its next holder, one at a time; cancels the waiting job.';
@@ -73,7 +73,7 @@ BEGIN
             AS s(id, type, payload, agent, tenant, queue_name, priority, run_at,
                  worker_attempts, max_retries, timeout_s)
     ), job AS (
-        INSERT INTO cortex.job AS j (
+        INSERT INTO cortex.job_record AS j (
             id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
             worker_attempts, max_retries, timeout_s, worker_job_id)
         SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,

@@ -111,7 +111,7 @@ BEGIN
             NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
     RETURN NULL;
 END $$;
-CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job
+CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record
     FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED')
     EXECUTE FUNCTION cortex.dead_letter_of_failure();
 

@@ -111,7 +111,7 @@ BEGIN
             -- From here on no earlier owner can record its outcome.
             UPDATE cortex.effect e SET job_id = of_job, attempt = of_attempt WHERE e.id = known.id;
             IF NOT owner.has_open THEN
-                UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+                UPDATE cortex.job_record j SET has_open = true WHERE j.id = of_job;
             END IF;
         END IF;
         IF verdict <> 'go' OR known.id = new_id THEN
@@ -152,7 +152,7 @@ BEGIN
     END IF;
     IF known.id IS NULL THEN
         IF NOT owner.has_open THEN
-            UPDATE cortex.job j SET has_open = true WHERE j.id = of_job;
+            UPDATE cortex.job_record j SET has_open = true WHERE j.id = of_job;
         END IF;
         INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version,
                                    arguments, digest, can_reconcile, approval_id)
@@ -186,7 +186,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    SELECT j.finished_at IS NULL INTO lives FROM cortex.job j WHERE j.id = owner FOR UPDATE;
+    SELECT j.finished_at IS NULL INTO lives FROM cortex.job_record j WHERE j.id = owner FOR UPDATE;
     SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
     IF held.job_id <> owner THEN
         RETURN QUERY SELECT 'again', false;
@@ -228,7 +228,7 @@ BEGIN
     WHERE job_id = NEW.id AND status = 'PENDING';
     RETURN NULL;
 END $$;
-CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job
+CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job_record
     FOR EACH ROW WHEN (NEW.has_open AND NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND OLD.status <> NEW.status)
     EXECUTE FUNCTION cortex.job_closes();
 

@@ -204,7 +204,7 @@ BEGIN
     END IF;
     -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
     SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    PERFORM FROM cortex.job j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
+    PERFORM FROM cortex.job_record j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
     IF NOT FOUND THEN
         -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
         RETURN QUERY SELECT 'again', 0;
@@ -270,7 +270,7 @@ BEGIN
                                'was_edited', stands_digest <> held.asked_digest));
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
-            UPDATE cortex.job j
+            UPDATE cortex.job_record j
             SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
                 error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
                     coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
@@ -309,7 +309,7 @@ BEGIN
         -- Rows locked by others are left for the next time: one job must not delay all others. A task that could not be
         -- locked, or that was created meanwhile, is not the one that the job names.
         SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = due.job_id FOR UPDATE SKIP LOCKED;
-        PERFORM FROM cortex.job j
+        PERFORM FROM cortex.job_record j
         WHERE j.id = due.job_id AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         UPDATE cortex.approval a SET status = 'EXPIRED', decided_at = cortex.now(), token_digest = NULL
@@ -322,7 +322,7 @@ BEGIN
                 held.key, held.agent_id, held.agent_version,
                 jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
         IF held.on_expiry = 'fail' THEN
-            UPDATE cortex.job j
+            UPDATE cortex.job_record j
             SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
                 error_class = 'PERMANENT', error_message = format(
                     'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),

@@ -51,7 +51,7 @@ SELECT lack.name FROM (
      ORDER BY s.task LIMIT 1)
     UNION ALL
     (SELECT 2, substr(waits.waiting_on, 7)
-     FROM (SELECT j.waiting_on FROM cortex.job j
+     FROM (SELECT j.waiting_on FROM cortex.job_record j
            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
      WHERE NOT EXISTS (
          SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
@@ -74,19 +74,20 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
        (SELECT count(*) FROM (
             SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
        pods.ready, pods.living,
-       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job'::regclass),
+       (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job_record'::regclass),
        (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,
        (SELECT count(*) FROM (
-            (SELECT FROM cortex.job j
+            (SELECT FROM cortex.job_record j
              WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
                AND j.waiting_on LIKE 'budget:%' LIMIT counted)
             UNION ALL
-            (SELECT FROM cortex.job j
+            (SELECT FROM cortex.job_record j
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
             LIMIT counted) spent)::int,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
-            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.waiting_on LIKE 'person:%' LIMIT counted) needed)::int,
+            SELECT FROM cortex.job_record j
+            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+            LIMIT counted) needed)::int,
        pods.lost, cortex.lacking_tool(), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (

@@ -33,7 +33,8 @@ BEGIN
     -- Everything that screens show, but no API tokens, sessions or stored responses. The token in cortex.job is the
     -- digest of a random number that was never shown.
     GRANT SELECT ON
-        cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type, cortex.job,
+        cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type,
+        cortex.job, cortex.job_record, cortex.job_state,
         cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.pod, cortex.runner,
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
         cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.effect,

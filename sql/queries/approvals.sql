@@ -12,7 +12,7 @@ WITH owner AS MATERIALIZED (
 ), task AS MATERIALIZED (
     SELECT t.job_id FROM owner JOIN cortex_worker.task t ON t.job_id = owner.id ORDER BY t.job_id FOR UPDATE OF t
 )
-SELECT j.id FROM owner JOIN cortex.job j ON j.id = owner.id
+SELECT j.id FROM owner JOIN cortex.job_record j ON j.id = owner.id
 WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 
 -- name: decide

@@ -9,18 +9,18 @@ SELECT id, 1, '{}', sha256(''), 'bench' FROM made;
 
 -- name: without_rules
 -- Permits jobs in any state, in the database of a measurement, and turns off vacuum: its transactions would be counted.
--- Locks: ACCESS EXCLUSIVE on job.
-ALTER TABLE cortex.job DISABLE TRIGGER USER, SET (autovacuum_enabled = false, toast.autovacuum_enabled = false);
+-- Locks: ACCESS EXCLUSIVE on job_record.
+ALTER TABLE cortex.job_record DISABLE TRIGGER USER, SET (autovacuum_enabled = false, toast.autovacuum_enabled = false);
 
 -- name: with_rules
--- Permits only legal transitions again. Locks: ACCESS EXCLUSIVE on job.
-ALTER TABLE cortex.job ENABLE TRIGGER USER;
+-- Permits only legal transitions again. Locks: ACCESS EXCLUSIVE on job_record.
+ALTER TABLE cortex.job_record ENABLE TRIGGER USER;
 
 -- name: jobs
 -- Jobs of a measurement whose ids are numbers: the larger, the newer, a second apart, the newest ten minutes old. The
 -- newest run, the others have ended, one in a thousand each FAILED, CANCELLED and in RETRY. $1 from and $2 to which
 -- number, $3 the newest of all, $4 how many run, $5 how many agents there are. Locks: none that matter.
-INSERT INTO cortex.job (id, type, agent_id, agent_version, status, attempt, payload, created_at, started_at,
+INSERT INTO cortex.job_record (id, type, agent_id, agent_version, status, attempt, payload, created_at, started_at,
                         finished_at, next_retry_at, error_message)
 SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', lpad(to_hex(1 + n % $5::int), 32, '0')::uuid, 1, state.status,
        1, '{}', made.at, made.at,
@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (
 -- Advances running jobs, as commits of their steps do. $1 ids, $2 the number that each will show, $3 whether to notify
 -- listeners of each. Locks: the jobs.
 WITH moved AS (
-    UPDATE cortex.job j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', asked.number || ' mark')
+    UPDATE cortex.job_record j SET checkpoint = jsonb_build_object('seq', asked.number, 'key', asked.number || ' mark')
     FROM unnest($1::uuid[], $2::int[]) AS asked(id, number)
     WHERE j.id = asked.id
     RETURNING asked.number

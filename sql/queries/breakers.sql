@@ -40,7 +40,7 @@ SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL 
 -- $3 most jobs to count for each. Excludes the freeze of effects: see freeze.
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
+            SELECT FROM cortex.job_record j
             WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
               AND j.worker_job_id IS NULL LIMIT $3) w) AS waiting
 FROM cortex.breaker_now b LEFT JOIN cortex.pod p ON p.id = b.probe_by
@@ -75,7 +75,7 @@ CROSS JOIN LATERAL (
 -- one row.
 SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job j
+            SELECT FROM cortex.job_record j
             WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
               AND j.worker_job_id IS NULL LIMIT $1) w) AS waiting_jobs,
        cortex.now() AS now

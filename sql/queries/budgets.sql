@@ -100,7 +100,7 @@ SELECT name, limit_amount AS before FROM gone;
 WITH waiting AS MATERIALIZED (
     SELECT w.id FROM unnest($1::text[]) AS asked(name)
     CROSS JOIN LATERAL (
-        SELECT j.id, j.lineage_id FROM cortex.job j
+        SELECT j.id, j.lineage_id FROM cortex.job_record j
         WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
           AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || asked.name
     ) w
@@ -121,7 +121,7 @@ WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
 ), looked AS MATERIALIZED (
     SELECT near.* FROM alone CROSS JOIN LATERAL (
-        SELECT j.id, j.waiting_on, coalesce(j.lineage_id, j.id) AS line FROM cortex.job j
+        SELECT j.id, j.waiting_on, coalesce(j.lineage_id, j.id) AS line FROM cortex.job_record j
         WHERE alone.is_alone AND j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
           AND j.waiting_on LIKE 'budget:%' AND (j.waiting_on, j.id) > ($1::text, $2::uuid)
         ORDER BY j.waiting_on, j.id LIMIT $3) near
@@ -156,9 +156,9 @@ WITH looked AS MATERIALIZED (
     JOIN cortex.budget_use u ON u.budget_id = l.budget_id AND u.window_key = l.window_key
     WHERE CASE WHEN l.line IS NULL THEN l.at < cortex.now() - $5::float8 * interval '1 second'
           ELSE u.reserved = 0
-               AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = l.line AND (
+               AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = l.line AND (
                    j.finished_at IS NULL OR j.finished_at >= cortex.now() - $6::float8 * interval '1 second'))
-               AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.lineage_id = l.line AND (
+               AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.lineage_id = l.line AND (
                    j.finished_at IS NULL OR j.finished_at >= cortex.now() - $6::float8 * interval '1 second'))
           END
     ORDER BY u.budget_id, u.window_key FOR UPDATE OF u SKIP LOCKED
@@ -182,7 +182,7 @@ SELECT * FROM cortex.budget WHERE name = $1;
 -- name: list
 -- Budgets by name with what is spent: per day today, per run of the run that spent most. $1 after this name, $2 limit.
 SELECT b.*, u.window_key, coalesce(u.spent, 0) AS spent, coalesce(u.reserved, 0) AS reserved,
-       (SELECT count(*) FROM cortex.job j
+       (SELECT count(*) FROM cortex.job_record j
         WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
           AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || b.name) AS waiting_jobs,
        cortex.now() AS now

@@ -28,7 +28,7 @@ WITH held AS MATERIALIZED (
     FROM chosen c WHERE d.job_id = c.job_id
     RETURNING d.job_id, c.new_id
 ), job AS (
-    INSERT INTO cortex.job AS j (
+    INSERT INTO cortex.job_record AS j (
         id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
         worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with)
     SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, o.payload, o.tenant, o.agent_id, c.version,
@@ -160,7 +160,7 @@ CROSS JOIN LATERAL (
 WHERE s.name IS NOT NULL AND (
     coalesce(b.state, 'CLOSED') = 'CLOSED'
     OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true) AND NOT EXISTS (
-        SELECT FROM cortex.job w
+        SELECT FROM cortex.job_record w
         WHERE w.status = 'RETRY' AND w.worker_job_id IS NULL AND w.waiting_on NOT LIKE 'budget:%'
           AND w.waiting_on = s.name))
 ORDER BY d.created_at LIMIT $2;

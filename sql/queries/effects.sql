@@ -2,14 +2,14 @@
 -- Permission for attempts to call something outside: intents of a batch, each fenced by its attempt. $1 pod id; per
 -- call: $2 job ids, $3 attempts, $4 ids for new intents, $5 keys, $6 tools, $7 arguments, $8 their digests, $9 whether
 -- it is certain that no call was applied so far, $10 whether the other side can look up the outcome, $11 approvals or
--- null. Locks: jobs (ordered), then effects and quotas (by tool). One row per call: see cortex.intend.
+-- null. Locks: tasks (ordered), then effects and quotas (by tool). One row per call: see cortex.intend.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::json[], $8::bytea[],
                          $9::bool[], $10::bool[], $11::uuid[])
         WITH ORDINALITY AS a(job_id, attempt, id, key, tool, arguments, digest, sure, reconciles, approval_id, n)
 ), held AS MATERIALIZED (
-    SELECT j.id FROM (SELECT DISTINCT job_id FROM asked) a JOIN cortex.job j ON j.id = a.job_id
-    WHERE j.pod_id = $1 ORDER BY j.id FOR UPDATE OF j
+    SELECT t.job_id AS id FROM (SELECT DISTINCT job_id FROM asked) a JOIN cortex_worker.task t ON t.job_id = a.job_id
+    WHERE t.locked_by = $1 ORDER BY t.job_id FOR UPDATE OF t
 ), owned AS MATERIALIZED (
     SELECT a.* FROM asked a JOIN held ON held.id = a.job_id ORDER BY a.tool, a.n
 )
@@ -25,7 +25,7 @@ SET status = CASE WHEN f.applied THEN 'COMPLETED' ELSE 'FAILED' END, is_sure = f
     result = CASE WHEN f.applied THEN coalesce(f.result, 'null') END, finished_at = cortex.now()
 FROM unnest($2::uuid[], $3::uuid[], $4::int[], $5::bool[], $6::text[], $7::json[])
     AS f(id, job_id, attempt, applied, why, result)
-JOIN cortex.job j ON j.id = f.job_id AND j.attempt = f.attempt AND j.pod_id = $1 AND j.status::text = 'RUNNING'
+JOIN cortex_worker.task t ON t.job_id = f.job_id AND t.attempt = f.attempt AND t.locked_by = $1
 WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
 RETURNING e.id;
 

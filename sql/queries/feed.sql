@@ -19,7 +19,7 @@ FROM (
 -- newest attempts known, $6 most rows of each kind and job. Returns the positions, from 1, of those to which something
 -- happened, of those that have ended, and of those that do not exist (without a status).
 SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS is_ended, h.rows AS history, e.rows AS attempts, s.rows AS steps,
-       CASE WHEN t.locked_at IS NOT NULL THEN
+       CASE WHEN t.locked_by IS NOT NULL THEN
            jsonb_build_object('attempt', j.attempt, 'at', t.locked_at, 'pod', p.name) END AS claim
 FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::int[], $5::int[])
     WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
@@ -42,5 +42,5 @@ LEFT JOIN LATERAL (
         WHERE s.job_id = asked.job_id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) r) s ON true
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id AND j.attempt > asked.claimed_attempt
 LEFT JOIN cortex.pod p ON p.id = t.locked_by
-WHERE j.id IS NULL OR j.finished_at IS NOT NULL OR h.rows IS NOT NULL OR e.rows IS NOT NULL OR s.rows IS NOT NULL OR t.locked_at IS NOT NULL
+WHERE j.id IS NULL OR j.finished_at IS NOT NULL OR h.rows IS NOT NULL OR e.rows IS NOT NULL OR s.rows IS NOT NULL OR t.locked_by IS NOT NULL
 ORDER BY asked.n;

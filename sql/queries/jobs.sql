@@ -19,20 +19,27 @@ FROM cortex.job WHERE id = ANY ($1::uuid[]);
 -- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes,
 -- $8 error classes, $9 error sources, $10 data of their facts.
 -- Locks: tasks, then jobs. Returns the jobs that ended.
-WITH ended AS (
+WITH ended AS MATERIALIZED (
+    -- In this order and not joined freely: each task is found by its job, whatever the planner believes of the tables.
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::cortex.job_status[], $5::jsonb[], $6::text[], $7::text[],
                          $8::text[], $9::text[], $10::jsonb[])
         AS e(job_id, attempt, status, result, error, code, class, source, fact)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.*
+    RETURNING e.*, t.locked_at, t.config_id, t.checkpoint
 ), finished AS (
-    UPDATE cortex.job j
+    UPDATE cortex.job_record j
     SET status = g.status, result = g.result, error_message = g.error, error_code = g.code, error_class = g.class,
-        error_source = g.source, worker_job_id = NULL
+        error_source = g.source, finished_at = cortex.now(), updated_at = cortex.now(), worker_job_id = NULL,
+        attempt = g.attempt, pod_id = $1, started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0), suspended_at = NULL,
+        checkpoint = coalesce(g.checkpoint, j.checkpoint),
+        pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
+        process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
+        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
     FROM gone g
-    WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
+    WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.attempt, j.agent_id, j.agent_version, g.code, g.source, g.fact
 ), fact AS (
     INSERT INTO cortex.fact (
@@ -54,19 +61,21 @@ WHERE j.attempt = e.attempt AND j.status = e.status;
 -- state after. If a job got a task only while this waited for its lock, this statement cannot see the task: it does
 -- nothing to that job, and must be repeated.
 WITH task AS MATERIALIZED (
-    SELECT t.job_id, t.id, t.state FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
+    SELECT t.job_id, t.id, t.state, t.locked_by
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
     ORDER BY t.job_id FOR UPDATE OF t
 ), before AS MATERIALIZED (
     SELECT j.id, j.status, j.worker_job_id AS task_id, j.cancelled_by, j.cancel_reason
-    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job_record j ON j.id = asked.id
     WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j
 ), found AS MATERIALIZED (
-    SELECT b.*, b.task_id IS DISTINCT FROM t.id AS is_outdated, coalesce(t.state = 'LOCKED', false) AS is_locked
+    SELECT b.id, CASE WHEN t.state = 'LOCKED' THEN 'RUNNING' ELSE b.status END AS status, b.cancelled_by, b.cancel_reason,
+           b.task_id IS DISTINCT FROM t.id AS is_outdated, coalesce(t.state = 'LOCKED', false) AS is_locked, t.locked_by
     FROM before b LEFT JOIN task t ON t.job_id = b.id
 ), gone AS (
     DELETE FROM cortex_worker.task t USING task WHERE t.job_id = task.job_id AND task.state <> 'LOCKED'
 ), after AS (
-    UPDATE cortex.job j
+    UPDATE cortex.job_record j
     SET cancel_requested_at = coalesce(j.cancel_requested_at, cortex.now()),
         cancelled_by = coalesce(j.cancelled_by, $2), cancel_reason = coalesce(j.cancel_reason, $3),
         status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,
@@ -76,7 +85,8 @@ WITH task AS MATERIALIZED (
         approval_token = CASE WHEN f.is_locked THEN j.approval_token END
     FROM found f
     WHERE j.id = f.id AND f.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT f.is_outdated
-    RETURNING j.id, j.status, j.pod_id
+    RETURNING j.id, CASE WHEN f.is_locked THEN f.status ELSE j.status END AS status,
+              CASE WHEN f.is_locked THEN f.locked_by ELSE j.pod_id END AS pod_id
 ), hinted AS (
     SELECT pg_notify('cortex_control', a.pod_id::text) FROM (SELECT DISTINCT pod_id FROM after WHERE status = 'RUNNING') a
 )
@@ -86,8 +96,8 @@ FROM found LEFT JOIN after ON after.id = found.id;
 
 -- name: cancel_requests
 -- Jobs of a pod that a person wants to cancel. $1 pod id, $2 ids of its jobs.
-SELECT id, attempt FROM cortex.job
-WHERE id = ANY ($2::uuid[]) AND pod_id = $1 AND status = 'RUNNING' AND cancel_requested_at IS NOT NULL;
+SELECT t.job_id AS id, t.attempt FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+WHERE t.job_id = ANY ($2::uuid[]) AND t.locked_by = $1 AND j.cancel_requested_at IS NOT NULL;
 
 -- name: show
 -- One job in full. $1 id.
@@ -104,7 +114,7 @@ WHERE j.id = $1;
 
 -- name: ids_by_suffix
 -- Jobs whose id ends with a suffix, newest first, among the newest 100,000. $1 suffix in lower case without dashes.
-SELECT id FROM (SELECT id FROM cortex.job ORDER BY id DESC LIMIT 100000) recent
+SELECT id FROM (SELECT id FROM cortex.job_record ORDER BY id DESC LIMIT 100000) recent
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: page
@@ -118,23 +128,31 @@ WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
            CASE WHEN $14::uuid IS NULL THEN 'infinity'
-                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job b WHERE b.id = $14)) END AS at,
+                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job_record b WHERE b.id = $14)) END AS at,
            coalesce($14, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
 ), looked AS MATERIALIZED (
     SELECT place.id, place.created_at FROM (
         SELECT found.* FROM edge, unnest($1::cortex.job_status[]) AS wanted(status) CROSS JOIN LATERAL (
-            SELECT j.id, j.created_at FROM cortex.job j
-            WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
-              AND (j.created_at, j.id) < (edge.at, edge.id)
-            ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
+            -- Twice by index: the state of a running job is in its task.
+            (SELECT j.id, j.created_at FROM cortex.job_record j
+             WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
+               AND (j.created_at, j.id) < (edge.at, edge.id) AND (j.finished_at IS NOT NULL OR (
+                   SELECT t.state FROM cortex_worker.task t WHERE t.job_id = j.id) IS DISTINCT FROM 'LOCKED')
+             ORDER BY j.created_at DESC, j.id DESC LIMIT $16)
+            UNION ALL
+            (SELECT j.id, j.created_at FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+             WHERE wanted.status = 'RUNNING' AND t.state = 'LOCKED'
+               AND j.created_at > edge.low AND j.created_at < edge.high
+               AND (j.created_at, j.id) < (edge.at, edge.id)
+             ORDER BY j.created_at DESC, j.id DESC LIMIT $16)) found
         UNION ALL
         SELECT found.* FROM edge, unnest($2::uuid[]) AS wanted(agent_id) CROSS JOIN LATERAL (
-            SELECT j.id, j.created_at FROM cortex.job j
+            SELECT j.id, j.created_at FROM cortex.job_record j
             WHERE j.agent_id = wanted.agent_id AND j.created_at > edge.low AND j.created_at < edge.high
               AND (j.created_at, j.id) < (edge.at, edge.id)
             ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
         UNION ALL
-        SELECT j.id, j.created_at FROM edge, cortex.job j
+        SELECT j.id, j.created_at FROM edge, cortex.job_record j
         WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
           AND (j.created_at, j.id) < (edge.at, edge.id)
     ) place
@@ -178,23 +196,31 @@ WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
            CASE WHEN $14::uuid IS NULL THEN '-infinity'
-                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job b WHERE b.id = $14)) END AS at,
+                ELSE coalesce($15::timestamptz, (SELECT b.created_at FROM cortex.job_record b WHERE b.id = $14)) END AS at,
            coalesce($14, '00000000-0000-0000-0000-000000000000') AS id
 ), looked AS MATERIALIZED (
     SELECT place.id, place.created_at FROM (
         SELECT found.* FROM edge, unnest($1::cortex.job_status[]) AS wanted(status) CROSS JOIN LATERAL (
-            SELECT j.id, j.created_at FROM cortex.job j
-            WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
-              AND (j.created_at, j.id) > (edge.at, edge.id)
-            ORDER BY j.created_at, j.id LIMIT $16) found
+            -- Twice by index: the state of a running job is in its task.
+            (SELECT j.id, j.created_at FROM cortex.job_record j
+             WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
+               AND (j.created_at, j.id) > (edge.at, edge.id) AND (j.finished_at IS NOT NULL OR (
+                   SELECT t.state FROM cortex_worker.task t WHERE t.job_id = j.id) IS DISTINCT FROM 'LOCKED')
+             ORDER BY j.created_at, j.id LIMIT $16)
+            UNION ALL
+            (SELECT j.id, j.created_at FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+             WHERE wanted.status = 'RUNNING' AND t.state = 'LOCKED'
+               AND j.created_at > edge.low AND j.created_at < edge.high
+               AND (j.created_at, j.id) > (edge.at, edge.id)
+             ORDER BY j.created_at, j.id LIMIT $16)) found
         UNION ALL
         SELECT found.* FROM edge, unnest($2::uuid[]) AS wanted(agent_id) CROSS JOIN LATERAL (
-            SELECT j.id, j.created_at FROM cortex.job j
+            SELECT j.id, j.created_at FROM cortex.job_record j
             WHERE j.agent_id = wanted.agent_id AND j.created_at > edge.low AND j.created_at < edge.high
               AND (j.created_at, j.id) > (edge.at, edge.id)
             ORDER BY j.created_at, j.id LIMIT $16) found
         UNION ALL
-        SELECT j.id, j.created_at FROM edge, cortex.job j
+        SELECT j.id, j.created_at FROM edge, cortex.job_record j
         WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
           AND (j.created_at, j.id) > (edge.at, edge.id)
     ) place
@@ -236,15 +262,17 @@ ORDER BY p.created_at, p.id;
 WITH looked AS MATERIALIZED (
     -- Only one of the two is read.
     (SELECT j.id, j.next_retry_at, row_number() OVER (ORDER BY j.next_retry_at, j.id) AS nth
-     FROM cortex.job j
+     FROM cortex.job_record j
      WHERE NOT $14::bool AND j.status = 'RETRY'
+       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id AND t.state = 'LOCKED')
        AND (j.next_retry_at, j.id) > (coalesce($13::timestamptz, '-infinity'),
                                       coalesce($12::uuid, '00000000-0000-0000-0000-000000000000'))
      ORDER BY j.next_retry_at, j.id LIMIT $15)
     UNION ALL
     (SELECT j.id, j.next_retry_at, row_number() OVER (ORDER BY j.next_retry_at DESC, j.id DESC) AS nth
-     FROM cortex.job j
+     FROM cortex.job_record j
      WHERE $14::bool AND j.status = 'RETRY'
+       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id AND t.state = 'LOCKED')
        AND (j.next_retry_at, j.id) < (coalesce($13::timestamptz, 'infinity'),
                                       coalesce($12::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
      ORDER BY j.next_retry_at DESC, j.id DESC LIMIT $15)
@@ -299,7 +327,8 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
        j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
-       t.state::text AS task_state, t.run_at AS task_run_at, t.locked_at, cortex.now() AS now,
+       t.state::text AS task_state, t.run_at AS task_run_at,
+       CASE WHEN t.state = 'LOCKED' THEN t.locked_at END AS locked_at, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
             SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id

@@ -71,10 +71,10 @@ WITH RECURSIVE held AS MATERIALIZED (
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $1
 )
-SELECT (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'PENDING' LIMIT $1) j) AS pending,
-       (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'RUNNING' LIMIT $1) j) AS running,
-       (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'RETRY' LIMIT $1) j) AS retry,
-       (SELECT count(*) FROM (SELECT FROM cortex.job WHERE status = 'WAITING_FOR_APPROVAL' LIMIT $1) j)
+SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDING' LIMIT $1) j) AS pending,
+       (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'RUNNING' LIMIT $1) j) AS running,
+       (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'RETRY' LIMIT $1) j) AS retry,
+       (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'WAITING_FOR_APPROVAL' LIMIT $1) j)
            AS waiting_for_approval,
        (SELECT count FROM due) AS due,
        coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,

@@ -11,8 +11,8 @@ WITH head AS MATERIALIZED (
     FROM cortex.head($5) h, LATERAL (
         SELECT count(*)::int AS count FROM (
             SELECT FROM unnest(enum_range(NULL::cortex.job_status)) AS state(status) CROSS JOIN LATERAL (
-                SELECT FROM cortex.job j
-                WHERE j.status = state.status AND (j.created_at, j.id) > ($2::timestamptz, $3::uuid) LIMIT $4) found
+                SELECT FROM cortex.job_state j
+                WHERE j.state = state.status AND (j.created_at, j.id) > ($2::timestamptz, $3::uuid) LIMIT $4) found
             LIMIT $4) f) newer
 )
 SELECT head.newer_count, CASE WHEN row_number() OVER () = 1 THEN head.head END AS head, p.*

@@ -16,7 +16,7 @@ SELECT pg_try_advisory_lock($1) AS held;
 -- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; if it drains, else null:
 -- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; if its calls fail, else null:
 -- $11 its trouble with the database, $12 for how many seconds.
--- Locks: the pod, its jobs, skipping locked: a lock on one job must not make all others seem dead.
+-- Locks: the pod, its tasks, skipping locked: a lock on one job must not make all others seem dead.
 -- Returns the jobs that are still its own.
 WITH pod AS (
     UPDATE cortex.pod
@@ -33,14 +33,14 @@ WITH pod AS (
         trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second'
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
-    SELECT j.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex.job j ON j.id = m.id
-    WHERE j.attempt = m.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
-      AND EXISTS (SELECT FROM cortex.pod p WHERE p.id = $1)
+    SELECT m.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex_worker.task t ON t.job_id = m.id
+    WHERE t.attempt = m.attempt AND t.locked_by = $1 AND EXISTS (SELECT FROM cortex.pod p WHERE p.id = $1)
 ), held AS MATERIALIZED (
-    SELECT j.id FROM mine JOIN cortex.job j ON j.id = mine.id ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+    SELECT t.job_id FROM mine JOIN cortex_worker.task t ON t.job_id = mine.id
+    ORDER BY t.job_id FOR NO KEY UPDATE OF t SKIP LOCKED
 ), beaten AS (
-    UPDATE cortex.job j SET heartbeat_at = cortex.now() FROM held
-    WHERE j.id = held.id AND j.status::text = 'RUNNING' AND j.pod_id = $1
+    UPDATE cortex_worker.task t SET heartbeat_at = cortex.now() FROM held
+    WHERE t.job_id = held.job_id AND t.locked_by = $1
 )
 SELECT id FROM mine;
 
@@ -48,14 +48,14 @@ SELECT id FROM mine;
 -- Marks a pod as ended in order, unless it still owns a job: then its lock is released, and others take its jobs over.
 -- $1 pod id. Returns it if it was marked.
 UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0, phase = NULL
-WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = $1)
+WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.locked_by = $1)
 RETURNING id;
 
 -- name: ended_owners
 -- Pods that ended although they still own jobs: a claim was in flight. $1 the calling pod's id.
 SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
-    SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL);
+    SELECT t.locked_by FROM cortex_worker.task t WHERE t.state = 'LOCKED');
 
 -- name: without_lock
 -- Pods marked alive whose session lock is free, although they can hold one. $1 the calling pod's id. Empty until the
@@ -74,7 +74,7 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
 -- Marks pods dead that have been silent for long and own no job. $1 seconds of silence.
 UPDATE cortex.pod p SET state = 'DEAD', ended_at = cortex.now(), running = 0
 WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
-  AND NOT EXISTS (SELECT FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id = p.id);
+  AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.locked_by = p.id);
 
 -- name: list
 -- Living pods, then the newest that ended. $1 how many ended ones, $2 most leases to read, oldest first.
@@ -84,14 +84,14 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
 -- sessions here; null where the server does not know: for a pod behind a pooler, an older pod, or one that shares its
 -- name. `is_lost`: its session ended, and no other pod has marked it dead yet.
 WITH lease AS MATERIALIZED (
-    SELECT j.id, j.pod_id, j.heartbeat_at FROM cortex.job j
-    WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL ORDER BY j.heartbeat_at LIMIT $2::int
+    SELECT t.locked_by AS pod_id, t.heartbeat_at, t.locked_at FROM cortex_worker.task t
+    WHERE t.state = 'LOCKED' AND t.heartbeat_at IS NOT NULL ORDER BY t.heartbeat_at LIMIT $2::int
 ), unread AS MATERIALIZED (
     SELECT max(heartbeat_at) AS since FROM lease HAVING count(*) >= $2::int
 ), held AS MATERIALIZED (
     SELECT l.pod_id, count(*)::int AS count, min(l.heartbeat_at) AS oldest_lease_at,
-           CASE WHEN NOT EXISTS (SELECT FROM unread) THEN min(t.locked_at) END AS longest_claim_at
-    FROM lease l LEFT JOIN cortex_worker.task t ON t.job_id = l.id GROUP BY l.pod_id
+           CASE WHEN NOT EXISTS (SELECT FROM unread) THEN min(l.locked_at) END AS longest_claim_at
+    FROM lease l GROUP BY l.pod_id
 ), session AS MATERIALIZED (
     SELECT a.application_name AS name, count(*)::int AS count FROM pg_stat_activity a
     WHERE a.datname = current_database() GROUP BY a.application_name

@@ -24,7 +24,7 @@ WITH clock AS MATERIALIZED (
     SELECT s.ago, percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (
                ORDER BY greatest(0, extract(epoch FROM s.at - j.run_at))::float8) AS wait_s
     FROM sample s CROSS JOIN LATERAL (
-        SELECT run_at FROM cortex.job WHERE id = s.job_id OFFSET 0) j
+        SELECT run_at FROM cortex.job_record WHERE id = s.job_id OFFSET 0) j
     GROUP BY s.ago
 ), call AS MATERIALIZED (
     SELECT f.at, f.amount, CASE f.data->>'outcome' WHEN 'kept' THEN (f.data->>'took_s')::float8 END AS took_s,
@@ -85,13 +85,14 @@ UNION ALL
 UNION ALL
 (SELECT 'job', j.id, j.id, j.type, j.waiting_on, g.name, j.suspended_at, j.next_retry_at, NULL, NULL
  FROM (
-     (SELECT * FROM cortex.job WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL
+     (SELECT * FROM cortex.job_record WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL
         AND waiting_on LIKE 'budget:%' ORDER BY waiting_on, id LIMIT $1::int)
      UNION ALL
-     (SELECT * FROM cortex.job WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
+     (SELECT * FROM cortex.job_record WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
       ORDER BY waiting_on, suspended_at LIMIT $1::int)
      UNION ALL
-     (SELECT * FROM cortex.job WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%'
+     (SELECT * FROM cortex.job_record WHERE status = 'WAITING_FOR_APPROVAL' AND worker_job_id IS NULL
+        AND waiting_on LIKE 'person:%'
       ORDER BY suspended_at LIMIT $1::int)) j
  LEFT JOIN cortex.agent g ON g.id = j.agent_id
  ORDER BY j.suspended_at, j.id LIMIT $1::int)

@@ -85,8 +85,7 @@ WITH RECURSIVE waiting AS (
              (SELECT count(*) AS later FROM (
                   SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at > cortex.now() LIMIT $3) t) d2,
              (SELECT count(*) AS running FROM (
-                  SELECT FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
-                  WHERE j.status = 'RUNNING' AND t.queue_name IS NULL LIMIT $3) t) l,
+                  SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.queue_name IS NULL LIMIT $3) t) l,
              (WITH RECURSIVE walk AS (
                   -- By index for each type and priority: past the tasks that were handed back, to the first other one.
                   (SELECT task, priority, timestamptz '-infinity' AS run_at, 0::bigint AS id, NULL::uuid AS job_id,

@@ -45,7 +45,7 @@ SELECT gone.name, gone.limit_amount AS before FROM gone LEFT JOIN hinted ON true
 -- Quotas by name with their current usage, when it resets, and how many jobs wait. $1 after this name, $2 limit.
 SELECT q.name, q.tool, q.argument, q.unit, q.period, q.limit_amount, q.changed_by, q.changed_at, q.reason, q.created_at,
        coalesce(u.used, 0) AS used, w.began_at + ('1 ' || q.period)::interval AS resets_at,
-       (SELECT count(*) FROM cortex.job j
+       (SELECT count(*) FROM cortex.job_record j
         WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%'
           AND j.waiting_on = 'quota:' || q.name) AS waiting_jobs,
        cortex.now() AS now

@@ -8,12 +8,12 @@ WITH RECURSIVE turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
 ), waited AS (
     -- Walks the distinct names of breakers and quotas by index, one probe per name.
-    (SELECT waiting_on AS name FROM cortex.job
+    (SELECT waiting_on AS name FROM cortex.job_record
      WHERE (SELECT is_mine FROM turn)
        AND status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
      ORDER BY waiting_on LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.waiting_on FROM cortex.job j
+    SELECT (SELECT j.waiting_on FROM cortex.job_record j
             WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
               AND j.waiting_on > w.name
             ORDER BY j.waiting_on LIMIT 1)
@@ -25,8 +25,10 @@ WITH RECURSIVE turn AS MATERIALIZED (
                WHEN q.argument IS NULL THEN least($1, q.limit_amount - coalesce(u.used, 0))
                WHEN coalesce(u.used, 0) < q.limit_amount THEN least($1, 20) ELSE 0 END - (
                SELECT count(*) FROM (
-                   SELECT FROM cortex.job j
-                   WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name LIMIT $1) j
+                   SELECT FROM cortex.job_record j
+                   WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
+                     AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id AND t.state = 'LOCKED')
+                   LIMIT $1) j
            ))::int AS room
     FROM waited w JOIN cortex.quota q ON q.name = substr(w.name, length('quota:') + 1)
     LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
@@ -41,8 +43,9 @@ WITH RECURSIVE turn AS MATERIALIZED (
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))
            -- A released job that no pod has claimed for this long no longer counts.
            AND coalesce((
-               SELECT j.next_retry_at FROM cortex.job j
+               SELECT j.next_retry_at FROM cortex.job_record j
                WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = w.name
+                 AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id AND t.state = 'LOCKED')
                ORDER BY j.next_retry_at DESC LIMIT 1) <= cortex.now() - interval '10 seconds', true) AS lets_one
     FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name LEFT JOIN quota q ON q.name = w.name
     WHERE w.name IS NOT NULL
@@ -53,7 +56,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
     SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
-                SELECT id, next_retry_at FROM cortex.job
+                SELECT id, next_retry_at FROM cortex.job_record
                 WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
                   AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
@@ -63,7 +66,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
                 SELECT count(*) FROM cortex_worker.task t
                 WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0 AND NOT EXISTS (
                 SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(j.queue_name, ''))
-            FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job
+            FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job_record
                   WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                     AND waiting_on = g.name AND next_retry_at <= g.until
                   ORDER BY next_retry_at LIMIT 20) j) candidate
@@ -71,7 +74,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
     WHERE g.lets_one
 ), plain AS MATERIALIZED (
     -- Jobs after held ones are still processed, however many are held for long.
-    SELECT id, next_retry_at FROM cortex.job
+    SELECT id, next_retry_at FROM cortex.job_record
     WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
       AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
     ORDER BY next_retry_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -81,18 +84,18 @@ WITH RECURSIVE turn AS MATERIALIZED (
         SELECT id, next_retry_at FROM plain
         UNION ALL
         SELECT j.id, j.next_retry_at FROM gate g CROSS JOIN LATERAL (
-            (SELECT id, next_retry_at FROM cortex.job
+            (SELECT id, next_retry_at FROM cortex.job_record
              WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
                AND waiting_on = g.name AND next_retry_at <= g.until
              ORDER BY next_retry_at LIMIT g.room)
             UNION
-            (SELECT id, next_retry_at FROM cortex.job
+            (SELECT id, next_retry_at FROM cortex.job_record
              WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%'
                AND waiting_on = g.name AND suspended_at < g.changed_at + interval '10 seconds'
                -- An attempt that was just about to wait when it was changed is checked again, once.
                AND (suspended_at < g.changed_at OR g.changed_at > (
                     SELECT h.at FROM cortex.job_history h
-                    WHERE h.job_id = job.id AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1))
+                    WHERE h.job_id = job_record.id AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1))
              ORDER BY suspended_at LIMIT g.room)
             ORDER BY next_retry_at LIMIT g.room) j
         WHERE g.lets_all AND g.room > 0
@@ -100,7 +103,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
         SELECT id, next_retry_at FROM prober) d
 ), held AS MATERIALIZED (
     -- The limit counts unlocked jobs: those held behind one breaker do not delay others.
-    SELECT j.id FROM chosen JOIN cortex.job j ON j.id = chosen.id
+    SELECT j.id FROM chosen JOIN cortex.job_record j ON j.id = chosen.id
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
     ORDER BY chosen.next_retry_at LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 )
@@ -117,13 +120,13 @@ WITH task AS MATERIALIZED (
 ), before AS MATERIALIZED (
     SELECT j.id, j.status, j.waiting_on, j.worker_job_id, j.tenant, j.attempt, j.agent_id, j.agent_version,
            j.next_retry_at
-    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
+    FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job_record j ON j.id = asked.id
     WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j
 ), freed AS (
     UPDATE cortex_worker.task t
     SET run_at = cortex.now(),
         -- The snapshot still shows an attempt that just ends as locked, until the row is checked again.
-        locked_by = NULL, locked_at = NULL,
+        locked_by = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM before b JOIN task ON task.job_id = b.id
     WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
@@ -147,7 +150,9 @@ WITH task AS MATERIALIZED (
     -- The task's own trigger does not notify on updates.
     SELECT pg_notify('cortex_task', 'ready') FROM (SELECT FROM freed LIMIT 1) f
 )
-SELECT b.id, b.status, b.waiting_on, b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
+SELECT b.id, CASE WHEN task.state = 'LOCKED' THEN 'RUNNING' ELSE b.status END AS status,
+       CASE WHEN task.state IS DISTINCT FROM 'LOCKED' THEN b.waiting_on END AS waiting_on,
+       b.worker_job_id IS NOT NULL AS has_task, task.state::text AS task_state,
        let_go.job_id IS NOT NULL AS is_let_go, (SELECT count(*) FROM hinted) AS hint_count
 FROM before b LEFT JOIN task ON task.job_id = b.id LEFT JOIN let_go ON let_go.job_id = b.id;
 

@@ -2,14 +2,14 @@
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
 -- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads, $13 inputs, $14 the amid of
--- each, $15 its parent step. Locks: jobs.
+-- each, $15 its parent step. Locks: tasks.
 -- Returns the jobs whose step was appended; repeating the statement appends nothing.
 WITH owned AS (
-    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
+    UPDATE cortex_worker.task t SET checkpoint = s.head
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key)
-    WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
+    WHERE t.job_id = s.job_id AND t.attempt = s.attempt AND t.locked_by = $1
     RETURNING s.*
 )
 INSERT INTO cortex.job_step (
@@ -23,15 +23,15 @@ RETURNING job_id;
 -- name: commit_effects
 -- The same for steps some of which are outcomes of effects, which it closes at the same time; a separate statement, so
 -- that other steps do not pay for it. $1 to $15 as for commit; $16 effects or null, $17 whether each was applied, $18
--- why not. Locks: jobs, then effects.
+-- why not. Locks: tasks, then effects.
 WITH owned AS (
-    UPDATE cortex.job j SET checkpoint = s.head, pod_deaths = 0, process_deaths = 0, waits_count = 0, own_failure_at = NULL
+    UPDATE cortex_worker.task t SET checkpoint = s.head
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[], $16::uuid[],
                 $17::bool[], $18::text[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key,
              effect_id, applied, why)
-    WHERE j.id = s.job_id AND j.attempt = s.attempt AND j.status::text = 'RUNNING' AND j.pod_id = $1
+    WHERE t.job_id = s.job_id AND t.attempt = s.attempt AND t.locked_by = $1
     RETURNING s.*
 ), closed AS (
     UPDATE cortex.effect e

@@ -38,24 +38,25 @@ WITH RECURSIVE later AS MATERIALIZED (
 SELECT count(*) FROM ready;
 
 -- name: claim
--- Gives ready tasks of the pod's types to it and moves their jobs to RUNNING under a new attempt. From a paused queue
+-- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
 -- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. $1 pod id, $2 job
 -- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
 -- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods. Locks:
--- tasks (ordered, skipping locked), then their jobs.
+-- tasks (ordered, skipping locked). A job is read as it was when the statement began. What writes the record of a job
+-- that has a task locks the task first, and a task that changed meanwhile is passed over: the next claim takes it.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
 ), due AS MATERIALIZED (
-    SELECT t.job_id FROM (
+    SELECT t.place, t.job_id FROM (
         SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
-            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+            SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
               AND (queue_name IS NULL
                    OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
-            SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+            SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
               AND queue_name IS NOT NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
@@ -64,14 +65,14 @@ WITH held AS MATERIALIZED (
         (SELECT t.* FROM (
             SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[]) || $7::text[]) AS known(task)
             CROSS JOIN LATERAL (
-                SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+                SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND is_suspect
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
             UNION ALL
             SELECT t.* FROM unnest($7::text[]) AS known(task) CROSS JOIN LATERAL (
-                SELECT job_id, priority, run_at, id FROM cortex_worker.task t
+                SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND NOT is_suspect
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
@@ -80,38 +81,30 @@ WITH held AS MATERIALIZED (
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
 ), claimed AS (
     UPDATE cortex_worker.task t
-    SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(),
-        attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1
-    FROM due WHERE t.job_id = due.job_id
-    RETURNING t.job_id, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect
-), running AS (
-    UPDATE cortex.job j
-    SET status = 'RUNNING', attempt = c.attempt, pod_id = $1, heartbeat_at = cortex.now(),
-        started_at = coalesce(j.started_at, cortex.now()), config_id = coalesce(j.config_id, $4),
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL,
-        -- Time without a pod does not count towards the timeout.
-        waited_s = CASE WHEN j.suspended_at IS NULL THEN j.waited_s
-                        ELSE j.waited_s + extract(epoch FROM cortex.now() - j.suspended_at) END,
-        suspended_at = NULL
-    FROM claimed c WHERE j.id = c.job_id
-    RETURNING j.id, j.type, j.attempt, c.attempts_spent, c.max_attempts, c.is_suspect, j.process_deaths, j.payload,
-              j.agent_id, j.agent_version, j.queue_name IS NOT NULL AS is_queued,
+    SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(), heartbeat_at = cortex.now(), checkpoint = NULL,
+        attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1, config_id = coalesce(j.config_id, $4)
+    FROM due JOIN cortex.job_record j ON j.id = due.job_id
+    WHERE t.ctid = due.place
+    RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect, j.process_deaths, j.payload,
+              j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
               j.cancel_requested_at IS NOT NULL AS cancel_requested,
               j.checkpoint <> '{}' AS has_steps, j.has_open,
-              greatest(0, j.timeout_s + j.waited_s - extract(epoch FROM cortex.now() - j.started_at))::float8 AS left_s,
-              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, j.config_id, j.lineage_id,
-              j.waits_count, extract(epoch FROM cortex.now() - j.own_failure_at)::float8 AS own_failure_s,
-              greatest(0, extract(epoch FROM cortex.now() - j.run_at))::float8 AS due_for_s
+              -- Time without a pod does not count towards the timeout.
+              greatest(0, j.timeout_s + j.waited_s
+                  + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0)
+                  - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
+              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
+              j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
+              greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s
 )
-SELECT * FROM running;
+SELECT * FROM claimed;
 
 -- name: orphans
 -- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop
 -- when it could not reach the database. $1 pod id, $2 ids of the jobs that it runs. Locks: none.
 SELECT id, max(attempt) AS attempt FROM (
-    SELECT j.id, j.attempt, true AS is_owned
-    FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id
-    WHERE j.status = 'RUNNING' AND j.pod_id = $1 AND t.locked_by = $1
+    SELECT t.job_id AS id, t.attempt, true AS is_owned FROM cortex_worker.task t
+    WHERE t.state = 'LOCKED' AND t.locked_by = $1
     UNION ALL
     -- Not ALL ($2): that would compare each job with each of the others.
     SELECT known.id, NULL, false FROM unnest($2::uuid[]) AS known(id)) j
@@ -131,14 +124,14 @@ WITH asked AS MATERIALIZED (
 ), free_task AS MATERIALIZED (
     SELECT t.job_id FROM asked JOIN cortex_worker.task t ON t.job_id = asked.id FOR UPDATE OF t SKIP LOCKED
 ), free_job AS MATERIALIZED (
-    SELECT j.id FROM asked JOIN cortex.job j ON j.id = asked.id FOR NO KEY UPDATE OF j SKIP LOCKED
+    SELECT j.id FROM asked JOIN cortex.job_record j ON j.id = asked.id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), free_effect AS MATERIALIZED (
     SELECT e.id FROM asked JOIN cortex.effect e ON e.job_id = asked.id FOR UPDATE OF e SKIP LOCKED
 )
 SELECT t.job_id AS id FROM asked JOIN cortex_worker.task t ON t.job_id = asked.id
 WHERE t.job_id NOT IN (SELECT job_id FROM free_task)
 UNION
-SELECT j.id FROM asked JOIN cortex.job j ON j.id = asked.id WHERE j.id NOT IN (SELECT id FROM free_job)
+SELECT j.id FROM asked JOIN cortex.job_record j ON j.id = asked.id WHERE j.id NOT IN (SELECT id FROM free_job)
 UNION
 SELECT e.job_id FROM asked JOIN cortex.effect e ON e.job_id = asked.id WHERE e.id NOT IN (SELECT id FROM free_effect);
 
@@ -154,10 +147,10 @@ WITH ended AS (
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[],
                 $10::text[], $11::jsonb[])
         AS e(job_id, attempt, given_back, delay_s, outcome, error, code, class, source, fact)
-    JOIN cortex.job j ON j.id = e.job_id
+    JOIN cortex.job_record j ON j.id = e.job_id
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, attempts_spent = t.attempts_spent - e.given_back,
+    SET locked_by = NULL, attempts_spent = t.attempts_spent - e.given_back,
         -- An attempt that its own handler ended has shown that it kills nothing; a hand-back shows nothing.
         is_suspect = e.outcome = 'process_died' OR e.outcome = 'handed_back' AND t.is_suspect,
         -- Without a delay it keeps its place: a backlog does not go before a job that was started.
@@ -166,15 +159,22 @@ WITH ended AS (
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect
+    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect,
+              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped
 ), released AS (
-    UPDATE cortex.job j
-    SET pod_id = NULL, heartbeat_at = NULL, suspended_at = cortex.now(),
-        pod_deaths = CASE WHEN f.is_suspect THEN j.pod_deaths ELSE 0 END,
-        process_deaths = CASE WHEN f.outcome = 'process_died' THEN j.process_deaths + 1
-                              WHEN f.is_suspect THEN j.process_deaths ELSE 0 END
+    UPDATE cortex.job_record j
+    SET status = 'RUNNING', attempt = f.attempt, pod_id = NULL, started_at = coalesce(j.started_at, f.locked_at),
+        config_id = f.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', f.locked_at - j.suspended_at), 0),
+        suspended_at = cortex.now(), checkpoint = coalesce(f.checkpoint, j.checkpoint),
+        pod_deaths = CASE WHEN f.is_suspect AND NOT f.has_stepped THEN j.pod_deaths ELSE 0 END,
+        process_deaths = CASE WHEN f.is_suspect AND NOT f.has_stepped THEN j.process_deaths ELSE 0 END
+                         + CASE WHEN f.outcome = 'process_died' THEN 1 ELSE 0 END,
+        waits_count = CASE WHEN f.has_stepped THEN 0 ELSE j.waits_count END,
+        own_failure_at = CASE WHEN NOT f.has_stepped THEN j.own_failure_at END,
+        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
     FROM freed f
-    WHERE j.id = f.job_id AND j.attempt = f.attempt AND j.status::text = 'RUNNING'
+    WHERE j.id = f.job_id AND j.attempt < f.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.agent_id, j.agent_version, j.retry_count,
               f.attempt, f.outcome, f.error, f.code, f.class, f.source, f.fact, f.run_at
 ), noted AS (
@@ -208,7 +208,7 @@ WITH ended AS (
     FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
                 $10::text[], $11::text[], $12::jsonb[], $13::bool[], $14::jsonb[])
         AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked)
-    JOIN cortex.job j ON j.id = e.job_id
+    JOIN cortex.job_record j ON j.id = e.job_id
     CROSS JOIN LATERAL (
         SELECT e.asked IS NOT NULL AND (EXISTS (
             SELECT FROM jsonb_array_elements_text(e.asked->'awaited') AS w(id)
@@ -220,9 +220,10 @@ WITH ended AS (
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.*, t.attempts_spent, t.job_key, t.is_suspect
+    RETURNING e.*, t.attempts_spent, t.job_key, t.is_suspect, t.locked_at, t.config_id, t.checkpoint,
+              t.checkpoint IS NOT NULL AS has_stepped
 ), suspended AS (
-    UPDATE cortex.job j
+    UPDATE cortex.job_record j
     SET status = (CASE WHEN g.is_cancelled THEN 'CANCELLED' WHEN g.delay_s IS NULL THEN 'WAITING_FOR_APPROVAL'
                        ELSE 'RETRY' END)::cortex.job_status,
         retry_count = j.retry_count + CASE WHEN g.counted AND NOT g.is_cancelled THEN 1 ELSE 0 END,
@@ -232,17 +233,20 @@ WITH ended AS (
         approval_token = CASE WHEN g.delay_s IS NULL AND NOT g.is_cancelled
                               THEN sha256(uuid_send(gen_random_uuid())) END,
         waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
-        pod_id = CASE WHEN g.is_cancelled THEN j.pod_id END,
-        heartbeat_at = NULL, worker_job_id = NULL, suspended_at = cortex.now(),
+        attempt = g.attempt, pod_id = CASE WHEN g.is_cancelled THEN $1 END, worker_job_id = NULL,
+        started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0),
+        suspended_at = cortex.now(), checkpoint = coalesce(g.checkpoint, j.checkpoint),
         -- Waiting is not a try: the next task starts with the tries that this one had used.
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
-        pod_deaths = CASE WHEN g.counted THEN 0 ELSE j.pod_deaths END,
-        process_deaths = CASE WHEN g.counted THEN 0 ELSE j.process_deaths END, was_suspect = g.is_suspect AND NOT g.counted,
-        waits_count = CASE WHEN g.counted THEN 0 ELSE j.waits_count + 1 END,
-        own_failure_at = CASE WHEN g.own THEN cortex.now() ELSE j.own_failure_at END,
+        pod_deaths = CASE WHEN g.counted OR g.has_stepped THEN 0 ELSE j.pod_deaths END,
+        process_deaths = CASE WHEN g.counted OR g.has_stepped THEN 0 ELSE j.process_deaths END,
+        was_suspect = g.is_suspect AND NOT g.counted,
+        waits_count = CASE WHEN g.counted THEN 0 WHEN g.has_stepped THEN 1 ELSE j.waits_count + 1 END,
+        own_failure_at = CASE WHEN g.own THEN cortex.now() WHEN NOT g.has_stepped THEN j.own_failure_at END,
         job_key = g.job_key, has_open = j.has_open OR g.asked IS NOT NULL
     FROM gone g
-    WHERE j.id = g.job_id AND j.attempt = g.attempt AND j.status::text = 'RUNNING'
+    WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
               g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact,
               g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by,
@@ -305,33 +309,40 @@ WITH dead AS MATERIALIZED (
       AND ($5::timestamptz IS NULL OR p.heartbeat_at = $5) AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
     SELECT t.job_id, t.attempt, dead.has_left
-    FROM dead
-    JOIN cortex.job j ON j.status = 'RUNNING' AND j.pod_id = dead.id
-    JOIN cortex_worker.task t ON t.job_id = j.id AND t.locked_by = dead.id AND t.attempt = j.attempt
+    FROM dead JOIN cortex_worker.task t ON t.state = 'LOCKED' AND t.locked_by = dead.id
     ORDER BY t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
-    SELECT t.job_id, t.attempt, j.cancel_requested_at IS NOT NULL AS is_cancelled, j.process_deaths,
-           j.pod_deaths + CASE WHEN owned.has_left THEN 0 ELSE 1 END AS deaths
+    SELECT t.job_id, t.attempt, t.locked_at, t.heartbeat_at, t.config_id, t.checkpoint,
+           t.checkpoint IS NOT NULL AS has_stepped, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+           CASE WHEN t.checkpoint IS NULL THEN j.process_deaths ELSE 0 END AS process_deaths,
+           CASE WHEN t.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END
+               + CASE WHEN owned.has_left THEN 0 ELSE 1 END AS deaths
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
-    JOIN cortex.job j ON j.id = owned.job_id AND j.attempt = owned.attempt AND j.status::text = 'RUNNING'
+    JOIN cortex.job_record j ON j.id = owned.job_id AND j.finished_at IS NULL
     ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, locked_at = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
+    SET locked_by = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled
 ), gone AS (
     DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND held.is_cancelled
 ), moved AS (
-    UPDATE cortex.job j
-    SET pod_deaths = held.deaths, heartbeat_at = NULL,
+    UPDATE cortex.job_record j
+    SET pod_deaths = held.deaths, process_deaths = held.process_deaths,
         status = (CASE WHEN held.is_cancelled THEN 'CANCELLED' ELSE 'RUNNING' END)::cortex.job_status,
-        pod_id = CASE WHEN held.is_cancelled THEN j.pod_id END,
+        attempt = held.attempt, pod_id = CASE WHEN held.is_cancelled THEN $1 END,
         worker_job_id = CASE WHEN NOT held.is_cancelled THEN j.worker_job_id END,
-        suspended_at = coalesce(j.heartbeat_at, cortex.now())  -- since then it may not have run
+        started_at = coalesce(j.started_at, held.locked_at), config_id = held.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', held.locked_at - j.suspended_at), 0),
+        suspended_at = coalesce(held.heartbeat_at, cortex.now()),  -- since then it may not have run
+        checkpoint = coalesce(held.checkpoint, j.checkpoint),
+        waits_count = CASE WHEN held.has_stepped THEN 0 ELSE j.waits_count END,
+        own_failure_at = CASE WHEN NOT held.has_stepped THEN j.own_failure_at END,
+        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
     FROM held WHERE j.id = held.job_id
     RETURNING j.id, held.attempt, j.status
 ), noted AS (
@@ -369,29 +380,39 @@ WITH turn AS (
     SELECT ran_at - $1::float8 * interval '1 second' AS at FROM turn
 ), stale AS MATERIALIZED (
     -- More than are taken: some of the oldest may be locked.
-    SELECT j.id, j.since FROM edge CROSS JOIN LATERAL (
-        (SELECT id, heartbeat_at AS since FROM cortex.job WHERE status = 'RUNNING' AND heartbeat_at < edge.at
-         ORDER BY heartbeat_at LIMIT 5 * cardinality($3::float8[]))
-        UNION ALL
-        (SELECT id, updated_at FROM cortex.job
-         WHERE status = 'RUNNING' AND heartbeat_at IS NULL AND updated_at < edge.at
-           AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = job.id AND t.state <> 'LOCKED')
-         ORDER BY updated_at LIMIT 5 * cardinality($3::float8[]))) j
+    SELECT t.job_id, coalesce(t.heartbeat_at, t.locked_at) AS since
+    FROM edge JOIN cortex_worker.task t ON t.state = 'LOCKED' AND coalesce(t.heartbeat_at, t.locked_at) < edge.at
+    ORDER BY since LIMIT 5 * cardinality($3::float8[])
 ), silent AS MATERIALIZED (
-    SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, j.pod_id, j.heartbeat_at AS beat_at,
-           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry, t.is_suspect
-    FROM edge, stale s JOIN cortex.job j ON j.id = s.id JOIN cortex_worker.task t ON t.job_id = s.id
-    WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
+    SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by AS pod_id, t.locked_at,
+           t.config_id, t.checkpoint, t.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+           j.retry_count < j.max_retries AS has_retry, t.is_suspect
+    FROM edge, stale s
+    JOIN cortex.job_record j ON j.id = s.job_id AND j.finished_at IS NULL
+    JOIN cortex_worker.task t ON t.job_id = s.job_id
+    WHERE t.state = 'LOCKED' AND coalesce(t.heartbeat_at, t.locked_at) < edge.at
     ORDER BY s.since LIMIT cardinality($3::float8[])
     FOR UPDATE OF t, j SKIP LOCKED
+), lost AS MATERIALIZED (
+    -- Jobs whose task is gone. Between attempts the record shows RUNNING; otherwise such a job is, sooner or later,
+    -- among the oldest of its state.
+    SELECT j.id, j.updated_at AS since FROM edge CROSS JOIN LATERAL (
+        (SELECT r.id, r.updated_at, r.worker_job_id FROM cortex.job_record r
+         WHERE r.status = 'RUNNING' ORDER BY r.created_at LIMIT 1000)
+        UNION ALL
+        (SELECT r.id, r.updated_at, r.worker_job_id FROM cortex.job_record r
+         WHERE r.status = 'PENDING' ORDER BY r.created_at LIMIT 100)) j
+    WHERE j.updated_at < edge.at AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
 ), taskless AS MATERIALIZED (
-    SELECT j.id AS job_id, j.job_key, s.since, NULL::int AS attempts_spent, NULL::int AS max_attempts, j.pod_id,
-           j.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
-           j.retry_count < j.max_retries AS has_retry, false AS is_suspect
-    FROM edge, stale s JOIN cortex.job j ON j.id = s.id
-    WHERE j.status::text = 'RUNNING' AND coalesce(j.heartbeat_at, j.updated_at) < edge.at
-      AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = s.id)
-    ORDER BY s.since LIMIT cardinality($3::float8[])
+    SELECT j.id AS job_id, j.job_key, l.since, NULL::int AS attempts_spent, NULL::int AS max_attempts,
+           j.attempt + 1 AS attempt,  -- one may have begun: it must not be able to write
+           j.pod_id, NULL::timestamptz AS locked_at, j.config_id, NULL::jsonb AS checkpoint, NULL::timestamptz AS beat_at,
+           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry,
+           false AS is_suspect
+    FROM edge, lost l JOIN cortex.job_record j ON j.id = l.id
+    WHERE j.status::text IN ('PENDING', 'RUNNING') AND j.updated_at < edge.at
+      AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = l.id)
+    ORDER BY l.since LIMIT cardinality($3::float8[])
     FOR UPDATE OF j SKIP LOCKED
 ), taken AS MATERIALIZED (
     SELECT *, $3[row_number() OVER (ORDER BY since)] AS chance,
@@ -402,20 +423,27 @@ WITH turn AS (
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
 ), moved AS (
-    UPDATE cortex.job j
+    UPDATE cortex.job_record j
     SET status = t.status, retry_count = j.retry_count + CASE WHEN t.status = 'RETRY' THEN 1 ELSE 0 END,
         next_retry_at = CASE WHEN t.status = 'RETRY' THEN cortex.now() + interval '1 second' * t.chance
-            * cortex.backoff_s(j.type, j.config_id, j.agent_id, j.agent_version, j.retry_count) END,
-        pod_id = CASE WHEN t.status <> 'RETRY' THEN j.pod_id END,
-        heartbeat_at = NULL, worker_job_id = NULL, suspended_at = t.since,  -- since then it may not have run
+            * cortex.backoff_s(j.type, t.config_id, j.agent_id, j.agent_version, j.retry_count) END,
+        approval_token = NULL, waiting_on = NULL, attempt = t.attempt,
+        pod_id = CASE WHEN t.status <> 'RETRY' THEN t.pod_id END, worker_job_id = NULL,
+        started_at = coalesce(j.started_at, t.locked_at), config_id = t.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0),
+        suspended_at = t.since,  -- since then it may not have run
+        checkpoint = coalesce(t.checkpoint, j.checkpoint),
         -- A silence may have been a death: it neither counts as one nor ends a run of deaths.
+        pod_deaths = CASE WHEN t.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
+        process_deaths = CASE WHEN t.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
+        own_failure_at = CASE WHEN t.checkpoint IS NULL THEN j.own_failure_at END,
         attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0, job_key = t.job_key,
         error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
         error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN t.status = 'FAILED' THEN format(
-            'its pod fell silent in attempt %s, after %s of %s retries; last heartbeat %s', j.attempt, j.retry_count,
+            'its pod fell silent in attempt %s, after %s of %s retries; last heartbeat %s', t.attempt, j.retry_count,
             j.max_retries, coalesce(to_char(t.beat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'never')) END
-    FROM taken t WHERE j.id = t.job_id AND j.status::text = 'RUNNING'
+    FROM taken t WHERE j.id = t.job_id
     RETURNING j.id, j.status, j.attempt, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.max_retries,
               j.next_retry_at, t.pod_id, t.attempts_spent, t.max_attempts,
               coalesce(j.error_message, 'its pod fell silent') AS error
@@ -451,22 +479,26 @@ WITH turn AS (
     WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
     RETURNING ran_at
 ), late AS MATERIALIZED (
-    SELECT j.id, j.attempt FROM turn, cortex.job j
-    WHERE j.status = 'RUNNING' AND j.heartbeat_at IS NOT NULL
-      AND j.started_at + (j.timeout_s + j.waited_s + $1::float8) * interval '1 second' < least(j.heartbeat_at, turn.ran_at)
+    SELECT j.id, t.attempt FROM turn, cortex_worker.task t JOIN cortex.job j ON j.id = t.job_id
+    WHERE t.state = 'LOCKED' AND t.heartbeat_at IS NOT NULL
+      AND j.started_at + (j.timeout_s + j.waited_s + $1::float8) * interval '1 second' < least(t.heartbeat_at, turn.ran_at)
     LIMIT $3
 ), taken AS MATERIALIZED (
-    SELECT j.id, t.attempts_spent, t.max_attempts,
+    SELECT j.id, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by, t.locked_at, t.config_id, t.checkpoint,
            (CASE WHEN j.cancel_requested_at IS NULL THEN 'FAILED' ELSE 'CANCELLED' END)::cortex.job_status AS status
     FROM late JOIN cortex_worker.task t ON t.job_id = late.id AND t.attempt = late.attempt
-    JOIN cortex.job j ON j.id = late.id AND j.attempt = late.attempt
-    WHERE t.state = 'LOCKED' AND j.status::text = 'RUNNING'
+    JOIN cortex.job_record j ON j.id = late.id AND j.finished_at IS NULL
+    WHERE t.state = 'LOCKED'
     ORDER BY j.id FOR UPDATE OF t, j SKIP LOCKED
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.id
 ), ended AS (
-    UPDATE cortex.job j
-    SET status = taken.status, worker_job_id = NULL, heartbeat_at = NULL,
+    UPDATE cortex.job_record j
+    SET status = taken.status, worker_job_id = NULL, attempt = taken.attempt, pod_id = taken.locked_by,
+        started_at = coalesce(j.started_at, taken.locked_at), config_id = taken.config_id,
+        waited_s = j.waited_s + coalesce(date_part('epoch', taken.locked_at - j.suspended_at), 0), suspended_at = NULL,
+        checkpoint = coalesce(taken.checkpoint, j.checkpoint), next_retry_at = NULL, approval_token = NULL,
+        waiting_on = NULL,
         error_code = CASE WHEN taken.status = 'FAILED' THEN 'job_timed_out' END,
         error_class = CASE WHEN taken.status = 'FAILED' THEN 'TRANSIENT_APP' END,
         error_message = CASE WHEN taken.status = 'FAILED' THEN
@@ -506,7 +538,7 @@ SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS h
 -- which a dead pod's job is overdue, $3 limit. Locks: briefly, the unlocked rows of such jobs.
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
-    WHERE p.id IN (SELECT j.pod_id FROM cortex.job j WHERE j.status = 'RUNNING' AND j.pod_id IS NOT NULL)
+    WHERE p.id IN (SELECT t.locked_by FROM cortex_worker.task t WHERE t.state = 'LOCKED')
       AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND NOT EXISTS (
           SELECT FROM pg_locks l
           WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
@@ -514,14 +546,14 @@ WITH dead AS MATERIALIZED (
             AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
             AND l.objid::bigint = p.lock_key & 4294967295))
 ), overdue AS MATERIALIZED (
-    SELECT j.id, j.pod_id, j.heartbeat_at, j.xmax AS job_xmax, t.xmax AS task_xmax
-    FROM cortex.job j JOIN cortex_worker.task t ON t.job_id = j.id AND t.state = 'LOCKED'
-    WHERE j.status = 'RUNNING' AND (
-        j.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
-        OR j.heartbeat_at < cortex.now() - $2::float8 * interval '1 second' AND j.pod_id IN (SELECT id FROM dead))
-    ORDER BY j.heartbeat_at LIMIT $3
+    SELECT j.id, t.locked_by AS pod_id, t.heartbeat_at, j.xmax AS job_xmax, t.xmax AS task_xmax
+    FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+    WHERE t.state = 'LOCKED' AND (
+        t.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
+        OR t.heartbeat_at < cortex.now() - $2::float8 * interval '1 second' AND t.locked_by IN (SELECT id FROM dead))
+    ORDER BY t.heartbeat_at LIMIT $3
 ), free AS MATERIALIZED (
-    SELECT j.id FROM overdue o JOIN cortex.job j ON j.id = o.id JOIN cortex_worker.task t ON t.job_id = o.id
+    SELECT j.id FROM overdue o JOIN cortex.job_record j ON j.id = o.id JOIN cortex_worker.task t ON t.job_id = o.id
     FOR UPDATE OF t, j SKIP LOCKED
 )
 SELECT o.id AS job_id, p.name AS pod, o.heartbeat_at,

@@ -35,10 +35,10 @@ def a_dead_pods_job_waits_although_nothing_else_is_broken(run: Run) -> None:
 
 
 def slow(what: str, for_s: float) -> dict[str, object]:
-    return {"pid": 7, "what": what, "for_s": for_s, "query": "UPDATE cortex.job"}
+    return {"pid": 7, "what": what, "for_s": for_s, "query": "UPDATE cortex.job_record"}
 
 
-@sick(i09_nothing_hangs.check, "backend 7 idle in transaction for 13.0 s: UPDATE cortex.job")
+@sick(i09_nothing_hangs.check, "backend 7 idle in transaction for 13.0 s: UPDATE cortex.job_record")
 def a_stopped_pod_keeps_a_row_locked(run: Run) -> None:
     run.sample(40.0, slow=[slow("idle in transaction", 13.0)])
 

@@ -92,13 +92,14 @@ def test_a_heartbeat_for_somebody_elses_job_is_seen(pods: Pods) -> None:
     ids = [new_id(), new_id()]
     job_id = sql(pods.dsn, begin, ids)[0]["id"]
     claim = """
-        UPDATE cortex.job SET status = 'RUNNING', attempt = 1, pod_id = $2, heartbeat_at = now()
-        WHERE id = $1
+        UPDATE cortex_worker.task SET state = 'LOCKED', attempt = 1, locked_by = $2,
+            locked_at = now(), heartbeat_at = now()
+        WHERE job_id = $1
     """
     sql(pods.dsn, claim, job_id, ids[0])
     beat = """
         WITH pod AS (UPDATE cortex.pod SET heartbeat_at = clock_timestamp() WHERE id = $2)
-        UPDATE cortex.job SET heartbeat_at = clock_timestamp() WHERE id = $1
+        UPDATE cortex_worker.task SET heartbeat_at = clock_timestamp() WHERE job_id = $1
     """
     sql(pods.dsn, beat, job_id, ids[0])
     assert evidence_of(pods.dsn).strangers == ()
@@ -142,7 +143,12 @@ def test_a_head_that_goes_back_is_seen(pods: Pods) -> None:
     job_id = submit(pods.dsn, "noop")
     for seq in (1, 2, 2, 1):
         head = f'{{"seq": {seq}}}'
-        sql(pods.dsn, "UPDATE cortex.job SET checkpoint = $2::jsonb WHERE id = $1", job_id, head)
+        sql(
+            pods.dsn,
+            "UPDATE cortex.job_record SET checkpoint = $2::jsonb WHERE id = $1",
+            job_id,
+            head,
+        )
     (back,) = evidence_of(pods.dsn).setbacks
     assert (back["job_id"], back["previous"], back["seq"]) == (job_id, 2, 1)
 

@@ -28,8 +28,8 @@ def history(tmp_path: Path) -> Iterator[History]:
 def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: History) -> None:
     async def look() -> dict[str, Any]:
         holder, waiter = [await asyncpg.connect(database, server_settings=POD) for _ in range(2)]
-        await holder.execute("BEGIN; LOCK TABLE cortex.job IN EXCLUSIVE MODE")
-        the_same = "BEGIN; LOCK TABLE cortex.job IN EXCLUSIVE MODE; ROLLBACK"
+        await holder.execute("BEGIN; LOCK TABLE cortex.job_record IN EXCLUSIVE MODE")
+        the_same = "BEGIN; LOCK TABLE cortex.job_record IN EXCLUSIVE MODE; ROLLBACK"
         waiting = asyncio.create_task(waiter.execute(the_same))
         probe = Probe(lambda: database, history=history)
         async with asyncio.timeout(SEEN_WITHIN_S):
@@ -44,7 +44,7 @@ def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: Histo
     seen = run_asyncio(look)
     assert {slow["what"] for slow in seen["slow"]} == {"idle in transaction", "waits for a lock"}
     assert all(slow["for_s"] > 0.5 for slow in seen["slow"])
-    assert "LOCK TABLE cortex.job" in seen["slow"][0]["query"]
+    assert "LOCK TABLE cortex.job_record" in seen["slow"][0]["query"]
     assert (seen["sessions"], seen["idle_in_transaction"]) == (2, 1)
     assert (seen["ready"], seen["locked"], seen["slots"], seen["silent"]) == (0, 0, 0, [])
 
@@ -67,8 +67,9 @@ def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History)
         for _ in range(3):
             await connection.execute("SELECT cortex.submit_job('digest')")
         await connection.execute("""
-            UPDATE cortex.job SET status = 'RUNNING', heartbeat_at = now() - interval '7 seconds'
-            WHERE id = (SELECT id FROM cortex.job ORDER BY id LIMIT 1)
+            UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = cortex.uuid7(),
+                locked_at = now(), heartbeat_at = now() - interval '7 seconds'
+            WHERE job_id = (SELECT id FROM cortex.job ORDER BY id LIMIT 1)
         """)
         await connection.close()
         probe = Probe(lambda: database, history=history)
@@ -77,7 +78,7 @@ def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History)
         return history.events[-1]
 
     seen = run_asyncio(look).value
-    assert seen["ready"] == 3
+    assert seen["ready"] == 2
     assert [round(silent["for_s"]) for silent in seen["silent"]] == [7]
 
 

@@ -61,7 +61,9 @@ def test_a_limit_is_set_for_an_agent_a_tenant_and_a_job(cortex: Cortex, life: Li
 
 def test_a_job_that_goes_on_from_another_shares_its_budget(cortex: Cortex, life: Life) -> None:
     first, second = life.job(), life.job()
-    life.sql("UPDATE cortex.job SET origin_id = $1, lineage_id = $1 WHERE id = $2", first, second)
+    life.sql(
+        "UPDATE cortex.job_record SET origin_id = $1, lineage_id = $1 WHERE id = $2", first, second
+    )
     assert cortex("budgets", "set", "--job", str(second), "--usd", "1", *WHY).code == 0
     assert list(listed(cortex)) == [f"job:{first}:usd:run"]
 

@@ -25,7 +25,7 @@ REFUSE = """
     $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$
 """
 REFUSED = """
-    CREATE TRIGGER refuse BEFORE UPDATE ON cortex.job FOR EACH ROW
+    CREATE TRIGGER refuse BEFORE UPDATE ON cortex.job_record FOR EACH ROW
     WHEN (OLD.queue_name = 'bad') EXECUTE FUNCTION public.refuse()
 """
 
@@ -136,7 +136,7 @@ def test_jobs_are_cancelled_counted_and_kept_in_the_record(
     assert (first, "no" in second) == ("119 cancelled, 1 failed", True)
     assert last == "more may match: raise --limit, or run it again"
     assert left(life.dsn) == 31
-    sql(life.dsn, "DROP TRIGGER refuse ON cortex.job")
+    sql(life.dsn, "DROP TRIGGER refuse ON cortex.job_record")
     key = ("--idempotency-key", "k-1", *WHY, "--json")
     done = cortex(*CANCEL, *key)
     assert done.code == 0, done.err

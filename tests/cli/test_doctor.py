@@ -139,7 +139,7 @@ def test_a_job_of_a_lost_pod_that_somebody_holds(cortex: Cortex, life: Life) -> 
     life.call(pods.leave, pod)
     move_clock(life.dsn, 1000)
     assert "recovery" not in grades(cortex("doctor", "--json"), "FAIL")
-    with transaction(life.dsn, f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"):
+    with transaction(life.dsn, f"SELECT FROM cortex.job_record WHERE id = '{job_id}' FOR UPDATE"):
         (holder,) = life.sql(
             "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND state = 'idle in transaction'",
             database_of(life.dsn),

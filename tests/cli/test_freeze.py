@@ -16,9 +16,10 @@ WHY = ("--reason", "an \x1b[31maudit")
 TOLD = "an ⟦U+001B⟧[31maudit"
 CLAIMED_MAX = 500
 WAIT = """
-    UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, next_retry_at = cortex.now(),
-        waiting_on = 'effects:all'
-    WHERE status = 'RUNNING'
+    WITH gone AS (DELETE FROM cortex_worker.task WHERE state = 'LOCKED' RETURNING job_id, attempt)
+    UPDATE cortex.job_record SET status = 'RETRY', worker_job_id = NULL,
+        next_retry_at = cortex.now(), waiting_on = 'effects:all', attempt = gone.attempt
+    FROM gone WHERE id = gone.job_id
 """
 IDLE_S = 2 * 86_400.0
 

@@ -57,7 +57,7 @@ def test_so_many_are_looked_at_and_then_people_are_asked_to_go_on(
     life.sql("""
         DO $$ BEGIN
             SET LOCAL session_replication_role = replica;  -- no triggers: only the rows matter
-            INSERT INTO cortex.job (id, type, payload)
+            INSERT INTO cortex.job_record (id, type, payload)
             SELECT cortex.uuid7(), 'digest', '{}' FROM generate_series(1, 100500);
         END $$
     """)

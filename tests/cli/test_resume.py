@@ -267,9 +267,10 @@ def test_only_failed_jobs_are_resumed(cortex: Cortex, life: Life) -> None:
     assert ended.code == 5
     assert "is PENDING, not FAILED" in ended.error["message"]
     job_id = life.job()
-    life.sql("UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", job_id)
+    life.sql("UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", job_id)
     life.sql(
-        "UPDATE cortex.job SET status = 'RETRY', next_retry_at = cortex.now() WHERE id = $1", job_id
+        "UPDATE cortex.job_record SET status = 'RETRY', next_retry_at = cortex.now() WHERE id = $1",
+        job_id,
     )
     ended = resume(cortex, job_id)
     assert "is RETRY, not FAILED" in ended.error["message"]

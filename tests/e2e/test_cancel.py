@@ -82,7 +82,7 @@ def test_a_running_job_is_stopped_without_notifications(pods: Pods, gate: Path) 
     job_id = begin(pods, gate)
     sql(
         pods.dsn,
-        "UPDATE cortex.job SET cancel_requested_at = cortex.now(), cancelled_by = 'ana', "
+        "UPDATE cortex.job_record SET cancel_requested_at = cortex.now(), cancelled_by = 'ana', "
         "cancel_reason = 'no need' WHERE id = $1",
         job_id,
     )

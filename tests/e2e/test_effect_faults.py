@@ -168,7 +168,7 @@ def lose_reply(
         holder = await asyncpg.connect(dsn)
         held = holder.transaction()
         await held.start()
-        await holder.fetch("SELECT FROM cortex.job WHERE id = $1 FOR UPDATE", job_id)
+        await holder.fetch("SELECT FROM cortex_worker.task WHERE job_id = $1 FOR UPDATE", job_id)
         begin()
         waiting = (
             "SELECT FROM pg_stat_activity WHERE datname = current_database() "

@@ -64,12 +64,12 @@ def names(events: list[Event]) -> list[str]:
 def run(dsn: str, job_id: UUID) -> None:
     """Some pod takes the job."""
     sql(dsn, "DELETE FROM cortex_worker.task WHERE job_id = $1", job_id)
-    sql(dsn, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1", job_id)
+    sql(dsn, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", job_id)
 
 
 def complete(dsn: str, job_id: UUID) -> None:
     """It ends well."""
-    sql(dsn, "UPDATE cortex.job SET status = 'COMPLETED' WHERE id = $1", job_id)
+    sql(dsn, "UPDATE cortex.job_record SET status = 'COMPLETED' WHERE id = $1", job_id)
 
 
 def say(server: HttpServer, job_id: UUID, text: str, offset: int, *, key: str = "ask") -> None:
@@ -280,8 +280,8 @@ def test_many_readers_share_few_statements(
             events.until("state")
         counted = server.calls.counts["since"]
         sql(server.dsn, "DELETE FROM cortex_worker.task")
-        sql(server.dsn, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
-        sql(server.dsn, "UPDATE cortex.job SET status = 'COMPLETED'")
+        sql(server.dsn, "UPDATE cortex.job_record SET status = 'RUNNING'")
+        sql(server.dsn, "UPDATE cortex.job_record SET status = 'COMPLETED'")
         for events in streams:
             assert names(list(events)) == ["RUNNING", "COMPLETED", "end COMPLETED"]
         assert server.calls.counts["since"] - counted < 20

@@ -28,8 +28,8 @@ def path(job_id: UUID, wait_ms: int | None = None) -> str:
 def end(dsn: str, job_id: UUID, change: str) -> None:
     """Let the job end, as some other pod would."""
     sql(dsn, "DELETE FROM cortex_worker.task WHERE job_id = $1", job_id)
-    sql(dsn, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", job_id)
-    sql(dsn, f"UPDATE cortex.job SET {change} WHERE id = $1", job_id)  # noqa: S608
+    sql(dsn, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", job_id)
+    sql(dsn, f"UPDATE cortex.job_record SET {change} WHERE id = $1", job_id)  # noqa: S608
 
 
 DONE = """status = 'COMPLETED', result = '{"text": "two\\nlines"}'"""
@@ -172,8 +172,8 @@ def test_a_thousand_wait_on_real_sockets_for_few_statements(
         assert 1 <= statements < 5 * (time.monotonic() - began)
         assert len(server.hall.waiters) == CROWD
         sql(database, "DELETE FROM cortex_worker.task")
-        sql(database, "UPDATE cortex.job SET status = 'RUNNING'")
-        sql(database, f"UPDATE cortex.job SET {DONE}")  # noqa: S608
+        sql(database, "UPDATE cortex.job_record SET status = 'RUNNING'")
+        sql(database, f"UPDATE cortex.job_record SET {DONE}")  # noqa: S608
         for connection in sockets:
             assert connection.recv(64).startswith(b"HTTP/1.1 200")
 

@@ -284,7 +284,7 @@ def test_history_and_steps_come_page_by_page(
 ) -> None:
     job_id = submit(database, "digest")
     for status in ("RUNNING", "COMPLETED"):
-        sql(database, f"UPDATE cortex.job SET status = '{status}'")  # noqa: S608
+        sql(database, f"UPDATE cortex.job_record SET status = '{status}'")  # noqa: S608
     path = f"/v1/jobs/{job_id}/history?limit=2"
     first = server.get(path, token=operator).json
     assert [each["new"] for each in first["history"]] == ["PENDING", "RUNNING"]
@@ -346,7 +346,7 @@ def test_of_a_running_job_its_pod_is_asked(
         "attempt = 1, attempts_spent = 1",
         new_id(),
     )
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING'")
     message = server.post(f"/v1/jobs/{job_id}/cancel", token=operator)
     assert (message.status, message.json["status"]) == (202, "RUNNING")
 
@@ -375,12 +375,16 @@ def test_a_job_that_waits_is_tried_again_now(
     job_id = submit(database, "digest")
     message = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})
     assert (message.status, message.json["code"]) == (409, "conflict")
-    sql(database, "UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = $1", new_id())
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = $1, locked_at = now()",
+        new_id(),
+    )
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING'")
     sql(database, "DELETE FROM cortex_worker.task")
     sql(
         database,
-        "UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, "
+        "UPDATE cortex.job_record SET status = 'RETRY', worker_job_id = NULL, "
         "next_retry_at = now() + interval '1 hour'",
     )
     message = server.post(f"/v1/jobs/{job_id}/retry", token=operator, json_body={"reason": "x"})

@@ -44,7 +44,7 @@ async def two_silent_jobs(bench: Bench, dsn: str) -> tuple[UUID, UUID]:
     return held, free
 
 
-@pytest.mark.parametrize("table", ["cortex_worker.task", "cortex.job"])
+@pytest.mark.parametrize("table", ["cortex_worker.task", "cortex.job_record"])
 async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
     bench: Bench, database: str, log_lines: Lines, table: str
 ) -> None:
@@ -86,7 +86,7 @@ async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
     (job_id,) = await bench.submit()
     await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
     take = {"pod_id": dead.id, "lock_key": dead.lock_key, "deaths_max": 3, "limit": 10}
-    with holding_task(database, job_id, table="cortex.job"):
+    with holding_task(database, job_id, table="cortex.job_record"):
         taken = await bench.port(tasks.take_over, **take)
         assert (taken.is_dead, taken.is_done, taken.count) == (True, False, 0)
         await a_sweeper(bench).tick()
@@ -149,7 +149,7 @@ async def test_heartbeats_do_not_wait_for_a_row_that_somebody_holds(
     await bench.port(pods.register, bench.pod)
     held, free = [claim.lease for claim in await bench.claimed(2)]
     move_clock(database, 60)
-    with holding_task(database, held.job_id, table="cortex.job"):
+    with holding_task(database, held.job_id):
         session = bench.port.dedicated(on_lost=lambda: None)
         await bench.port.cross(session.open)
         owned = await bench.port.cross(

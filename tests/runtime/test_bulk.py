@@ -39,7 +39,7 @@ REFUSES = """
     END $$
 """
 POISON = """
-    CREATE TRIGGER test_refuses BEFORE INSERT ON cortex.job
+    CREATE TRIGGER test_refuses BEFORE INSERT ON cortex.job_record
     FOR EACH ROW EXECUTE FUNCTION cortex.test_refuses('{%s}')
 """
 
@@ -84,10 +84,11 @@ def changed(result: Any) -> tuple[int, int, dict[str, int]]:
 async def waiting(pod: Bench, count: int) -> list[UUID]:
     """Jobs that wait for their retry."""
     ids = await pod.submit(count)
-    sql_ids = "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = ANY ($1)"
+    sql_ids = "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = ANY ($1)"
     waits = """
-        UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, suspended_at = cortex.now(),
-            next_retry_at = cortex.now() + interval '1 hour' WHERE id = ANY ($1)
+        UPDATE cortex.job_record SET status = 'RETRY', worker_job_id = NULL,
+            suspended_at = cortex.now(), next_retry_at = cortex.now() + interval '1 hour'
+        WHERE id = ANY ($1)
     """
     dsn = pod.port._profile.dsn
     sql(dsn, sql_ids, ids)
@@ -224,12 +225,12 @@ async def test_a_released_job_that_failed_before_the_repeat_is_not_continued(
     order = _order(choice, request)
     assert (await pod.port(bulk.settle, order, ids)).counts.changed == 2
     runs = """
-        UPDATE cortex.job SET status = 'RUNNING', attempt = 2, next_retry_at = NULL,
+        UPDATE cortex.job_record SET status = 'RUNNING', next_retry_at = NULL,
             suspended_at = NULL WHERE id = $1
     """
     fails = """
-        UPDATE cortex.job SET status = 'FAILED', worker_job_id = NULL, error_class = 'permanent',
-            error_code = 'job_failed', error_message = 'no' WHERE id = $1
+        UPDATE cortex.job_record SET status = 'FAILED', worker_job_id = NULL,
+            error_class = 'permanent', error_code = 'job_failed', error_message = 'no' WHERE id = $1
     """
     sql(database, runs, ids[0])
     sql(database, "DELETE FROM cortex_worker.task WHERE job_id = $1", ids[0])

@@ -146,10 +146,15 @@ async def test_large_outputs_do_not_make_a_statement_that_never_ends(
 
 async def test_only_the_attempt_that_owns_its_job_can_write(bench: Bench, database: str) -> None:
     mine, stale, stolen, gone = await bench.claimed(4)
-    sql(database, "UPDATE cortex.job SET attempt = 2 WHERE id = $1", stale.lease.job_id)
+    sql(database, "UPDATE cortex_worker.task SET attempt = 2 WHERE job_id = $1", stale.lease.job_id)
     sql(database, "UPDATE cortex_worker.task SET attempt = 2 WHERE job_id = $1", stale.lease.job_id)
     thief = new_id()
-    sql(database, "UPDATE cortex.job SET pod_id = $1 WHERE id = $2", thief, stolen.lease.job_id)
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET locked_by = $1 WHERE job_id = $2",
+        thief,
+        stolen.lease.job_id,
+    )
     query = "UPDATE cortex_worker.task SET locked_by = $1 WHERE job_id = $2"
     sql(database, query, thief, stolen.lease.job_id)
     sql(database, "DELETE FROM cortex_worker.task WHERE job_id = $1", gone.lease.job_id)
@@ -277,7 +282,7 @@ async def test_a_job_that_was_lost_meanwhile_is_known_to_be_lost(
     (claim,) = await bench.claimed()
     bench.port.lose_request(steps.commit)
     bench.port.lose_request(jobs.finish)
-    sql(database, "UPDATE cortex.job SET attempt = 2")
+    sql(database, "UPDATE cortex_worker.task SET attempt = 2")
     sql(database, "UPDATE cortex_worker.task SET attempt = 2")
     (outcome,) = await record_all(bench, [make(claim)])
     assert type(outcome) is LeaseLost
@@ -368,7 +373,7 @@ async def test_an_outage_of_the_server_is_waited_out(
 # --- rows locked by another session
 
 
-@pytest.mark.parametrize("table", ["cortex.job", "cortex_worker.task"])
+@pytest.mark.parametrize("table", ["cortex.job_record", "cortex_worker.task"])
 async def test_one_job_whose_row_somebody_holds_does_not_hold_up_the_others(
     bench: Bench, database: str, table: str
 ) -> None:
@@ -410,7 +415,7 @@ async def test_a_restarted_committer_goes_on_with_what_was_locked_out(
         "writers", rng=bench.rng, restart=RestartPolicy(), log=ShutdownLog()
     ) as writers:
         await writers.start(bench.committer)
-        with holding_task(database, held.lease.job_id, table="cortex.job"):
+        with holding_task(database, held.lease.job_id, table="cortex.job_record"):
             bench.jobs.start_soon(end)
             await eventually_async(lambda: bench.committer._blocked, what="it is locked out")
             bench.port.crash(jobs.finish)

@@ -87,7 +87,7 @@ async def test_each_beat_keeps_the_jobs_that_run_here(bench: Bench, database: st
     (claim,) = await bench.claimed()
     bench.running.add(claim)
     await bench.start(a_heartbeat(bench, interval_s=0.05))
-    sql(database, "UPDATE cortex.job SET heartbeat_at = NULL")
+    sql(database, "UPDATE cortex_worker.task SET heartbeat_at = NULL")
     await eventually_async(
         lambda: job_row(database, claim.lease.job_id)["heartbeat_at"], what="a heartbeat"
     )
@@ -101,9 +101,13 @@ async def test_a_job_that_is_not_ours_any_more_is_stopped_and_the_others_are_not
     scope = running[stolen.lease.job_id].scope = trio.CancelScope()
     heartbeat = a_heartbeat(bench)
     await bench.start(heartbeat)
-    query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+    query = "UPDATE cortex_worker.task SET locked_by = gen_random_uuid() WHERE job_id = $1"
     sql(database, query, stolen.lease.job_id)
-    sql(database, "UPDATE cortex.job SET attempt = 2 WHERE id = $1", retried.lease.job_id)
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET attempt = 2 WHERE job_id = $1",
+        retried.lease.job_id,
+    )
     await heartbeat.tick()
     stops = {job_id: job.stop for job_id, job in running.items()}
     assert stops == {
@@ -123,7 +127,7 @@ async def test_a_lock_that_was_lost_is_taken_again_and_the_jobs_are_checked(
     jobs = [bench.running.add(claim) for claim in (kept, stolen)]
     await bench.start(a_heartbeat(bench))
     (first,) = lock_holders(database, bench.pod.lock_key)
-    query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+    query = "UPDATE cortex_worker.task SET locked_by = gen_random_uuid() WHERE job_id = $1"
     sql(database, query, stolen.lease.job_id)
     sql(database, "SELECT pg_terminate_backend($1)", first)
     await eventually_async(lambda: not new_standing.may_judge, what="the loss is noticed")
@@ -337,7 +341,7 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
         for job in (kept, stolen):
             nursery.start_soon(call, job)
         await trio.testing.wait_all_tasks_blocked()
-        query = "UPDATE cortex.job SET pod_id = gen_random_uuid() WHERE id = $1"
+        query = "UPDATE cortex_worker.task SET locked_by = gen_random_uuid() WHERE job_id = $1"
         sql(database, query, stolen.lease.job_id)
         await heartbeat.tick()
     assert begun == [kept]

@@ -275,7 +275,7 @@ async def test_a_runner_that_has_grown_is_not(isolated: Bench, database: str) ->
 
 async def test_after_a_death_a_job_gets_a_fresh_process(isolated: Bench, database: str) -> None:
     first = await result_of(isolated, database, await runs(isolated, database, "pid"))
-    sql(database, "ALTER TABLE cortex.job ALTER process_deaths SET DEFAULT 1")
+    sql(database, "ALTER TABLE cortex.job_record ALTER process_deaths SET DEFAULT 1")
     second = await result_of(isolated, database, await runs(isolated, database, "pid"))
     assert first != second
 

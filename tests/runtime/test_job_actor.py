@@ -198,7 +198,7 @@ async def test_a_job_past_its_time_fails_and_says_how_long_it_had(
 async def test_its_time_counts_from_its_first_attempt(committing: Bench, database: str) -> None:
     committing.handle(returns)
     (claim,) = await committing.claimed(timeout_s=30)
-    sql(database, "UPDATE cortex.job SET started_at = started_at - interval '1 hour'")
+    sql(database, "UPDATE cortex.job_record SET started_at = cortex.now() - interval '1 hour'")
     row = job_row(database, claim.lease.job_id)
     assert (row["now"] - row["started_at"]).total_seconds() > 3600
     await committing.port(tasks.sweep, silent_s=-1.0, limit=10, rng=NoPause())
@@ -358,7 +358,7 @@ async def test_a_lease_lost_at_a_step_ends_a_handler_that_swallows_errors(
 
 def steal(dsn: str, job_id: UUID) -> None:
     """Another attempt begins elsewhere."""
-    sql(dsn, "UPDATE cortex.job SET attempt = attempt + 1 WHERE id = $1", job_id)
+    sql(dsn, "UPDATE cortex_worker.task SET attempt = attempt + 1 WHERE job_id = $1", job_id)
     sql(dsn, "UPDATE cortex_worker.task SET attempt = attempt + 1 WHERE job_id = $1", job_id)
 
 

@@ -119,7 +119,7 @@ async def test_an_attempt_that_ends_clears_a_suspect_unless_its_process_died_or_
     is_suspect: bool,
     counts: tuple[int, int],
 ) -> None:
-    sql(database, "UPDATE cortex.job SET process_deaths = 1")
+    sql(database, "UPDATE cortex.job_record SET process_deaths = 1")
     (claim,) = await bench.claim()
     release = Release(lease=claim.lease, outcome=outcome, is_counted=False)
     await bench.port(tasks.release, pod_id=bench.pod.id, operations=[release])
@@ -137,7 +137,7 @@ async def test_a_job_whose_process_died_stays_a_suspect_when_its_pod_dies(
     bench: Bench, database: str
 ) -> None:
     await bench.submit()
-    sql(database, "UPDATE cortex.job SET process_deaths = 1")
+    sql(database, "UPDATE cortex.job_record SET process_deaths = 1")
     pod = await Mortal.born(bench)
     await pod.claims()
     await pod.dies()

@@ -251,7 +251,7 @@ async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
     await eventually_async(lambda: sql(database, begun), what="its first step")
     running.end(Stop.HANDED_BACK)
     await ended(committing)
-    sql(database, "UPDATE cortex.job SET started_at = started_at - interval '1 hour'")
+    sql(database, "UPDATE cortex.job_record SET started_at = started_at - interval '1 hour'")
     (again,) = await committing.claim()
     assert again.left_s == 0
     committing.run(again)

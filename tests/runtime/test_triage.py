@@ -49,12 +49,12 @@ WAITS_FOR_ORIGIN = """
     CREATE FUNCTION cortex.test_waits_for_origin() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM set_config('lock_timeout', '0', true);
-        PERFORM FROM cortex.job WHERE id = NEW.origin_id FOR SHARE;
+        PERFORM FROM cortex.job_record WHERE id = NEW.origin_id FOR SHARE;
         RETURN NEW;
     END $$
 """
 WAIT_FOR_ORIGIN = """
-    CREATE TRIGGER test_waits_for_origin BEFORE INSERT ON cortex.job
+    CREATE TRIGGER test_waits_for_origin BEFORE INSERT ON cortex.job_record
     FOR EACH ROW EXECUTE FUNCTION cortex.test_waits_for_origin()
 """
 
@@ -124,10 +124,10 @@ async def test_a_line_of_jobs_goes_on_by_itself_once(bench: Bench, database: str
     move_clock(database, CALM_S + 1)
     await a_triage(bench).tick()
     second = letter(database, first)["retried_as"]
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", second)
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", second)
     sql(
         database,
-        "UPDATE cortex.job SET status = 'FAILED', error_message = 'again', "
+        "UPDATE cortex.job_record SET status = 'FAILED', error_message = 'again', "
         "error_class = 'TRANSIENT_APP', error_source = 'llm:x' WHERE id = $1",
         second,
     )
@@ -273,7 +273,7 @@ async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, data
     sql(database, WAITS_FOR_ORIGIN)
     sql(database, WAIT_FOR_ORIGIN)
     async with trio.open_nursery() as nursery:
-        with holding_task(database, chosen[0], table="cortex.job"):
+        with holding_task(database, chosen[0], table="cortex.job_record"):
             nursery.start_soon(a_triage(bench).tick)
             await eventually_async(lambda: is_waited_for(database), what="the retry is under way")
             free = "SELECT job_id FROM cortex.dead_letter FOR UPDATE SKIP LOCKED"

@@ -19,14 +19,14 @@ WAITING = 100_000
 DUE = 10_000
 BATCH = 100
 FEW = 60
-TABLES = {"job", "task", "approval", "approval_vote", "effect"}
+TABLES = {"job_record", "task", "approval", "approval_vote", "effect"}
 POD = UUID(int=7)
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex.approval SET (autovacuum_enabled = false);
-    INSERT INTO cortex.job (id, type, status, attempt, waiting_on, approval_token, has_open,
+    INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, approval_token, has_open,
                             suspended_at, started_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1,
            'approval:' || lpad(to_hex(n), 32, '0')::uuid, sha256('x'), true, now(), now(), '{}'
@@ -39,15 +39,13 @@ FILL = """
            now() - n * interval '1 millisecond',
            now() + CASE WHEN n <= 10000 THEN interval '-1 second' ELSE interval '1 hour' END
     FROM generate_series(1, 100000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at,
-                            started_at, payload)
-    SELECT lpad(to_hex(200000 + n), 32, '0')::uuid, 'work', 'RUNNING', 1,
-           '00000000-0000-0000-0000-000000000007', 200000 + n, now(), now(), '{}'
+    INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
+    SELECT lpad(to_hex(200000 + n), 32, '0')::uuid, 'work', 200000 + n, '{}'
     FROM generate_series(1, 100) n;
     INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, attempts_spent,
-                                    locked_by)
+                                    locked_by, locked_at, heartbeat_at)
     SELECT 200000 + n, 'work', lpad(to_hex(200000 + n), 32, '0')::uuid, 'LOCKED', 3, 1, 1,
-           '00000000-0000-0000-0000-000000000007'
+           '00000000-0000-0000-0000-000000000007', now(), now()
     FROM generate_series(1, 100) n;
 """
 SOME = UUID(int=50_000)

@@ -11,11 +11,11 @@ from tests.support.servers.postgres import sql
 BATCH = 100
 ROWS_PER_WANTED = 3
 FEW = 30
-TABLES = {"job", "task", "budget_use", "reservation"}
+TABLES = {"job_record", "task", "budget_use", "reservation"}
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex.budget_use SET (autovacuum_enabled = false);
     ALTER TABLE cortex.reservation SET (autovacuum_enabled = false);
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
@@ -24,12 +24,15 @@ FILL = """
     INSERT INTO cortex.budget_use (budget_id, window_key, spent, at)
     SELECT 1, lpad(to_hex(n), 32, '0')::uuid::text, 2 + n, now() - interval '8 days'
     FROM generate_series(1, 100000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, waiting_on, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, next_retry_at, waiting_on, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, now() + interval '1 day',
            'budget:tenant:default:usd:run', '{}'
     FROM generate_series(1, 50000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at, payload)
-    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RUNNING', 1, cortex.uuid7(), n, now(), '{}'
+    INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', n, '{}' FROM generate_series(50001, 100000) n;
+    INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, locked_by,
+                                    locked_at, heartbeat_at)
+    SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid, 'LOCKED', 3, 1, cortex.uuid7(), now(), now()
     FROM generate_series(50001, 100000) n;
     INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, step, model, input_tokens,
                                     budget_ids, window_keys, amounts)

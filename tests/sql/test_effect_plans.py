@@ -25,11 +25,14 @@ STATES = ["PENDING", "UNKNOWN", "COMPLETED", "FAILED", "ABANDONED"]
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex.effect SET (autovacuum_enabled = false);
-    INSERT INTO cortex.job (id, type, status, attempt, pod_id, heartbeat_at, started_at, payload)
-    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RUNNING', 1,
-           '00000000-0000-0000-0000-000000000007', now(), now(), '{}'
+    INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', n, '{}' FROM generate_series(1, 100000) n;
+    INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, locked_by,
+                                    locked_at, heartbeat_at)
+    SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid, 'LOCKED', 3, 1,
+           '00000000-0000-0000-0000-000000000007', now(), now()
     FROM generate_series(1, 100000) n;
     -- The first half of the jobs have done something, all of them by one of two tools.
     INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, arguments, digest,
@@ -46,7 +49,7 @@ FILL = """
     INSERT INTO cortex.quota_use (quota_id, began_at, used)
     SELECT q, date_trunc('hour', now()) - n * interval '1 hour', 1
     FROM generate_series(1, 2) q, generate_series(0, 5000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, waiting_on, suspended_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, next_retry_at, waiting_on, suspended_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, now() - interval '1 hour',
            CASE WHEN n % 2 = 0 THEN 'quota:used_up:calls:hour' ELSE 'quota:pay:calls:hour' END, now(), '{}'
     FROM generate_series(200001, 300000) n;
@@ -99,7 +102,7 @@ def looked_at(dsn: str, name: str, *arguments: object) -> dict[str, int]:
 
 def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     """The most rows that one look at a large table took; a scan of all of it counts as all."""
-    tables = {"job", "task", "effect", "quota_use"}
+    tables = {"job_record", "task", "effect", "quota_use"}
     looks = [look for look in explain(dsn, name, arguments) if look.table in tables]
     assert looks
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)

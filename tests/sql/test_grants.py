@@ -39,7 +39,7 @@ def test_the_runtime_cannot_write_history_itself(database: str) -> None:
 
 
 @pytest.mark.parametrize("statement", [DELETE, TRUNCATE])
-@pytest.mark.parametrize("table", ["job", "pod", "agent", "job_type"])
+@pytest.mark.parametrize("table", ["job_record", "pod", "agent", "job_type"])
 def test_the_runtime_cannot_remove_records(database: str, table: str, statement: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match=table):
         sql(as_runtime(database), statement.format(table=table, column=""))
@@ -63,15 +63,15 @@ def test_versions_of_an_agent_stay_as_they_were_applied(database: str, statement
 def test_a_payload_never_changes(database: str, role: str) -> None:
     dsn = f"{database}&role={role}"
     job_id = submit(dsn, "work", {"x": 1})
-    with pytest.raises(asyncpg.CheckViolationError, match=f"payload of job {job_id} is immutable"):
-        sql(dsn, """UPDATE cortex.job SET payload = '{"x": 2}' WHERE id = $1""", job_id)
-    sql(dsn, """UPDATE cortex.job SET payload = '{"x": 1}' WHERE id = $1""", job_id)
+    with pytest.raises(asyncpg.CheckViolationError, match=f"payload of job {job_id} are immutable"):
+        sql(dsn, """UPDATE cortex.job_record SET payload = '{"x": 2}' WHERE id = $1""", job_id)
+    sql(dsn, """UPDATE cortex.job_record SET payload = '{"x": 1}' WHERE id = $1""", job_id)
     assert job_row(dsn, job_id)["payload"] == '{"x": 1}'
 
 
 def test_the_runtime_cannot_change_the_schema_or_read_files(database: str) -> None:
     for query in (
-        "DROP TABLE cortex.job",
+        "DROP TABLE cortex.job_record",
         "ALTER TABLE cortex.job_history DISABLE TRIGGER ALL",
         "CREATE OR REPLACE FUNCTION cortex.now() RETURNS timestamptz LANGUAGE sql RETURN now()",
         "CREATE TABLE cortex.mine ()",

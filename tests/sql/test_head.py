@@ -19,16 +19,16 @@ from tests.support.terminal.tui import on_asyncio
 
 WAITS = """
     SET session_replication_role = replica;
-    INSERT INTO cortex.job (id, type, status, attempt, approval_token, waiting_on, suspended_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, approval_token, waiting_on, suspended_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1, sha256(n::text::bytea),
            CASE n % 4 WHEN 0 THEN 'person:llm:gpt' WHEN 1 THEN 'budget:agent:x:usd:run'
                       WHEN 2 THEN 'approval:' || gen_random_uuid() ELSE 'effect:' || gen_random_uuid() END,
            now(), '{}'
     FROM generate_series(1, 20000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, waiting_on, next_retry_at, suspended_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, next_retry_at, suspended_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, 'quota:pay:calls:hour', now(), now(), '{}'
     FROM generate_series(100001, 105000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, started_at, finished_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, started_at, finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
     FROM generate_series(200001, 260000) n;
     INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, arguments, digest,
@@ -69,7 +69,7 @@ def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> 
     dsn = filled(WAITS)
     for statistics in ("none yet", "fresh"):
         looks = explain(dsn, "operator.head", (CAP,))
-        for table in ("job", "effect"):
+        for table in ("job_record", "effect"):
             found = [each for each in looks if each.table == table]
             assert not [each for each in found if each.node == "Seq Scan"], (statistics, table)
             assert 0 < sum(each.rows for each in found) <= 4 * CAP, (statistics, looks)

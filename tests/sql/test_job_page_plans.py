@@ -17,11 +17,11 @@ ALL = [status.value for status in JobStatus]
 AGENT = POD
 FILL = f"""
     SET session_replication_role = replica;
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     INSERT INTO cortex.agent (id, name, version)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'a' || n, 1 FROM generate_series(1, 100) n;
-    INSERT INTO cortex.job (id, type, status, agent_id, agent_version, created_at, finished_at,
-                            next_retry_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, agent_id, agent_version, created_at,
+                                   finished_at, next_retry_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, CASE WHEN n = 1 THEN 'rare' ELSE 'work' END,
            CASE WHEN n % 1000 = 0 THEN 'RETRY' ELSE 'COMPLETED' END::cortex.job_status,
            lpad(to_hex(1 + n % 100), 32, '0')::uuid, 1,
@@ -31,8 +31,8 @@ FILL = f"""
 """  # noqa: S608
 FILL_WAITING = f"""
     SET session_replication_role = replica;
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
-    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, payload)
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
+    INSERT INTO cortex.job_record (id, type, status, attempt, next_retry_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1,
            now() + greatest(n, {SAME_INSTANT}) * interval '1 second', '{{}}'
     FROM generate_series(1, {JOBS}) n;
@@ -74,7 +74,7 @@ def many(filled: Callable[..., str]) -> str:
 
 def looked_at(looks: list[Look]) -> int:
     """How many rows of jobs, or entries of their indexes."""
-    return sum(each.rows for each in looks if each.table == "job")
+    return sum(each.rows for each in looks if each.table == "job_record")
 
 
 @pytest.mark.timeout(120)
@@ -132,7 +132,7 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
     sql(many_waiting, "DROP INDEX cortex.job_retry_due")
     sql(
         many_waiting,
-        "CREATE INDEX job_retry_due ON cortex.job (next_retry_at) WHERE status = 'RETRY'",
+        "CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at) WHERE status = 'RETRY'",
     )
     arguments, wanted, limit = DUE_CASES["all"]
     looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit, None))
@@ -148,7 +148,9 @@ def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str
         for place in ((oldest["created_at"], oldest["id"]), (None, None)):
             looks = explain(many, "operator.look", (ids, *place, LIMIT, LIMIT))
             assert looked_at(looks) <= LOOKS_A_ROW * LIMIT, (statistics, looks)
-            scans = [each for each in looks if each.node == "Seq Scan" and each.table == "job"]
+            scans = [
+                each for each in looks if each.node == "Seq Scan" and each.table == "job_record"
+            ]
             assert not scans, statistics
         sql(many, "ANALYZE")
 
@@ -157,7 +159,7 @@ def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str
 def test_a_scan_would_be_found(many: str) -> None:
     """The guard sees what it is there for: an index that does not order those of one instant."""
     sql(many, "DROP INDEX cortex.job_status")
-    sql(many, "CREATE INDEX job_status ON cortex.job (status, created_at DESC)")
+    sql(many, "CREATE INDEX job_status ON cortex.job_record (status, created_at DESC)")
     assert (
         looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None)))
         >= SAME_INSTANT - JOBS // 1000

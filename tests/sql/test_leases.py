@@ -342,7 +342,11 @@ def test_heartbeats_keep_a_job(
     job_id = submit()
     claim(pod_id)
     move_clock(database, SILENT_S - 1)
-    sql(database, "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1", job_id)
+    sql(
+        database,
+        "UPDATE cortex_worker.task SET heartbeat_at = cortex.now() WHERE job_id = $1",
+        job_id,
+    )
     move_clock(database, SILENT_S + 10)
     assert sweep(store) == (0, 0)
 

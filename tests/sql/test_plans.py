@@ -22,31 +22,30 @@ RUNNING = 20_000 // ROWS_PER_WANTED
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex.job_step SET (autovacuum_enabled = false);
     ALTER TABLE cortex_worker.task SET (autovacuum_enabled = false);
     INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)
     VALUES ('00000000-0000-0000-0000-000000000007', 77, 'test', '0', '{work}', 1000);
     INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, attempts_spent,
-                                    locked_by, run_at, queue_name)
+                                    locked_by, run_at, queue_name, locked_at, heartbeat_at)
     SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid,
            (ARRAY['LOCKED', 'QUEUED', 'LATER', 'READY', 'READY'])[1 + n % 5]
                ::cortex_worker.task_state,
            3, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END, CASE WHEN n % 5 = 0 THEN 1 ELSE 0 END,
            CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
            now() + CASE WHEN n % 5 = 2 AND n % 1000 > 2 THEN 1 ELSE -1 END * interval '1 hour',
-           CASE WHEN n % 5 = 1 THEN 'q' || n % 200 END
+           CASE WHEN n % 5 = 1 THEN 'q' || n % 200 END,
+           CASE WHEN n % 5 = 0 THEN now() END,
+           CASE WHEN n % 5 = 0 THEN now() + CASE WHEN n % 1000 = 0 THEN -1 ELSE 1 END
+               * interval '1 hour' END
     FROM generate_series(1, 100000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, pod_id, worker_job_id, heartbeat_at,
-                            started_at, finished_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, worker_job_id, started_at,
+                                   finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work',
-           CASE WHEN n > 100000 THEN 'COMPLETED' WHEN n % 5 = 0 THEN 'RUNNING' ELSE 'PENDING'
-               END::cortex.job_status,
-           CASE WHEN n > 100000 OR n % 5 = 0 THEN 1 ELSE 0 END,
-           CASE WHEN n % 5 = 0 THEN lpad(to_hex(n / 5 % 100), 32, '0')::uuid END,
-           CASE WHEN n <= 100000 THEN n END,
-           now() + CASE WHEN n % 1000 = 0 THEN -1 ELSE 1 END * interval '1 hour',
-           now(), CASE WHEN n > 100000 THEN now() END, '{}'
+           CASE WHEN n > 100000 THEN 'COMPLETED' ELSE 'PENDING' END::cortex.job_status,
+           CASE WHEN n > 100000 THEN 1 ELSE 0 END, CASE WHEN n <= 100000 THEN n END,
+           CASE WHEN n > 100000 THEN now() END, CASE WHEN n > 100000 THEN now() END, '{}'
     FROM generate_series(1, 130000) n;
     INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at, finished_at)
     SELECT lpad(to_hex(5 * n), 32, '0')::uuid, s, 1, 'step', s::text, '', now(), now()
@@ -87,7 +86,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
         ),
         BATCH,
     ),
-    "tasks.sweep": ((0.0, 0.0, [0.5] * BATCH), BATCH),
+    "tasks.sweep": ((0.0, 0.0, [0.5] * BATCH), RUNNING),
     "tasks.expire": ((60.0, 0.0, BATCH), RUNNING),
     "tasks.blocked": ((300.0, 15.0, BATCH), RUNNING),
     "steps.commit": (
@@ -202,7 +201,7 @@ def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
             offences += [
                 f"{name} (statistics: {statistics}): {look}"
                 for look in found
-                if look.table in {"job", "task", "job_step"}
+                if look.table in {"job_record", "task", "job_step"}
                 and (look.node == "Seq Scan" or look.rows > ROWS_PER_WANTED * wanted)
             ]
         sql(big, "ANALYZE")

@@ -14,7 +14,7 @@ FILL = """
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'PENDING', 'RUNNING', 1,
            now() - (100000 - n) * interval '10 milliseconds', '{}'
     FROM generate_series(1, 100000) n;
-    INSERT INTO cortex.job (id, type, status, attempt, started_at, finished_at, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, started_at, finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
     FROM generate_series(90001, 100000) n;
     INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)
@@ -50,13 +50,13 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
     most = {
         "pulse.recent": {
             "job_history": BLOCKS * ROWS_A_BLOCK_MAX,
-            "job": pulse.BUCKETS * WAITS,
+            "job_record": pulse.BUCKETS * WAITS,
             "fact": CALLS,
         },
-        "pulse.attention": {"dead_letter": SHOWN + AMONG, "job": SHOWN},
-        "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
-        "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
-        "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job": ERRORS},
+        "pulse.attention": {"dead_letter": SHOWN + AMONG, "job_record": SHOWN},
+        "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
+        "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
+        "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
         # An error and a probe for each of the seven fingerprints, and letters for their tenants.
         "dead_letters.known": {"dead_letter": LETTERS + 2 * 7},
     }

@@ -18,19 +18,19 @@ FEW = 30
 
 FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
-    ALTER TABLE cortex.job SET (autovacuum_enabled = false);
+    ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex_worker.task SET (autovacuum_enabled = false);
     INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, opened_at,
                                 open_until)
     VALUES ('llm:down', 'OPEN', 3, 0, 3, 0, now(), now() + interval '1 hour');
-    INSERT INTO cortex.job (id, type, status, attempt, next_retry_at, waiting_on, payload)
+    INSERT INTO cortex.job_record (id, type, status, attempt, next_retry_at, waiting_on, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1,
            -- All that wait for the breaker are due; of the others none is for an hour, then one
            -- each second: however long a test takes, they are not under it.
            now() + CASE WHEN n % 2 = 0 THEN -1 ELSE 3600 + n END * interval '1 second',
            CASE WHEN n % 2 = 0 THEN 'llm:down' END, '{}'
     FROM generate_series(1, 200000) n;
-    INSERT INTO cortex.job (id, type, status, worker_job_id, queue_name, payload)
+    INSERT INTO cortex.job_record (id, type, status, worker_job_id, queue_name, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'PENDING', n,
            CASE WHEN n % 2 = 0 THEN 'mail' END, '{}'
     FROM generate_series(200001, 300000) n;
@@ -54,7 +54,7 @@ def big(filled: Callable[..., str]) -> str:
 
 def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     """The most rows that one look at a large table took; a scan of all of it counts as all."""
-    looks = [look for look in explain(dsn, name, arguments) if look.table in {"job", "task"}]
+    looks = [look for look in explain(dsn, name, arguments) if look.table in {"job_record", "task"}]
     assert looks
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
@@ -80,20 +80,22 @@ def test_budgets_are_not_walked(big: str) -> None:
     """Each of many jobs waits for a budget of its own: a pass sees none before its time."""
     sql(
         big,
-        "UPDATE cortex.job SET waiting_on = 'budget:job:' || id || ':usd:day', "
+        "UPDATE cortex.job_record SET waiting_on = 'budget:job:' || id || ':usd:day', "
         "next_retry_at = now() + interval '1 day' WHERE status = 'RETRY' AND waiting_on IS NULL",
     )
-    sql(big, "VACUUM ANALYZE cortex.job")
+    sql(big, "VACUUM ANALYZE cortex.job_record")
     assert worst(big, "retries.due", (BATCH,)) <= FEW
 
 
 @pytest.mark.timeout(120)
 def test_who_was_let_go_costs_nothing(big: str) -> None:
     """Many were let go when it closed, and it has opened again: the newest of them is enough."""
-    let_go = "UPDATE cortex.job SET worker_job_id = 1 WHERE waiting_on = 'llm:down' AND id <> $1"
+    let_go = (
+        "UPDATE cortex.job_record SET worker_job_id = 1 WHERE waiting_on = 'llm:down' AND id <> $1"
+    )
     sql(big, let_go, WAITS_FOR_BREAKER)
     sql(big, "UPDATE cortex.breaker SET open_until = now() - interval '1 hour'")
-    sql(big, "VACUUM ANALYZE cortex.job")
+    sql(big, "VACUUM ANALYZE cortex.job_record")
     assert worst(big, "retries.due", (BATCH,)) <= FEW
 
 

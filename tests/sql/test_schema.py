@@ -12,10 +12,10 @@ from tests.support.servers.postgres import sql
     [
         ("retry_count = 4, max_retries = 3", "retry_count_within_limit"),
         ("retry_count = -1", "retry_count_within_limit"),
-        ("max_retries = 101", "job_max_retries_check"),
-        ("worker_attempts = 0", "job_worker_attempts_check"),
-        ("timeout_s = 0", "job_timeout_s_check"),
-        ("attempt = -1", "job_attempt_check"),
+        ("max_retries = 101", "job_record_max_retries_check"),
+        ("worker_attempts = 0", "job_record_worker_attempts_check"),
+        ("timeout_s = 0", "job_record_timeout_s_check"),
+        ("attempt = -1", "job_record_attempt_check"),
         ("next_retry_at = cortex.now()", "next_retry_at_only_in_retry"),
         ("approval_token = sha256('x')", "approval_token_only_in_approval"),
         ("approval_token = 'short'", "approval_token"),
@@ -23,9 +23,9 @@ from tests.support.servers.postgres import sql
         ("error_message = 'broken'", "error_message_only_in_failed"),
         ("result = '1'", "result_only_in_completed"),
         ("agent_version = 1", "agent_and_version_together"),
-        ("type = 'two words'", "job_type_check"),
-        ("tenant = ''", "job_tenant_check"),
-        ("queue_name = ''", "job_queue_name_check"),
+        ("type = 'two words'", "the type and the payload"),
+        ("tenant = ''", "job_record_tenant_check"),
+        ("queue_name = ''", "job_record_queue_name_check"),
         ("checkpoint = to_jsonb(repeat('x', 10) || random_text)", "checkpoint_is_small"),
     ],
 )
@@ -36,7 +36,7 @@ def test_a_job_that_contradicts_itself_is_refused(
     # Not repeat(): that compresses to nothing.
     source = "SELECT string_agg(md5(n::text), '') AS random_text FROM generate_series(1, 2000) n"
     with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-        sql(database, f"UPDATE cortex.job SET {change} FROM ({source}) r")  # noqa: S608
+        sql(database, f"UPDATE cortex.job_record SET {change} FROM ({source}) r")  # noqa: S608
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_a_state_needs_what_belongs_to_it(
     database: str, way: str, missing: str, constraint: str
 ) -> None:
     submit(database, "work")
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING'")
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING'")
     with pytest.raises(asyncpg.CheckViolationError, match=constraint):
-        sql(database, "UPDATE cortex.job SET status = $1", way)
+        sql(database, "UPDATE cortex.job_record SET status = $1", way)
 
 
 @pytest.mark.parametrize(

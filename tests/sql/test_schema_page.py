@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from tests.support.schema_page import DOCUMENT, PAGE, document, made
 from tests.support.servers.postgres import run_asyncio
@@ -23,6 +24,7 @@ def test_the_document_lists_and_draws_all_tables(database: str) -> None:
     assert named == set(created)
 
 
+@pytest.mark.usefixtures("database")  # whose migrations made the roles of the server
 def test_the_page_makes_the_schema_that_it_shows(empty_database: str) -> None:
     """Nothing that it leaves out is needed, and it is in an order that works."""
 

@@ -80,7 +80,7 @@ def let_go_on(dsn: str, job_id: UUID) -> None:
             SELECT id, type, 'READY', attempt, attempts_kept, worker_attempts
             FROM cortex.job WHERE id = $1
             RETURNING job_id, id)
-        UPDATE cortex.job j SET worker_job_id = made.id FROM made WHERE j.id = made.job_id
+        UPDATE cortex.job_record j SET worker_job_id = made.id FROM made WHERE j.id = made.job_id
         """,
         job_id,
     )

@@ -153,7 +153,7 @@ def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
         SELECT n, CASE WHEN n > 10000 THEN 'run_agent' ELSE 'run_agent ' || 1 + n % 50 END,
                lpad(to_hex(n), 32, '0')::uuid, 'READY', 3, now() - interval '1 day'
         FROM generate_series(1, 11000) n;
-        INSERT INTO cortex.job (id, type, worker_job_id, payload)
+        INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
         SELECT lpad(to_hex(n), 32, '0')::uuid, 'run_agent', n, '{}'
         FROM generate_series(1, 11000) n;
         """

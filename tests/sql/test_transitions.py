@@ -39,7 +39,7 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
     sql(
         dsn,
         """
-        UPDATE cortex.job SET status = $2::text::cortex.job_status,
+        UPDATE cortex.job_record SET status = $2::text::cortex.job_status,
             next_retry_at = CASE WHEN $2 = 'RETRY' THEN cortex.now() END,
             approval_token = CASE WHEN $2 = 'WAITING_FOR_APPROVAL' THEN sha256('token') END,
             error_message = CASE WHEN $2 = 'FAILED' THEN 'broken' END
@@ -74,7 +74,7 @@ def test_a_job_begins_as_pending(database: str, role: str) -> None:
         with pytest.raises(asyncpg.CheckViolationError, match=f"begin as PENDING, not {state}"):
             sql(
                 f"{database}&role={role}",
-                "INSERT INTO cortex.job (id, type, status, payload) "
+                "INSERT INTO cortex.job_record (id, type, status, payload) "
                 "VALUES (cortex.uuid7(), 'x', $1, '{}')",
                 state,
             )
@@ -104,8 +104,8 @@ def test_history_says_what_belongs_to_each_state(database: str) -> None:
         go(database, job_id, state)
     sql(
         database,
-        "UPDATE cortex.job SET status = 'CANCELLED', cancelled_by = 'ana', cancel_reason = 'why' "
-        "WHERE id = $1",
+        "UPDATE cortex.job_record SET status = 'CANCELLED', cancelled_by = 'ana', "
+        "cancel_reason = 'why' WHERE id = $1",
         cancelled,
     )
     output = {

@@ -246,7 +246,7 @@ def test_a_decision_in_the_middle_of_a_suspension(
         return await tasks.suspend(db, pod_id=askers.pod_id, operations=[operation])
 
     calls = (sleep, decider(second)) if is_suspension_first else (decider(second), sleep)
-    lock = f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"
+    lock = f"SELECT FROM cortex.job_record WHERE id = '{job_id}' FOR UPDATE"
     found = behind_a_lock(askers.dsn, lock, *calls)
     assert not [each for each in found if isinstance(each, BaseException)], found
     row = job_row(askers.dsn, job_id)
@@ -258,7 +258,7 @@ def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: 
     request = a_request()
     job_id = askers.ask(request, job_key="k")
     successor = a_submission(job_key="k")
-    lock = f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"
+    lock = f"SELECT FROM cortex.job_record WHERE id = '{job_id}' FOR UPDATE"
     found = behind_a_lock(
         askers.dsn, lock, decider(request), lambda db: jobs.submit(db, [successor])
     )
@@ -280,7 +280,7 @@ def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
     async def sleep(db: Database) -> set[UUID]:
         return await tasks.suspend(db, pod_id=askers.pod_id, operations=[operation])
 
-    lock = f"SELECT FROM cortex.job WHERE id = '{job_id}' FOR UPDATE"
+    lock = f"SELECT FROM cortex.job_record WHERE id = '{job_id}' FOR UPDATE"
     found = behind_a_lock(askers.dsn, lock, sleep, lambda db: jobs.submit(db, [successor]))
     assert found == [{job_id}, {successor.id}]
     row = job_row(askers.dsn, job_id)
@@ -298,7 +298,7 @@ def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:
     async def run() -> None:
         holder = await asyncpg.connect(askers.dsn)
         async with holder.transaction():
-            await holder.execute("SELECT FROM cortex.job WHERE id = $1 FOR UPDATE", job_id)
+            await holder.execute("SELECT FROM cortex.job_record WHERE id = $1 FOR UPDATE", job_id)
             assert await asyncio.to_thread(askers.call, approvals.expire) == 1
         await holder.close()
 

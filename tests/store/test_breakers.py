@@ -221,12 +221,12 @@ def test_the_list_counts_the_jobs_that_wait(store: Session, database: str, submi
         sql(database, "DELETE FROM cortex_worker.task WHERE job_id = $1", job_id)
         sql(
             database,
-            "WITH r AS (UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1) SELECT",
+            "WITH r AS (UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1) SELECT",
             job_id,
         )
         sql(
             database,
-            "UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, waiting_on = $2, "
+            "UPDATE cortex.job_record SET status = 'RETRY', worker_job_id = NULL, waiting_on = $2, "
             "next_retry_at = cortex.now() WHERE id = $1",
             job_id,
             NAME,

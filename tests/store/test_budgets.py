@@ -368,7 +368,7 @@ def test_a_job_goes_on_with_the_attempts_that_it_had_spent(
 ) -> None:
     for _ in range(2):
         wait_for(store, pod_id, running(), "tenant:gone:usd:run", None)
-    sql(database, "UPDATE cortex.job SET attempts_kept = 2")
+    sql(database, "UPDATE cortex.job_record SET attempts_kept = 2")
     assert store(budgets.wake_next, limit=1, after=FIRST)[0] == 1
     assert store(budgets.wake, ["tenant:gone:usd:run"]) == 1
     tasks_made = sql(database, "SELECT attempts_spent FROM cortex_worker.task")

@@ -168,9 +168,12 @@ def test_runs_that_are_over_and_days_long_past_are_forgotten(
     for each in (over, gone_on, alive):
         spend(store, a_call(each, pod_id), "1")
     assert store(budgets.reserve, a_call(held, pod_id)).word == "granted"
-    line = "UPDATE cortex.job SET origin_id = $2, lineage_id = $2 WHERE id = $1"
+    line = "UPDATE cortex.job_record SET origin_id = $2, lineage_id = $2 WHERE id = $1"
     sql(database, line, next_of_line.lease.job_id, gone_on.lease.job_id)
-    end = "UPDATE cortex.job SET status = 'COMPLETED', worker_job_id = NULL WHERE id = $1"
+    end = (
+        "UPDATE cortex.job_record SET status = 'COMPLETED', attempt = attempt + 1, "
+        "worker_job_id = NULL WHERE id = $1"
+    )
     for each in (over, gone_on, held):
         sql(database, end, each.lease.job_id)
 

@@ -36,7 +36,10 @@ MADE_UP = """
     INSERT INTO cortex.dead_letter (job_id, lineage_id, fingerprint, type, tenant, created_at)
     VALUES (cortex.uuid7(), cortex.uuid7(), 'x', 'work', 'default', cortex.now())
 """
-FAIL_AGAIN = "UPDATE cortex.job SET status = 'FAILED', error_message = 'x' WHERE id = $1"
+FAIL_AGAIN = (
+    "UPDATE cortex.job_record SET status = 'FAILED', error_message = 'x', attempt = attempt + 1 "
+    "WHERE id = $1"
+)
 
 
 COPIED = (
@@ -88,7 +91,7 @@ def failed_in_retry(_store: Session, dsn: str, _claim: Callable[..., list[Claim]
         "status = 'RETRY', next_retry_at = cortex.now()",
         "status = 'FAILED', next_retry_at = NULL, error_message = 'gave up'",
     ):
-        sql(dsn, f"UPDATE cortex.job SET {change} WHERE id = $1", job_id)  # noqa: S608
+        sql(dsn, f"UPDATE cortex.job_record SET {change} WHERE id = $1", job_id)  # noqa: S608
     return job_id
 
 
@@ -118,11 +121,11 @@ def test_other_ends_leave_none_and_neither_does_a_failure_undone(
     store(jobs.finish, pod_id=pod_id, operations=[done])
     store(jobs.cancel, submit(database, "work"), by="ana", reason="")
     undone = submit(database, "work")
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", undone)
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", undone)
     with pytest.raises(asyncpg.DivisionByZeroError):
         sql(
             database,
-            "WITH f AS (UPDATE cortex.job SET status = 'FAILED', error_message = 'x' "
+            "WITH f AS (UPDATE cortex.job_record SET status = 'FAILED', error_message = 'x' "
             "WHERE id = $1 RETURNING 1) SELECT 1 / (count(*) - 1) FROM f",
             undone,
         )
@@ -515,7 +518,7 @@ def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
     output = store(dead_letters.show, first)
     assert (output.step, output.spent_usd, output.breaker) == ("2 step 2", Decimal("0.5"), None)
     assert (output.retried_as, output.retried_status) == (second, "PENDING")
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", second)
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", second)
     sql(database, FAIL_AGAIN, second)
     assert store(dead_letters.show, second).spent_usd is None  # its steps were paid before
     fact = (
@@ -532,7 +535,8 @@ def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
 # --- at any size
 
 FILL = """
-    INSERT INTO cortex.job (id, type, payload) SELECT id, 'work', '{}' FROM unnest($1::uuid[]) AS id
+    INSERT INTO cortex.job_record (id, type, payload)
+    SELECT id, 'work', '{}' FROM unnest($1::uuid[]) AS id
 """
 LETTERS = """
     INSERT INTO cortex.dead_letter (
@@ -567,7 +571,7 @@ def test_statements_look_only_at_the_letters_that_they_need(database: str) -> No
         "dead_letters.settle": (some, ones, why, "ana"),
         "dead_letters.retry": (some, new_ids, [0.0] * WANTED, None, False, "ana", why, False),
     }
-    sql(database, "ANALYZE cortex.dead_letter, cortex.job")
+    sql(database, "ANALYZE cortex.dead_letter, cortex.job_record")
     offences = [
         f"{name}: {look}"
         for name, arguments in statements.items()

@@ -12,10 +12,10 @@ from tests.support.holder import holding_task
 from tests.support.records.rows import new_id, submit
 from tests.support.servers.postgres import sql
 
-TRIED = "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1"
+TRIED = "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1"
 UNTASKED = "DELETE FROM cortex_worker.task WHERE job_id = $1"
 WAITS = """
-    UPDATE cortex.job SET status = 'RETRY', worker_job_id = NULL, waiting_on = $2,
+    UPDATE cortex.job_record SET status = 'RETRY', worker_job_id = NULL, waiting_on = $2,
         next_retry_at = cortex.now() - $3::float8 * interval '1 second'
     WHERE id = $1
 """
@@ -40,7 +40,7 @@ def test_the_others_go_on(store: Session, database: str, waiting_on: str | None)
     free = [due(database, 50 - n) for n in range(2)]
     with ExitStack() as holders:
         for job_id in held:
-            holders.enter_context(holding_task(database, job_id, table="cortex.job"))
+            holders.enter_context(holding_task(database, job_id, table="cortex.job_record"))
         assert store(retries.due, limit=2) == 2
         assert with_tasks(database) == set(free)
         assert store(retries.due, limit=2) == 0

@@ -52,7 +52,9 @@ def test_a_job_whose_key_was_taken_while_it_ran_goes_on_without(
     (claimed,) = claim(POD)
     successor = submit(job_key="k")
     suspend(store, claimed)
-    sql(database, "UPDATE cortex.job SET job_key = 'k' WHERE id = $1", job_id)  # as it once stayed
+    sql(
+        database, "UPDATE cortex.job_record SET job_key = 'k' WHERE id = $1", job_id
+    )  # as it once stayed
     assert store(retries.due) == 1
     assert keys(database) == {job_id: None, successor: "k"}
     assert_one_truth(database)

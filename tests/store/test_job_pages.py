@@ -160,7 +160,7 @@ def test_so_many_ids_and_no_more(some: Session) -> None:
 def test_states_and_codes(some: Session, database: str) -> None:
     failed = IDS[0]
     for change in ("RUNNING'", "FAILED', error_message = 'no', error_code = 'oops'"):
-        sql(database, f"UPDATE cortex.job SET status = '{change} WHERE id = $1", failed)  # noqa: S608
+        sql(database, f"UPDATE cortex.job_record SET status = '{change} WHERE id = $1", failed)  # noqa: S608
     assert listed(some, "status:fail") == [failed]
     assert listed(some, "code:oops") == [failed]
     assert listed(some, "code:o*s,x") == [failed]
@@ -173,17 +173,17 @@ def awaiting(some: Session, database: str) -> Session:
     waits = ("x:x", f"effect:{IDS[0]}", "budget:x", "quota:x", "llm:x")
     for job_id, waiting_on in zip(IDS, waits, strict=False):
         status = "RETRY" if waiting_on in waits[3:] else "WAITING_FOR_APPROVAL"
-        sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", job_id)
+        sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", job_id)
         sql(
             database,
-            "UPDATE cortex.job SET status = $2::text::cortex.job_status, waiting_on = $3,"
+            "UPDATE cortex.job_record SET status = $2::text::cortex.job_status, waiting_on = $3,"
             " next_retry_at = CASE WHEN $2::text = 'RETRY' THEN cortex.now() END,"
             " approval_token = CASE WHEN $2::text <> 'RETRY' THEN sha256('x') END,"
             " worker_job_id = NULL WHERE id = $1",
             *(job_id, status, waiting_on),
         )
     asks = f"approval:{IDS[0]}"  # only of a change of its state the history is written
-    sql(database, "UPDATE cortex.job SET waiting_on = $2 WHERE id = $1", IDS[0], asks)
+    sql(database, "UPDATE cortex.job_record SET waiting_on = $2 WHERE id = $1", IDS[0], asks)
     return some
 
 
@@ -212,7 +212,7 @@ def test_a_place_keeps_its_instant(some: Session, database: str) -> None:
     """The job at which a list continues may be gone."""
     place = JobCursor(new_id(), datetime(2100, 1, 1, tzinfo=UTC))
     assert listed(some, before=place) == NEWEST_FIRST
-    sql(database, "UPDATE cortex.job SET status = 'RUNNING' WHERE id = $1", IDS[5])
+    sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", IDS[5])
     assert some(job_pages.page, JobFilter().with_states(JobStatus.RUNNING)).jobs[0].id == IDS[5]
 
 
@@ -238,10 +238,14 @@ def waiting(some: Session, database: str) -> Session:
     """All but the last of the six are in RETRY: due in the order 3, 1 and 2 at once, 5, 4."""
     for number, due_s in ((1, 20), (2, 20), (3, 10), (4, 40), (5, 30)):
         job = IDS[number - 1]
-        sql(database, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1", job)
         sql(
             database,
-            "UPDATE cortex.job SET status = 'RETRY', "
+            "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1",
+            job,
+        )
+        sql(
+            database,
+            "UPDATE cortex.job_record SET status = 'RETRY', "
             "next_retry_at = timestamptz '2100-01-01' + $2 * interval '1 second' WHERE id = $1",
             job,
             due_s,

@@ -87,7 +87,7 @@ def test_a_grant_to_become_the_reader_is_enough(plain: str, database: str) -> No
 
     async def go_back(connection: Connection) -> None:
         await connection.execute("SET LOCAL ROLE NONE")
-        await connection.execute("DELETE FROM cortex.job")
+        await connection.execute("DELETE FROM cortex.job_record")
 
     profile = looking(plain, look_and_go_back)
     assert profile.role == READER_ROLE, "and for good: this login may do nothing else"

@@ -91,7 +91,7 @@ def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) ->
     first = begin(life, pod)
     move_clock(life.dsn, 600)
     begin(life, pod)
-    beaten = "UPDATE cortex.job SET heartbeat_at = cortex.now() WHERE id = $1"
+    beaten = "UPDATE cortex_worker.task SET heartbeat_at = cortex.now() WHERE job_id = $1"
 
     def held() -> tuple[float, float | None]:
         rows = {row.id: row for row in life.call(pods.page)}

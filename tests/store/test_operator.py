@@ -26,7 +26,7 @@ def test_what_waits_is_counted(store: Session, database: str) -> None:
     store(breakers.force_open, "llm:gpt", by="ana", reason="it lies")
     head = store(operator.head)
     assert (head.dead, head.breakers, head.pods_ready, head.pods_living) == (1, 1, 1, 2)
-    life.sql("ANALYZE cortex.job")
+    life.sql("ANALYZE cortex.job_record")
     assert store(operator.head).jobs_about == 1
 
 

@@ -75,7 +75,7 @@ def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(
     leases = {c.lease.job_id: c.lease for c in claim(pod.id)}
     sql(
         database,
-        "UPDATE cortex.job SET pod_id = $1, attempt = attempt + 1 WHERE id = $2",
+        "UPDATE cortex_worker.task SET locked_by = $1, attempt = attempt + 1 WHERE job_id = $2",
         thief,
         stolen,
     )

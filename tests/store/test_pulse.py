@@ -68,7 +68,7 @@ def test_the_wait_is_from_due_to_the_first_start(store: Session, database: str) 
     job_ids = [life.job() for _ in range(3)]
     for job_id, late_s in zip(job_ids, (1, 1_000, 50_000), strict=True):
         life.sql(
-            "UPDATE cortex.job SET run_at = run_at - $2::interval WHERE id = $1",
+            "UPDATE cortex.job_record SET run_at = run_at - $2::interval WHERE id = $1",
             job_id,
             timedelta(seconds=late_s),
         )

@@ -276,7 +276,7 @@ def test_failed_attempts_that_a_wait_did_not_excuse_are_kept(
     store: Session, database: str, suspended: Suspended, letting_go: str
 ) -> None:
     job_id = suspended(0.0, waiting_on=LLM)
-    sql(database, "UPDATE cortex.job SET attempts_kept = 2 WHERE id = $1", job_id)
+    sql(database, "UPDATE cortex.job_record SET attempts_kept = 2 WHERE id = $1", job_id)
     if letting_go == "due":
         assert store(retries.due) == 1
     else:
@@ -320,12 +320,12 @@ def in_many_pods(dsn: str, count: int, work: Callable[[Database], Any]) -> list[
 def many_in_retry(dsn: str, count: int, waiting_on: str | None = None) -> None:
     """Make jobs that are due, without the life before."""
     submit_many(dsn, count, JOB_TYPE, {})
-    sql(dsn, "UPDATE cortex.job SET status = 'RUNNING', attempt = 1")
+    sql(dsn, "UPDATE cortex.job_record SET status = 'RUNNING'")
     sql(dsn, "DELETE FROM cortex_worker.task")
     sql(
         dsn,
-        "UPDATE cortex.job SET status = 'RETRY', next_retry_at = now(), worker_job_id = NULL, "
-        "waiting_on = $1",
+        "UPDATE cortex.job_record SET status = 'RETRY', next_retry_at = now(), "
+        "worker_job_id = NULL, waiting_on = $1",
         waiting_on,
     )
 

@@ -70,7 +70,7 @@ def test_an_attempt_that_never_was_leaves_no_receipt(store: Session, lease: Leas
 def test_an_attempt_that_lost_its_job_still_does(
     store: Session, lease: Lease, database: str
 ) -> None:
-    sql(database, "UPDATE cortex.job SET attempt = 7 WHERE id = $1", lease.job_id)
+    sql(database, "UPDATE cortex_worker.task SET attempt = 7 WHERE job_id = $1", lease.job_id)
     assert store(timeouts.record, [of(lease)]) == {lease.job_id}
 
 
@@ -83,7 +83,7 @@ def test_the_time_out_that_ended_the_last_attempt_is_found(
     found = store(timeouts.that_ended, lease.job_id)
     assert found is not None
     assert found.receipt.interruption.step_key == "x"
-    sql(database, "UPDATE cortex.job SET attempt = 7 WHERE id = $1", lease.job_id)
+    sql(database, "UPDATE cortex_worker.task SET attempt = 7 WHERE job_id = $1", lease.job_id)
     assert store(timeouts.that_ended, lease.job_id) is None
 
 

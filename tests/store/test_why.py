@@ -122,7 +122,7 @@ def test_a_running_job_is_as_well_as_its_pod(
     claim(store, pod)
     sql(
         database,
-        """UPDATE cortex.job SET checkpoint = '{"seq": 3, "key": "fetch"}' WHERE id = $1""",
+        """UPDATE cortex.job_record SET checkpoint = '{"seq": 3, "key": "fetch"}' WHERE id = $1""",
         job_id,
     )
     output = why(store, job_id)

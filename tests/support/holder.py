@@ -33,7 +33,7 @@ def holding_task(
 
     It runs the statement `then`, or waits. `settings` replace a pod's.
     """
-    key = "id" if table == "cortex.job" else "job_id"
+    key = "id" if table == "cortex.job_record" else "job_id"
     hold = f"SELECT pg_backend_pid() FROM {table} WHERE {key} = '{job_id}' FOR UPDATE"  # noqa: S608
     with_settings = {**Profile(dsn=dsn).settings, **settings}
     process = subprocess.Popen(

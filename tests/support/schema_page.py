@@ -232,7 +232,8 @@ async def _view(connection: asyncpg.Connection, oid: int, name: str) -> str:
     )
     body = await connection.fetchval("SELECT pg_get_viewdef($1::oid, true)", oid)
     grants = await _grants(connection, oid, name)
-    return f"{columns}CREATE VIEW {name} WITH ({storage['options']}) AS\n{body}\n{grants}"
+    options = f" WITH ({storage['options']})" if storage["options"] else ""
+    return f"{columns}CREATE VIEW {name}{options} AS\n{body}\n{grants}"
 
 
 async def _function(connection: asyncpg.Connection, oid: int, name: str) -> str:

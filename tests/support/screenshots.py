@@ -54,7 +54,7 @@ def ask(call: Session, dsn: str) -> ApprovalRequest:
     )
     askers.suspend(claim, request)
     head = json.dumps({"seq": 3, "cost_usd": "0.0213"})
-    sql(dsn, "UPDATE cortex.job SET checkpoint = $2::jsonb WHERE id = $1", job.id, head)
+    sql(dsn, "UPDATE cortex.job_record SET checkpoint = $2::jsonb WHERE id = $1", job.id, head)
     return request
 
 

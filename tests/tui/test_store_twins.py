@@ -56,9 +56,9 @@ def ask(database: str) -> Ask:
 
 def wait(life: Life, job: UUID, in_s: int) -> None:
     """Bring a job into RETRY; the later ones of the same second by their ids."""
-    life.sql("UPDATE cortex.job SET status = 'RUNNING', attempt = 1 WHERE id = $1", job)
+    life.sql("UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", job)
     life.sql(
-        "UPDATE cortex.job SET status = 'RETRY', "
+        "UPDATE cortex.job_record SET status = 'RETRY', "
         "next_retry_at = timestamptz '2100-01-01' + $2 * interval '1 second' WHERE id = $1",
         job,
         in_s,

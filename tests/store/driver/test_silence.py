@@ -49,8 +49,8 @@ def test_silence_is_judged_by_the_pods_own_settings(
     life.type()
     job_id = life.job()
     life.claim(pod.id)
-    for table in ("pod", "job"):
-        change = f"UPDATE cortex.{table} SET heartbeat_at = cortex.now() - $1::interval"  # noqa: S608 -- the two above
+    for table in ("cortex.pod", "cortex_worker.task"):
+        change = f"UPDATE {table} SET heartbeat_at = cortex.now() - $1::interval"  # noqa: S608 -- the two above
         sql(database, change, timedelta(seconds=silent_s))
 
     assert life.call(operator.head).pods_ready == (0 if is_silent else 1)

@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 _BEGIN = """
-    UPDATE cortex.job SET status = 'RUNNING', attempt = 1, started_at = cortex.now()
+    UPDATE cortex.job_record SET status = 'RUNNING', started_at = cortex.now()
     WHERE id = ANY ($1)
 """
 _STEPS = """
@@ -29,8 +29,9 @@ _STEPS = """
     FROM unnest($1::uuid[]) AS id, generate_series(1, $2::int) AS n
 """
 _END = """
-    UPDATE cortex.job SET status = 'FAILED', worker_job_id = NULL, checkpoint = $2::jsonb,
-        error_message = $3, error_code = $4, error_class = $5, error_source = $6
+    UPDATE cortex.job_record SET status = 'FAILED', attempt = 1, worker_job_id = NULL,
+        checkpoint = $2::jsonb, error_message = $3, error_code = $4, error_class = $5,
+        error_source = $6
     WHERE id = ANY ($1)
 """
 
@@ -44,7 +45,7 @@ _IS_ENDED = """
     END $$
 """
 _BE_ENDED = """
-    CREATE TRIGGER test_is_ended BEFORE INSERT ON cortex.job
+    CREATE TRIGGER test_is_ended BEFORE INSERT ON cortex.job_record
     FOR EACH ROW EXECUTE FUNCTION cortex.test_is_ended('{%s}')
 """
 _AS_TOO_LONG = """

@@ -92,7 +92,7 @@ def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
     request = a_request()
     job = askers.ask(request)
     with inbox(askers, tmp_path) as screen:
-        with holding_task(askers.dsn, job, table="cortex.job"):
+        with holding_task(askers.dsn, job, table="cortex.job_record"):
             Patient(screen, "a").until("y yes")
             Patient(screen, "y").until("u recalls")
             if isinstance(how, str):
