@@ -261,13 +261,18 @@ async def submit_once(
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
     """End jobs; return those that ended by these operations: the others lost their lease."""
     ordered = sorted(operations, key=lambda op: op.lease.job_id)
+    ids = [op.lease.job_id for op in ordered]
+    attempts = [op.lease.attempt for op in ordered]
+    results = [op.result for op in ordered]
+    if all(op.status is JobStatus.COMPLETED for op in ordered):
+        return affected(await db.fetch("jobs.complete", pod_id, ids, attempts, results))
     rows = await db.fetch(
         "jobs.finish",
         pod_id,
-        [op.lease.job_id for op in ordered],
-        [op.lease.attempt for op in ordered],
+        ids,
+        attempts,
         [op.status.value for op in ordered],
-        [op.result for op in ordered],
+        results,
         unless_all_null([op.error for op in ordered]),
         unless_all_null([op.code for op in ordered]),
         unless_all_null([op.error_class for op in ordered]),

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -287,7 +288,10 @@ async def record_blocked(
     return bool(await db.fetch("tasks.record_blocked", pod_id, oldest.held_by, details, again_s))
 
 
+_COLUMNS = tuple(each.name for each in attrs.fields(Claim) if each.name != "lease")
+_values = itemgetter(*_COLUMNS)
+
+
 def _claim(row: Record) -> Claim:
-    """The columns of a claim have the names of its fields, except those of its lease."""
-    fields = dict(row)
-    return Claim(lease=Lease(fields.pop("id"), fields.pop("attempt")), **fields)
+    """The columns of a claim have the names of its fields, which are made in their order."""
+    return Claim(Lease(row["id"], row["attempt"]), *_values(row))
