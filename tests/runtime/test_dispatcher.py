@@ -311,14 +311,14 @@ async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_st
 
 
 async def hold_jobs(bench: Bench) -> trio.CancelScope:
-    """Lock all tasks against writes until the scope is cancelled."""
+    """Let no claim write history until the scope is cancelled."""
 
     async def hold(*, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         release = trio.Event()
 
         async def in_transaction(db: Any) -> None:
             async def work(connection: Any) -> None:
-                await connection.fetch("LOCK TABLE cortex_worker.task IN SHARE MODE")
+                await connection.fetch("LOCK TABLE cortex.job_history IN SHARE MODE")
                 held.set()
                 while not release.is_set():
                     await connection.fetch("SELECT pg_sleep(0.01)")

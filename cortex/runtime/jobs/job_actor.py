@@ -39,9 +39,8 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import Services
-from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
-from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
@@ -304,21 +303,13 @@ class JobActors:
         return ending
 
     async def _handle(self, claim: Claim, job: RunningJob) -> str:
-        def follow(progress: Progress) -> None:
-            job.progress = progress
-            self.receipts.follow(claim, progress)
-
-        return await run_handler(
-            self.registry,
-            claim,
-            recorder=self.committer,
-            recorded=await self._recorded(claim),
-            leave=LeaveRequest(
-                is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
-            ),
-            services=self.services,
-            follow=follow,
-        )
+        has_record = claim.has_steps or claim.has_open
+        recorded = await self._recorded(claim) if has_record else NOTHING_RECORDED
+        leave = LeaveRequest(is_asked=self.running.hands_back, hand_back=job.hand_back)
+        journal = recorded.journal(claim, self.committer, leave)
+        job.progress = journal.progress
+        self.receipts.follow(claim, journal.progress)
+        return await run_handler(self.registry, claim, journal, self.services)
 
     def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
         """The errors that its type declares final; none for a type that is gone."""
