@@ -10,7 +10,9 @@ On failure: an outage is waited out with jittered backoff; meanwhile jobs wait f
 the bounded mailbox holds back the others, and nothing is claimed. A value that Postgres cannot hold
 fails its own operation, not its neighbours. Operations of a job whose rows another session holds
 wait until the rows are free, even across a restart of this actor, and the others go on.
-On stop: the mailbox is closed, and what it holds is flushed within the grace of its phase.
+On stop: the mailbox is closed, and what it holds is flushed within the grace of its phase. An end
+that nobody waits for is answered like the others; one without an answer is its job's pod's to give
+up (see `running`).
 """
 
 import random
