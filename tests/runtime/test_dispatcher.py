@@ -300,7 +300,8 @@ async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_st
     gate = with_gate(committing)
     ids = await committing.submit(3)
     dispatcher = committing.dispatcher()
-    holder = await hold_jobs(committing)
+    sql(database, "GRANT UPDATE ON cortex.job_history TO cortex_runtime")  # for the lock
+    holder = await hold_claims(committing)
     async with trio.open_nursery() as intake:
         intake.start_soon(dispatcher.run)
         await eventually_async(lambda: waits_for_lock(database), what="the claim waits for a row")
@@ -310,7 +311,7 @@ async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_st
     await eventually_async(lambda: len(gate.begun) == 3, what="the handlers run")
 
 
-async def hold_jobs(bench: Bench) -> trio.CancelScope:
+async def hold_claims(bench: Bench) -> trio.CancelScope:
     """Let no claim write history until the scope is cancelled."""
 
     async def hold(*, task_status: trio.TaskStatus[trio.CancelScope]) -> None:

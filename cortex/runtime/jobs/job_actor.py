@@ -12,7 +12,7 @@ raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Protocol
@@ -302,14 +302,21 @@ class JobActors:
         await self.receipts.ended(claim, job, ending, None)
         return ending
 
-    async def _handle(self, claim: Claim, job: RunningJob) -> str:
-        has_record = claim.has_steps or claim.has_open
-        recorded = await self._recorded(claim) if has_record else NOTHING_RECORDED
+    def _handle(self, claim: Claim, job: RunningJob) -> Coroutine[Any, Any, str]:
+        """Return the run of a handler; of a new job without a frame of its own."""
+        if claim.has_steps or claim.has_open:
+            return self._resumed(claim, job)
+        return self._begun(claim, job, NOTHING_RECORDED)
+
+    async def _resumed(self, claim: Claim, job: RunningJob) -> str:
+        return await self._begun(claim, job, await self._recorded(claim))
+
+    def _begun(self, claim: Claim, job: RunningJob, recorded: Recorded) -> Coroutine[Any, Any, str]:
         leave = LeaveRequest(is_asked=self.running.hands_back, hand_back=job.hand_back)
         journal = recorded.journal(claim, self.committer, leave)
         job.progress = journal.progress
         self.receipts.follow(claim, journal.progress)
-        return await run_handler(self.registry, claim, journal, self.services)
+        return run_handler(self.registry, claim, journal, self.services)
 
     def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
         """The errors that its type declares final; none for a type that is gone."""
