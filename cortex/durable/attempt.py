@@ -178,6 +178,8 @@ class Services:
 class Attempt:
     """What job code, its effects and its tools know of their attempt."""
 
+    __slots__ = ("_ends_at", "_limits", "claim", "final", "journal", "services")
+
     def __init__(
         self,
         claim: Claim,

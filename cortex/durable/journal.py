@@ -96,6 +96,22 @@ class LeaveRequest:
 class Journal:
     """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
 
+    __slots__ = (
+        "_decisions",
+        "_diverged",
+        "_lease",
+        "_leave",
+        "_memo",
+        "_promised",
+        "_recall",
+        "_recorder",
+        "_replay",
+        "_requested",
+        "_tally",
+        "clock",
+        "progress",
+    )
+
     def __init__(
         self,
         lease: Lease,

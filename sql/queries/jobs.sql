@@ -1,5 +1,5 @@
 -- name: submit
--- Submits a batch; returns the ids that were new. Arrays of equal length, see cortex.submit_jobs;
+-- Submits a batch; returns the ids that were new. Arrays of equal length or empty, see cortex.submit_jobs;
 -- $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or null.
 SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
                           (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
