@@ -10,7 +10,7 @@ import trio
 from cortex.domain.errors import CortexError, SchemaError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
-from cortex.runtime.jobs.dispatcher import FIRST, Dispatcher
+from cortex.runtime.jobs.dispatcher import BATCH_AHEAD, FIRST, Dispatcher
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
@@ -305,13 +305,15 @@ async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
     await all_completed(committing, ids)
 
 
+@pytest.mark.parametrize("count", [3, 2 * BATCH_AHEAD], ids=["few", "a batch"])
 async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_started(
-    committing: Bench, database: str
+    committing: Bench, database: str, count: int
 ) -> None:
     """Else the jobs would be locked by a pod that does not run them."""
+    committing.running.slots = committing.slots = count
     gate = with_gate(committing)
-    ids = await committing.submit(3)
     dispatcher = committing.dispatcher()
+    ids = await committing.submit(count)
     sql(database, "GRANT UPDATE ON cortex.job_history TO cortex_runtime")  # for the lock
     holder = await hold_claims(committing)
     async with trio.open_nursery() as intake:
@@ -320,7 +322,7 @@ async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_st
         intake.cancel_scope.cancel()
         holder.cancel()
     assert sorted(committing.running.job_ids) == sorted(ids)
-    await eventually_async(lambda: len(gate.begun) == 3, what="the handlers run")
+    await eventually_async(lambda: len(gate.begun) == count, what="the handlers run")
 
 
 async def hold_claims(bench: Bench) -> trio.CancelScope:

@@ -7,6 +7,9 @@ the application layer tries again, or the job is suspended, or it fails.
 On stop: a cancelled job ends as CANCELLED; a pod that shuts down hands the job back uncounted;
 after a lost lease nothing more is written. No error of a handler leaves this actor.
 
+The end of a job that completes is posted: its slot is free at once, and the actor takes the next
+job. Every other end is waited for.
+
 A job's own limit is hard: after the deadline it is a time-out, whatever its handler returns or
 raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
