@@ -18,13 +18,16 @@ from cortex.postgres.database import Connection, Database, Record, affected
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
 
-PROMOTE_BATCH = 500
+PROMOTE_BATCH = 1000
 
 Ended = TypeVar("Ended", Release, Suspend)
 
 
 async def promote(db: Database) -> int:
-    """Make due tasks and the next of idle named queues ready; return how many, at most 1000."""
+    """Make due tasks and the next of idle named queues ready; return how many.
+
+    At most `PROMOTE_BATCH` of each; a full batch: more may be due.
+    """
     row = await db.fetch_one("tasks.promote", PROMOTE_BATCH)
     return row["count"] if row else 0
 

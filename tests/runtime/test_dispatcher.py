@@ -239,6 +239,18 @@ async def test_a_hint_is_followed_at_once(committing: Bench) -> None:
     await all_completed(committing, ids)
 
 
+async def test_many_jobs_that_are_due_at_once_do_not_wait_for_the_next_poll(
+    committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PROMOTE_BATCH", 2)
+    gate = with_gate(committing)
+    gate.opened.set()
+    ids = await committing.submit(7, delay_s=60.0)
+    move_clock(database, 61)
+    await committing.start(committing.dispatcher(poll_s=60.0))
+    await all_completed(committing, ids)
+
+
 async def test_an_outage_is_waited_out(committing: Bench) -> None:
     gate = with_gate(committing)
     gate.opened.set()

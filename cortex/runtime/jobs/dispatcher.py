@@ -281,6 +281,7 @@ class Dispatcher:
         """Make due tasks ready, on request and at every poll, since no notification announces them.
 
         The cost grows with the named queues that wait; promotes take a tenth of the time at most.
+        After a full batch more is due: then the next tick promotes again, without a pause.
         """
         now = trio.current_time()
         is_wanted = self._promote_next or now - self._promoted_at >= self._poll_s
@@ -290,8 +291,11 @@ class Dispatcher:
         self._bulk_next = self._has_bulk
         self._promoted_at = now
         crash_point("before_promote")
-        await self._port(tasks.promote)
+        count = await self._port(tasks.promote)
         crash_point("after_promote")
+        if count >= tasks.PROMOTE_BATCH:
+            self._promote_next = True
+            return
         took_s = trio.current_time() - now
         self._promote_not_before = trio.current_time() + PROMOTE_REST * took_s
 
