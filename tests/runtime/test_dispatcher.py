@@ -10,6 +10,7 @@ import trio
 from cortex.domain.errors import CortexError, SchemaError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
+from cortex.runtime.jobs import dispatcher as dispatcher_module
 from cortex.runtime.jobs.dispatcher import BATCH_AHEAD, FIRST, Dispatcher
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
@@ -405,3 +406,30 @@ async def test_suspects_of_pods_deaths_follow_each_other_without_waiting_for_a_p
     )
     may_end.set()
     await all_completed(committing, ids)
+
+
+async def test_a_claim_ahead_counts_the_processes_of_the_batch_that_has_not_started(
+    committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Processes:
+        slots = 2
+
+        async def attempt(self, *_: object, **__: object) -> None:
+            await trio.sleep_forever()
+
+    batch = 2 * BATCH_AHEAD
+    monkeypatch.setattr(dispatcher_module, "BATCH_MAX", batch)
+    committing.running.slots = committing.slots = 3 * batch
+    monkeypatch.setattr(committing, "isolation", Processes())
+    with_gate(committing)
+    await committing.submit(batch - Processes.slots)
+    suspects = await committing.submit(2 * Processes.slots)
+    await committing.submit(batch)
+    mark = "UPDATE cortex_worker.task SET is_suspect = true WHERE job_id = ANY ($1::uuid[])"
+    sql(database, mark, suspects)
+    dispatcher = committing.dispatcher()
+    for _ in range(2):
+        await dispatcher.tick()
+    locked = "SELECT is_suspect FROM cortex_worker.task WHERE state = 'LOCKED'"
+    rows = Counter(row["is_suspect"] for row in sql(database, locked))
+    assert rows == {False: 2 * batch - Processes.slots, True: Processes.slots}

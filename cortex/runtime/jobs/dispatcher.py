@@ -132,6 +132,7 @@ class Dispatcher:
         self._promoted_at = float("-inf")
         self._is_crowded = False
         self._unstarted_count = 0
+        self._unstarted_isolated_count = 0
         self._all_started = trio.Event()
         self._all_started.set()
         self._promote_not_before = float("-inf")
@@ -229,7 +230,7 @@ class Dispatcher:
             types=types,
             limit=limit,
             config_id=self._config_id,
-            isolated=self._actors.isolated_slots - self._running.isolated_count,
+            isolated=self._free_isolated_slots,
             isolated_types=() if is_bulk else self._actors.registry.isolated_names,
             tools=self._tools,
         )
@@ -240,11 +241,13 @@ class Dispatcher:
         # The server chooses the next batch while this one starts; no third one waits.
         with trio.CancelScope(shield=True):
             await self._all_started.wait()
-        self._unstarted_count, self._all_started = len(claims), trio.Event()
+        isolated = [self._actors.isolates(claim) for claim in claims]
+        self._unstarted_count, self._unstarted_isolated_count = len(claims), sum(isolated)
+        self._all_started = trio.Event()
         if len(claims) < BATCH_AHEAD:
-            await self._start(claims)
+            await self._start(claims, isolated)
         else:
-            self._jobs_nursery.start_soon(self._start, claims)
+            self._jobs_nursery.start_soon(self._start, claims, isolated)
         return len(claims)
 
     async def _claim_bulk(self) -> None:
@@ -272,6 +275,11 @@ class Dispatcher:
     @property
     def _free_slots(self) -> int:
         return self._running.free_slots - self._unstarted_count
+
+    @property
+    def _free_isolated_slots(self) -> int:
+        taken_count = self._running.isolated_count + self._unstarted_isolated_count
+        return self._actors.isolated_slots - taken_count
 
     @property
     def _has_room(self) -> bool:
@@ -318,16 +326,17 @@ class Dispatcher:
             await self._port(tasks.release, pod_id=self._pod_id, operations=releases)
             crash_point("after_orphans")
 
-    async def _start(self, claims: list[Claim]) -> None:
+    async def _start(self, claims: list[Claim], isolated: list[bool]) -> None:
         try:
-            for begun, claim in enumerate(claims):
+            for begun, (claim, is_isolated) in enumerate(zip(claims, isolated, strict=True)):
                 if begun % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 self._unstarted_count -= 1
-                job = self._running.add(claim, is_isolated=self._actors.isolates(claim))
+                self._unstarted_isolated_count -= is_isolated
+                job = self._running.add(claim, is_isolated=is_isolated)
                 self._actors.start(self._jobs_nursery, claim, job)
         finally:
-            self._unstarted_count = 0
+            self._unstarted_count = self._unstarted_isolated_count = 0
             self._all_started.set()
 
 
