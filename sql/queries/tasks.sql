@@ -392,15 +392,22 @@ WITH turn AS (
     ORDER BY s.since LIMIT cardinality($3::float8[])
     FOR UPDATE OF t, j SKIP LOCKED
 ), lost AS MATERIALIZED (
-    -- Jobs whose task is gone. Between attempts the record shows RUNNING; otherwise such a job is, sooner or later,
-    -- among the oldest of its state.
+    -- Jobs whose task is gone. Between attempts the record shows RUNNING, in the first attempt PENDING, and in the first
+    -- one after a wait what that was. Sooner or later such a job is among the oldest of its state.
     SELECT j.id, j.updated_at AS since FROM edge CROSS JOIN LATERAL (
-        (SELECT r.id, r.updated_at, r.worker_job_id FROM cortex.job_record r
+        (SELECT r.id, r.updated_at, true AS needs_task FROM cortex.job_record r
          WHERE r.status = 'RUNNING' ORDER BY r.created_at LIMIT 1000)
         UNION ALL
-        (SELECT r.id, r.updated_at, r.worker_job_id FROM cortex.job_record r
-         WHERE r.status = 'PENDING' ORDER BY r.created_at LIMIT 100)) j
-    WHERE j.updated_at < edge.at AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
+        (SELECT r.id, r.updated_at, true FROM cortex.job_record r
+         WHERE r.status = 'PENDING' ORDER BY r.created_at LIMIT 100)
+        UNION ALL
+        (SELECT r.id, r.updated_at, r.worker_job_id IS NOT NULL FROM cortex.job_record r
+         WHERE r.status = 'RETRY' ORDER BY r.next_retry_at, r.id LIMIT 1000)
+        UNION ALL
+        (SELECT r.id, r.updated_at, r.worker_job_id IS NOT NULL FROM cortex.job_record r
+         WHERE r.status = 'WAITING_FOR_APPROVAL' ORDER BY r.created_at LIMIT 1000)) j
+    WHERE j.needs_task AND j.updated_at < edge.at
+      AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
 ), taskless AS MATERIALIZED (
     SELECT j.id AS job_id, j.job_key, l.since, NULL::int AS attempts_spent, NULL::int AS max_attempts,
            j.attempt + 1 AS attempt,  -- one may have begun: it must not be able to write
@@ -408,7 +415,8 @@ WITH turn AS (
            j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry,
            false AS is_suspect
     FROM edge, lost l JOIN cortex.job_record j ON j.id = l.id
-    WHERE j.status::text IN ('PENDING', 'RUNNING') AND j.updated_at < edge.at
+    WHERE (j.status::text IN ('PENDING', 'RUNNING') OR j.finished_at IS NULL AND j.worker_job_id IS NOT NULL)
+      AND j.updated_at < edge.at
       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = l.id)
     ORDER BY l.since LIMIT cardinality($3::float8[])
     FOR UPDATE OF j SKIP LOCKED

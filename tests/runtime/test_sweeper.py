@@ -8,7 +8,7 @@ import trio
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
-from cortex.domain.job import Finish, JobStatus, Lease
+from cortex.domain.job import Finish, JobStatus, Lease, Suspend
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
@@ -159,6 +159,27 @@ async def test_a_damaged_job_that_nobody_runs_is_tried_again(
         move_clock(database, seconds)
         await sweeper.tick()
     assert job_row(database, claim.lease.job_id)["status"] == "RETRY"
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize("before", ["RETRY", "WAITING_FOR_APPROVAL"])
+async def test_a_job_that_went_on_after_a_wait_is_tried_again_when_its_task_is_gone(
+    bench: Bench, database: str, before: str
+) -> None:
+    """Its record still shows what it waited for, and without a task nothing else takes it."""
+    (first,) = await bench.claimed()
+    job_id = first.lease.job_id
+    wait_s, what = (0.0, None) if before == "RETRY" else (None, "person:key")
+    wait = Suspend(lease=first.lease, delay_s=wait_s, waiting_on=what, is_counted=False)
+    await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
+    await bench.port(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
+    await bench.claim()
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick()
+    row = job_row(database, job_id)
+    assert (row["status"], row["attempt"]) == ("RETRY", 2)
+    assert history(database, job_id)[-2:] == [(before, "RUNNING", 2), ("RUNNING", "RETRY", 2)]
     assert_one_truth(database)
 
 
