@@ -31,6 +31,8 @@ SET status = 'COMPLETED', result = g.result, finished_at = cortex.now(), updated
     checkpoint = coalesce(g.checkpoint, j.checkpoint),
     pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
     process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
+    waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
+    own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
     next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
 FROM gone g
 WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
@@ -58,6 +60,8 @@ WITH ended AS MATERIALIZED (
         checkpoint = coalesce(g.checkpoint, j.checkpoint),
         pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
         process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
+        waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
+        own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
         next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL

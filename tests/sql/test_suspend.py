@@ -261,13 +261,16 @@ def test_waiting_keeps_the_worker_attempts_and_counts_itself(
     assert (row["attempts_kept"], row["waits_count"], row["retry_count"]) == (0, 0, 1)
 
 
-def test_a_step_ends_the_row_of_waits(
-    database: str, store: Session, running: Running, claim: Claims
+@pytest.mark.parametrize("end", ["runs", "completed", "failed", "expired"])
+def test_a_step_ends_the_rows_of_waits_and_deaths_for_good(
+    database: str, store: Session, running: Running, claim: Claims, end: str
 ) -> None:
-    waits = a_suspend(running.lease, is_counted=False, waiting_on="llm:x")
-    store(tasks.suspend, pod_id=running.pod_id, operations=[waits])
-    let_go_on(database, running.lease.job_id)
-    (again,) = claim(running.pod_id)
+    job_id, pod_id = running.lease.job_id, running.pod_id
+    waits = a_suspend(running.lease, is_counted=False, waiting_on="llm:x", is_own_failure=True)
+    store(tasks.suspend, pod_id=pod_id, operations=[waits])
+    sql(database, "UPDATE cortex.job_record SET pod_deaths = 1, process_deaths = 1")
+    let_go_on(database, job_id)
+    (again,) = claim(pod_id)
     done = StepDone(
         lease=again.lease,
         kind=StepKind.STEP,
@@ -278,8 +281,19 @@ def test_a_step_ends_the_row_of_waits(
         number=lambda: (1, "{}"),
     )
     step = NumberedStep(done, 1, '{"seq": 1}')
-    assert store(steps.commit, pod_id=running.pod_id, operations=[step])
-    assert job_row(database, running.lease.job_id)["waits_count"] == 0
+    assert store(steps.commit, pod_id=pod_id, operations=[step])
+    if end in ("completed", "failed"):
+        error = "broken" if end == "failed" else None
+        ending = Finish(lease=again.lease, status=JobStatus(end.upper()), error=error)
+        assert store(jobs.finish, pod_id=pod_id, operations=[ending]) == {job_id}
+    elif end == "expired":
+        sql(database, "UPDATE cortex.job_record SET timeout_s = 1")
+        move_clock(database, 100.0)
+        sql(database, "UPDATE cortex_worker.task SET heartbeat_at = cortex.now()")
+        assert store(tasks.expire, limit=1, every_s=0.0) == 1
+    row = job_row(database, job_id)
+    assert (row["waits_count"], row["own_failure_at"]) == (0, None)
+    assert (row["pod_deaths"], row["process_deaths"]) == (0, 0)
 
 
 @pytest.mark.parametrize("delay_s", [60.0, None])
