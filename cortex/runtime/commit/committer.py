@@ -166,12 +166,16 @@ class Committer:
                 try:
                     await self._write(batch)
                 finally:
-                    _give_up(entry for entry in batch if entry not in self._blocked)
+                    self._give_up_unanswered(batch)
         except trio.EndOfChannel:
             return
         except trio.Cancelled:
             _give_up(self._blocked.freed(set()))
             raise
+
+    def _give_up_unanswered(self, batch: Sequence[Entry]) -> None:
+        unanswered = [entry for entry in batch if not entry.reply.answered]
+        _give_up(entry for entry in unanswered if entry not in self._blocked)
 
     async def _next(self) -> list[Entry]:
         """Wait for operations, or for blocked operations to become free.
