@@ -1,7 +1,7 @@
 """What a claim and a submit cost, in counts that are the same on every machine."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +35,7 @@ SUBMIT = """
         array_fill('work'::text, '{1000}'), array_fill('{}'::jsonb, '{1000}'),
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 """
-CLAIM = (POD, ["work"], BATCH, 1, 1, [], [])
+CLAIM: Sequence[object] = (POD, ["work"], BATCH, 1, 1, [], [])
 ENTRIES = """
     SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'task_ready'
 """
