@@ -168,6 +168,9 @@ def own_name() -> str:
 class _Pod:
     """Builds the actors and opens the phases around them."""
 
+    _isolation: Isolation | None = None
+    _has_signed_off = False
+
     def __init__(
         self,
         settings: Settings,
@@ -184,7 +187,6 @@ class _Pod:
         rng = chance.rng
         self._worker = worker
         self._fork_server = fork_server
-        self._isolation: Isolation | None = None
         self._settings = settings
         self._port = port
         self._parts = parts
@@ -230,7 +232,6 @@ class _Pod:
         )
         self._dispatcher: Dispatcher | None = None
         self._idle_actors = IdleActors()
-        self._has_signed_off = False
         self._listener = Listener(
             port,
             pod_id=self._record.id,
