@@ -211,7 +211,7 @@ class Settings:
             )
         for earlier, later in pairwise(END_OF_A_POD):
             least_s, at_s = END_OF_A_POD[earlier], getattr(self, later)
-            if at_s - getattr(self, earlier) < least_s:
+            if round(at_s - getattr(self, earlier), 6) < least_s:  # 0.7 - 0.2 is less than 0.5
                 raise UsageError(
                     f"setting {later} is {at_s:g}, less than {least_s:g} s after {earlier} of "
                     f"{getattr(self, earlier):g}",

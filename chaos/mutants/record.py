@@ -4,16 +4,16 @@ from typing import Final
 
 from chaos.mutants.mutant import Mutant, Patch
 
-_CLAIM_OLD: Final = """    FROM due JOIN cortex.job_record j ON j.id = due.job_id
-    WHERE t.ctid = due.place
+_CLAIM_OLD: Final = """FROM due JOIN cortex.job_record j ON j.id = due.job_id
+WHERE t.ctid = due.place
 """
-_CLAIM_NEW: Final = """    FROM cortex.job_record j
-    WHERE j.id = t.job_id AND t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
-      AND t.job_id IN (
-        SELECT d.job_id FROM cortex_worker.task d
-        WHERE d.state = 'READY' AND d.task = t.task AND NOT EXISTS (
-          SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(d.queue_name, ''))
-        ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
+_CLAIM_NEW: Final = """FROM cortex.job_record j
+WHERE j.id = t.job_id AND t.state = 'READY' AND t.task = ANY ($2) AND $5 >= 0
+  AND t.job_id IN (
+    SELECT d.job_id FROM cortex_worker.task d
+    WHERE d.state = 'READY' AND d.task = t.task AND NOT EXISTS (
+      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(d.queue_name, ''))
+    ORDER BY d.priority, d.run_at, d.id LIMIT $3 FOR UPDATE SKIP LOCKED)
 """
 _NOTE_ENDS: Final = """-- name: note_ends
 -- $1 ids.

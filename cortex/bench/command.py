@@ -315,7 +315,7 @@ def compare(options: Options, *, ref: str, benches: tuple[str, ...], repeat: int
 
     REF is a commit that git knows. Each BENCH is a measurement, with its options in quotes if it
     has any: "throughput --jobs 5000"; by default throughput, steps and latency. Prints for each
-    figure both medians and the ratio of after to before, the median and the extremes of all pairs.
+    figure both medians and the ratio of after to before: its median and quartiles among all pairs.
 
     Both run in this environment, so both must have the same dependencies. Without --dsn each side
     has an embedded database of its own in a scratch folder.

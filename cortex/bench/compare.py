@@ -15,14 +15,14 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 from typing import Any, Final, Self
 
 import attrs
 
 import cortex
 from cortex.bench.figures import middle, shown
-from cortex.cli.screen.table import Column
+from cortex.cli.screen.table import Column, only_on_demand
 from cortex.config import PREFIX
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.phrases import NOTHING
@@ -30,6 +30,7 @@ from cortex.postgres.embedded.server import acquire
 from cortex.view.cells import Cell
 
 STOP_BOUND_S: Final = 30.0
+RATIOS: Final = ("ratio", "ratio_q1", "ratio_q3", "ratio_min", "ratio_max")
 NO_FIGURES: Final = frozenset({"schema_version", "runs", "repeats"})
 Figures = Mapping[str, float]
 Row = Mapping[str, Any]
@@ -218,7 +219,7 @@ def comparison(ref: str, *, dsn: str | None) -> Iterator[Comparison]:
 
 
 def rows_of(pairs: Sequence[tuple[Figures, Figures]]) -> list[Row]:
-    """Return for each figure both medians, and the ratios of the pairs: median and extremes.
+    """Return for each figure both medians, and the quartiles and extremes of the pairs' ratios.
 
     The two of a pair ran one after the other, so what else the machine does concerns both.
     """
@@ -228,16 +229,20 @@ def rows_of(pairs: Sequence[tuple[Figures, Figures]]) -> list[Row]:
 
 def _row(key: str, pairs: Sequence[tuple[float | None, float | None]]) -> Row:
     ratios = [after / before for before, after in pairs if before and after is not None]
-    is_whole = len(ratios) == len(pairs)
+    spread = _spread_of(ratios) if len(ratios) == len(pairs) else dict.fromkeys(RATIOS)
     return {
         "figure": key,
         "before": middle([before for before, _ in pairs]),
         "after": middle([after for _, after in pairs]),
-        "ratio": round(median(ratios), 3) if is_whole else None,
-        "ratio_min": round(min(ratios), 3) if is_whole else None,
-        "ratio_max": round(max(ratios), 3) if is_whole else None,
+        **spread,
         "runs": len(pairs),
     }
+
+
+def _spread_of(ratios: list[float]) -> dict[str, float | None]:
+    quartiles = quantiles(ratios, method="inclusive") if len(ratios) > 1 else 3 * ratios
+    values = (quartiles[1], quartiles[0], quartiles[2], min(ratios), max(ratios))
+    return {name: round(value, 3) for name, value in zip(RATIOS, values, strict=True)}
 
 
 def _refuse_other_dependencies(ours: Path, theirs: Path, ref: str) -> None:
@@ -288,7 +293,7 @@ def _ratio(row: Row) -> Cell:
 def _spread(row: Row) -> Cell:
     if row["ratio"] is None:
         return Cell(NOTHING)
-    return Cell(f"{row['ratio_min']:.2f} to {row['ratio_max']:.2f}", "dim")
+    return Cell(f"{row['ratio_q1']:.2f} to {row['ratio_q3']:.2f}", "dim")
 
 
 COLUMNS: Final[Sequence[Column[Row]]] = (
@@ -298,6 +303,5 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="after", shown=lambda row: Cell(shown(row["after"])), is_right=True),
     Column(name="ratio", shown=_ratio, is_right=True),
     Column(name="spread", shown=_spread, is_right=True, is_for_people=True),
-    *(Column(name=name, is_default=False) for name in ("ratio_min", "ratio_max", "runs")),
-    *(Column(name=name, is_default=False) for name in ("ref", "commit")),
+    *only_on_demand(*RATIOS[1:], "runs", "ref", "commit"),
 )

@@ -84,7 +84,7 @@ class Lease:
     attempt: int
 
 
-@hot(kw_only=True)
+@hot
 class Claim:
     """Everything that a pod needs to run one attempt of a job."""
 
@@ -101,12 +101,12 @@ class Claim:
     """It belongs to a named queue, whose next job may run when this one has ended."""
     has_steps: bool
     """An earlier attempt committed steps: they must be loaded before the handler runs."""
-    has_open: bool = False
-    """It has had effects or approvals: the open ones must be loaded, too."""
     cancel_requested: bool
     left_s: float
     """Seconds until the job's own time-out."""
     timeout_s: int
+    has_open: bool = False
+    """It has had effects or approvals: the open ones must be loaded, too."""
     tenant: str = "default"
     retry_count: int = 0
     max_retries: int = 3

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import attrs
+import trio
 
 from cortex.domain.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
@@ -177,6 +178,8 @@ class Services:
 class Attempt:
     """What job code, its effects and its tools know of their attempt."""
 
+    __slots__ = ("_ends_at", "_limits", "claim", "final", "journal", "services")
+
     def __init__(
         self,
         claim: Claim,
@@ -191,6 +194,7 @@ class Attempt:
         self.services = services
         self.final = final
         self._limits: JobLimits | None = None
+        self._ends_at = trio.current_time() + claim.left_s
 
     @property
     def job_id(self) -> UUID:
@@ -247,6 +251,10 @@ class Attempt:
         if self._limits is None:
             self._limits = self.services.policies.known_limits(self.claim)
         return None if self._limits is None else self._limits.step_s
+
+    def cuts(self, limit_s: float) -> bool:
+        """Return whether the job's own limit comes before one that begins now."""
+        return self._ends_at <= trio.current_time() + limit_s
 
     async def caller(self, key: str) -> Caller:
         """Return the caller for calls made by step `key`."""

@@ -51,7 +51,7 @@ def encode(value: Any, *, what: str, limit: SizeLimit | None = RESULT) -> str:
     text = dumped.decode()
     if redaction.knows_any():
         text = redaction.redact(text)
-    if limit is not None:
+    if limit is not None and len(dumped) > limit.bytes_max:
         limit.check(len(dumped), what=what)
     return text
 

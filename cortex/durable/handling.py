@@ -1,6 +1,7 @@
 """One run of a handler: replay what is recorded, run the rest, encode the result."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from cortex.domain.hot import hot
 from cortex.domain.job import Claim, OpenEffect, Step
@@ -8,7 +9,6 @@ from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
 from cortex.durable.journal import Journal, LeaveRequest, Recorder
-from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 
 
@@ -19,36 +19,34 @@ class Recorded:
     steps: Sequence[Step]
     effects: Sequence[OpenEffect]
     """Those that have begun and whose steps are not recorded."""
-    recall: Callable[[str], Awaitable[str | None]]
+    recall: Callable[[str], Awaitable[str | None]] | None
     """Returns the recorded input of the step with a key."""
+
+    def journal(self, claim: Claim, recorder: Recorder, leave: LeaveRequest) -> Journal:
+        """Return the journal of an attempt that begins with this record."""
+        return Journal(
+            claim.lease,
+            recorder,
+            self.steps,
+            effects=self.effects,
+            recall=self.recall,
+            leave=leave,
+        )
+
+
+NOTHING_RECORDED: Final = Recorded(steps=(), effects=(), recall=None)
 
 
 async def run_handler(
-    registry: Registry,
-    claim: Claim,
-    *,
-    recorder: Recorder,
-    recorded: Recorded,
-    leave: LeaveRequest,
-    services: Services,
-    follow: Callable[[Progress], None],
+    registry: Registry, claim: Claim, journal: Journal, services: Services
 ) -> str:
     """Run the handler of a claim's type; return its result as JSON.
 
-    `follow` is called with the progress of the run before the handler begins. Raises what the
-    handler raises, and the error of a payload or a result that does not fit its type.
+    Raises what the handler raises, and the error of a payload or a result that does not fit its
+    type.
     """
     job_type = registry.get(claim.type)
     arguments = job_type.arguments(claim.payload)
-    journal = Journal(
-        claim.lease,
-        recorder,
-        recorded.steps,
-        effects=recorded.effects,
-        recall=recorded.recall,
-        leave=leave,
-    )
-    follow(journal.progress)
     context = Context(claim, journal, services, final=job_type.final)
     try:
         result = await job_type.handler(context, **arguments)

@@ -59,6 +59,8 @@ class StepClock:
 KEY_CHARS_MAX: Final = 500
 FORGOTTEN_MAX: Final = 5
 T = TypeVar("T")
+StepLimit = float | Callable[[], Awaitable[float]]
+"""Seconds, or what finds them once the step runs."""
 
 _parent: ContextVar[str | None] = ContextVar("parent", default=None)
 """Key of the step that this code runs in: steps that it starts are part of that step."""
@@ -93,6 +95,22 @@ class LeaveRequest:
 
 class Journal:
     """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
+
+    __slots__ = (
+        "_decisions",
+        "_diverged",
+        "_lease",
+        "_leave",
+        "_memo",
+        "_promised",
+        "_recall",
+        "_recorder",
+        "_replay",
+        "_requested",
+        "_tally",
+        "clock",
+        "progress",
+    )
 
     def __init__(
         self,
@@ -166,7 +184,7 @@ class Journal:
         *,
         given: StepInput,
         run: Callable[[], Awaitable[Any]],
-        limit_s: float | Callable[[], Awaitable[float]] | None = None,
+        limit_s: StepLimit | None = None,
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
@@ -342,6 +360,11 @@ class Journal:
         """Return the recorded output of a decision of this or an earlier attempt, or None."""
         memo = self._memo.get(key)
         return decode(self._decisions.get(key) if memo is None else memo.output)
+
+
+async def outcome_of(run: Callable[[], Awaitable[Any]]) -> StepOutcome:
+    """Await the value of a step that has no limit of its own."""
+    return StepOutcome(value=await run())
 
 
 def _timed_out(key: str, limit_s: float) -> TimedOutError:

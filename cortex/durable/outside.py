@@ -29,6 +29,8 @@ SAID_CHARS_MAX = 4_000
 class Outside:
     """The effects and gates of one attempt."""
 
+    __slots__ = ("_attempt", "_gateway", "_journal", "_lease")
+
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._lease = attempt.claim.lease

@@ -128,8 +128,22 @@ class TimedOut:
     failure: Failure
 
 
+def _ignore(_what: str, _step: StepUnderWay) -> None:
+    """Take no notice of a change of a step."""
+
+
 class Progress:
     """The state of one attempt. Concurrent steps of the job may use it at once."""
+
+    __slots__ = (
+        "_broken_off_count",
+        "_one_ended",
+        "_steps",
+        "checkpoint_at",
+        "checkpoint_key",
+        "checkpoint_seq",
+        "on_step",
+    )
 
     def __init__(self, seq: int, key: str | None) -> None:
         """`seq` and `key` are those of the last step that earlier attempts committed."""
@@ -137,7 +151,7 @@ class Progress:
         self.checkpoint_key = key
         self.checkpoint_at: float | None = None
         """Trio's clock; None if this attempt has committed nothing."""
-        self.on_step: Callable[[str, StepUnderWay], None] = lambda _what, _step: None
+        self.on_step: Callable[[str, StepUnderWay], None] = _ignore
         """Called for each step that has `begun`, is `done`, was `cut` or `failed`."""
         self._steps: dict[str, StepUnderWay] = {}
         self._one_ended: trio.Event | None = None

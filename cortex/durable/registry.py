@@ -20,6 +20,7 @@ Handler = Callable[..., Awaitable[Any]]
 TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """As in the schema."""
 
+_PLAIN: Final = frozenset({str, int, bool})
 _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY})
 
 
@@ -68,9 +69,11 @@ class JobType:
             raise InvalidValueError(f"payload of {self.name!r} cannot be read: {error}") from error
         if not isinstance(given, dict):
             raise InvalidValueError(f"payload of {self.name!r} is not a JSON object")
-        if missing := sorted(self.required - given.keys()):
+        if not given.keys() >= self.required:
+            missing = sorted(self.required - given.keys())
             raise InvalidValueError(f"payload of {self.name!r} lacks {', '.join(missing)}")
-        if unknown := sorted(given.keys() - self.parameters.keys()):
+        if not given.keys() <= self.parameters.keys():
+            unknown = sorted(given.keys() - self.parameters.keys())
             close = difflib.get_close_matches(unknown[0], self.parameters, n=1)
             raise InvalidValueError(
                 f"payload of {self.name!r} has an unknown key {unknown[0]!r}",
@@ -78,10 +81,15 @@ class JobType:
             )
         return {
             key: value
-            if self.parameters[key] is Any
+            if _is_already(self.parameters[key], value)
             else structure_discreetly(value, self.parameters[key], what=f"payload.{key}")
             for key, value in given.items()
         }
+
+
+def _is_already(hint: Any, value: Any) -> bool:
+    """Return whether a value from JSON needs no conversion; False if in doubt."""
+    return hint is Any or (hint is type(value) and hint in _PLAIN)
 
 
 def job(

@@ -14,10 +14,9 @@ function, binds while that function runs again, and not if the other step is on 
 """
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -36,6 +35,9 @@ _HINT: Final = (
 )
 
 
+_NONE: Final[frozenset[Any]] = frozenset()
+
+
 class Amid(StrEnum):
     """The circumstances in which a step was requested."""
 
@@ -48,16 +50,29 @@ class Amid(StrEnum):
 class Replay:
     """What is on record and was not requested yet. Concurrent branches may use it at once."""
 
+    __slots__ = (
+        "_begun",
+        "_changes",
+        "_children",
+        "_has_failed",
+        "_left",
+        "_none_left",
+        "_root",
+        "_waiting",
+    )
+
     def __init__(self, steps: Sequence[Step], effects: Sequence[OpenEffect]) -> None:
         """`effects` are those whose step is not on record."""
         self._left: dict[str, Step | OpenEffect] = {step.key: step for step in steps}
-        self._left |= {effect.key: effect for effect in effects}
-        self._children: defaultdict[str, list[str]] = defaultdict(list)
+        self._children: dict[str, list[str]] = {}
         for step in steps:
             if step.parent_key is not None:
-                self._children[step.parent_key].append(step.key)
-        self._begun = frozenset(effect.key for effect in effects)
-        self._waiting: set[trio.lowlevel.Task] = set()
+                self._children.setdefault(step.parent_key, []).append(step.key)
+        self._begun: frozenset[str] = _NONE
+        if effects:
+            self._left |= {effect.key: effect for effect in effects}
+            self._begun = frozenset(effect.key for effect in effects)
+        self._waiting: frozenset[trio.lowlevel.Task] = _NONE
         self._root = trio.lowlevel.current_task() if self._left else None
         self._none_left: trio.Event | None = None
         self._changes = 0
@@ -105,11 +120,11 @@ class Replay:
         Raises `DivergedError` if it may not.
         """
         task = trio.lowlevel.current_task()
-        self._waiting.add(task)
+        self._waiting |= {task}
         try:
             return await self._until_settled(key, is_over)
         finally:
-            self._waiting.discard(task)
+            self._waiting -= {task}
 
     async def _until_settled(self, key: str, is_over: Callable[[], bool]) -> bool:
         checks = 0

@@ -17,6 +17,8 @@ _NO_COST: Final = Decimal(0)
 class Tally:
     """Gives the steps of one attempt their numbers, in the order in which they are committed."""
 
+    __slots__ = ("_seq", "cost_usd", "progress", "usage")
+
     def __init__(self, steps: Sequence[Step]) -> None:
         """`steps` are those that earlier attempts committed, in order."""
         self._seq = 0

@@ -220,15 +220,15 @@ async def _submit(
         [s.id for s in batch],
         [s.type for s in batch],
         [s.payload for s in batch],
-        [s.agent for s in batch],
-        [s.tenant for s in batch],
-        [s.queue_name for s in batch],
-        [s.priority for s in batch],
-        [s.delay_s for s in batch],
-        [s.worker_attempts for s in batch],
-        [s.max_retries for s in batch],
-        [s.timeout_s for s in batch],
-        [s.job_key for s in batch],
+        unless_all_null([s.agent for s in batch]),
+        unless_all_null([s.tenant for s in batch]),
+        unless_all_null([s.queue_name for s in batch]),
+        unless_all_null([s.priority for s in batch]),
+        unless_all_null([s.delay_s for s in batch]),
+        unless_all_null([s.worker_attempts for s in batch]),
+        unless_all_null([s.max_retries for s in batch]),
+        unless_all_null([s.timeout_s for s in batch]),
+        unless_all_null([s.job_key for s in batch]),
         by,
         credential,
     )
@@ -261,13 +261,18 @@ async def submit_once(
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
     """End jobs; return those that ended by these operations: the others lost their lease."""
     ordered = sorted(operations, key=lambda op: op.lease.job_id)
+    ids = [op.lease.job_id for op in ordered]
+    attempts = [op.lease.attempt for op in ordered]
+    results = [op.result for op in ordered]
+    if all(op.status is JobStatus.COMPLETED for op in ordered):
+        return affected(await db.fetch("jobs.complete", pod_id, ids, attempts, results))
     rows = await db.fetch(
         "jobs.finish",
         pod_id,
-        [op.lease.job_id for op in ordered],
-        [op.lease.attempt for op in ordered],
+        ids,
+        attempts,
         [op.status.value for op in ordered],
-        [op.result for op in ordered],
+        results,
         unless_all_null([op.error for op in ordered]),
         unless_all_null([op.code for op in ordered]),
         unless_all_null([op.error_class for op in ordered]),

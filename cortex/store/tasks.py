@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,13 +18,16 @@ from cortex.postgres.database import Connection, Database, Record, affected
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
 
-PROMOTE_BATCH = 500
+PROMOTE_BATCH = 1000
 
 Ended = TypeVar("Ended", Release, Suspend)
 
 
 async def promote(db: Database) -> int:
-    """Make due tasks and the next of idle named queues ready; return how many, at most 1000."""
+    """Make due tasks and the next of idle named queues ready; return how many.
+
+    At most `PROMOTE_BATCH` of each; a full batch: more may be due.
+    """
     row = await db.fetch_one("tasks.promote", PROMOTE_BATCH)
     return row["count"] if row else 0
 
@@ -287,7 +291,10 @@ async def record_blocked(
     return bool(await db.fetch("tasks.record_blocked", pod_id, oldest.held_by, details, again_s))
 
 
+_COLUMNS = tuple(each.name for each in attrs.fields(Claim) if each.name != "lease")
+_values = itemgetter(*_COLUMNS)
+
+
 def _claim(row: Record) -> Claim:
-    """The columns of a claim have the names of its fields, except those of its lease."""
-    fields = dict(row)
-    return Claim(lease=Lease(fields.pop("id"), fields.pop("attempt")), **fields)
+    """The columns of a claim have the names of its fields, which are made in their order."""
+    return Claim(Lease(row["id"], row["attempt"]), *_values(row))

@@ -9,7 +9,8 @@ CREATE TABLE cortex.job_history (
     pod_id uuid,
     at timestamptz NOT NULL,
     metadata jsonb NOT NULL,
-    PRIMARY KEY (job_id, id)
+    PRIMARY KEY (job_id, id),
+    CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, written in the same transaction. Append-only.';
 COMMENT ON COLUMN cortex.job_history.job_id IS 'The job. No foreign key: rows come from the job''s own trigger.';
@@ -39,8 +40,10 @@ CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job_record
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
 
 CREATE FUNCTION cortex.job_history_of_update() RETURNS trigger
-    -- The runtime's sessions forbid hash joins; without one, this would compare each row with every other.
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_hashjoin = on AS $$
+    -- A hash join always: the plan is kept, and after the first small batches it would compare each row of a large one
+    -- with every other. The runtime's sessions forbid hash joins.
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_hashjoin = on SET enable_nestloop = off SET enable_mergejoin = off AS $$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
     SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,

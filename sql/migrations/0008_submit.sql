@@ -34,85 +34,108 @@ CREATE FUNCTION cortex.submit_jobs(
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
     job_keys text[]
 ) RETURNS SETOF uuid
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    -- The runtime's sessions forbid hash joins; without one, this would compare each job with every kind.
+    LANGUAGE plpgsql SET search_path = pg_catalog SET enable_hashjoin = on AS $$
 DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
     wrong text;
     late record;
     new_ids uuid[];
     keyed record;
 BEGIN
-    SELECT n INTO wrong FROM unnest(agents) AS n
-    WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'agent "%" does not exist', wrong
-            USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
+    -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
+    IF array_remove(agents, NULL) <> '{}' THEN
+        SELECT n INTO wrong FROM unnest(agents) AS n
+        WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'agent "%" does not exist', wrong
+                USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
+        END IF;
     END IF;
-    IF EXISTS (SELECT FROM unnest(types, queue_names) AS s(type, queue_name)
-               WHERE s.queue_name = 'bulk' AND s.type <> 'bulk') THEN
+    IF 'bulk' = ANY (queue_names) AND EXISTS (
+        SELECT FROM unnest(types, queue_names) AS s(type, queue_name)
+        WHERE s.queue_name = 'bulk' AND s.type IS DISTINCT FROM 'bulk')
+    THEN
         RAISE EXCEPTION 'queue ''bulk'' is for bulk operations'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'bulk_queue', HINT = 'name another queue';
     END IF;
-    SELECT s.type, s.timeout_s, coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s INTO late
-    FROM unnest(types, timeouts_s) AS s(type, timeout_s) LEFT JOIN cortex.job_type t ON t.name = s.type
-    WHERE s.timeout_s > coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'timeout_s % is above the hard limit of job type "%": % seconds', late.timeout_s, late.type,
-            late.longest_s
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'timeout_hard_limit',
-                  HINT = 'a job may run at most 1.5 times as long as its type';
+    IF array_remove(timeouts_s, NULL) <> '{}' THEN
+        SELECT s.type, s.timeout_s, coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s INTO late
+        FROM unnest(types, timeouts_s) AS s(type, timeout_s) LEFT JOIN cortex.job_type t ON t.name = s.type
+        WHERE s.timeout_s > coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'timeout_s % is above the hard limit of job type "%": % seconds', late.timeout_s, late.type,
+                late.longest_s
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'timeout_hard_limit',
+                      HINT = 'a job may run at most 1.5 times as long as its type';
+        END IF;
     END IF;
-    SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
-    WHERE octet_length(p::text) > 262144 LIMIT 1;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', wrong
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    IF octet_length(array_to_string(payloads, '')) > 262144 THEN
+        SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
+        WHERE octet_length(p::text) > 262144 LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'payload of % bytes is larger than 262144', wrong
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+        END IF;
     END IF;
-    WITH asked AS (
-        SELECT * FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats,
-                             worker_attempts, max_retries, timeouts_s)
-            AS s(id, type, payload, agent, tenant, queue_name, priority, run_at,
-                 worker_attempts, max_retries, timeout_s)
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
     ), job AS (
         INSERT INTO cortex.job_record AS j (
             id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
-            worker_attempts, max_retries, timeout_s, worker_job_id)
-        SELECT s.id, s.type, s.payload, a.id, a.version, coalesce(s.tenant, 'default'), s.queue_name,
-               coalesce(s.priority, 0), coalesce(s.run_at, cortex.now()),
-               coalesce(s.worker_attempts, (l.limits->>'worker_attempts')::int, t.worker_attempts, 3),
-               coalesce(s.max_retries, (l.limits->>'max_retries')::int, t.max_retries, 3),
-               coalesce(s.timeout_s, (l.limits->>'timeout_seconds')::int, t.timeout_s, 3600),
-               nextval('cortex_worker.task_id_seq')
-        FROM asked s
-        LEFT JOIN cortex.agent a ON a.name = s.agent
-        LEFT JOIN LATERAL (
-            SELECT v.spec->'limits' AS limits FROM cortex.agent_version v
-            WHERE v.agent_id = a.id AND v.version = a.version) l ON true
-        LEFT JOIN cortex.job_type t ON t.name = s.type
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, s.payload, k.agent_id, k.agent_version, coalesce(s.tenant, 'default'), s.queue_name,
+               coalesce(s.priority, 0), coalesce(s.run_at, moment), coalesce(s.worker_attempts, k.worker_attempts),
+               coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
+               person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts,
+                        max_retries, timeouts_s)
+                AS s(id, type, payload, agent, tenant, queue_name, priority, run_at, worker_attempts, max_retries,
+                     timeout_s)) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id
         ON CONFLICT (id) DO NOTHING
-        RETURNING j.*
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
     ), task AS (
         INSERT INTO cortex_worker.task (
             id, task, job_id, state, priority, max_attempts, run_at, queue_name)
         SELECT j.worker_job_id, j.type, j.id,
                (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > cortex.now() THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
                j.priority, j.worker_attempts, j.run_at, j.queue_name
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;
-    -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
-    FOR keyed IN
-        SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-        WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
-    LOOP
-        PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
-        UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
-    END LOOP;
+    IF array_remove(job_keys, NULL) <> '{}' THEN
+        -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
+        FOR keyed IN
+            SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
+            JOIN unnest(new_ids) AS n(id) ON n.id = k.id
+            WHERE k.job_key IS NOT NULL ORDER BY k.job_key, k.n
+        LOOP
+            PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
+            UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+        END LOOP;
+    END IF;
     RETURN QUERY SELECT unnest(new_ids);
 END $$;
 COMMENT ON FUNCTION cortex.submit_jobs IS
-    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element gets its type''s '
-    'default.';
+    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element, and every '
+    'element of a null array, gets its type''s default.';
 
 CREATE FUNCTION cortex.submit_job(
     type text,

@@ -1,5 +1,5 @@
 -- name: submit
--- Submits a batch; returns the ids that were new. Arrays of equal length, see cortex.submit_jobs;
+-- Submits a batch; returns the ids that were new. Arrays of equal length or empty, see cortex.submit_jobs;
 -- $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or null.
 SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
                           (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
@@ -14,13 +14,34 @@ SELECT 'lifecycle', 'job_submitted', tenant, id, agent_id, agent_version,
        jsonb_build_object('by', $2::text, 'reason', $3::text)
 FROM cortex.job WHERE id = ANY ($1::uuid[]);
 
+-- name: complete
+-- Ends jobs that have done their work: deletes their tasks and writes their results, for attempts that still own them.
+-- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 results. Locks: tasks, then jobs. Returns the jobs that ended.
+WITH ended AS MATERIALIZED (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::jsonb[]) AS e(job_id, attempt, result)
+), gone AS (
+    DELETE FROM cortex_worker.task t USING ended e
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
+    RETURNING e.*, t.locked_at, t.config_id, t.checkpoint
+)
+UPDATE cortex.job_record j
+SET status = 'COMPLETED', result = g.result, finished_at = cortex.now(), updated_at = cortex.now(), worker_job_id = NULL,
+    attempt = g.attempt, pod_id = $1, started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
+    waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0), suspended_at = NULL,
+    checkpoint = coalesce(g.checkpoint, j.checkpoint),
+    pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
+    process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
+    next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+FROM gone g
+WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
+RETURNING j.id;
+
 -- name: finish
--- Ends jobs: deletes their tasks and writes their terminal states, for attempts that still own them.
+-- The same for any terminal state, with facts; a separate statement, so that others do not pay for it.
 -- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 states, $5 results, $6 error messages, $7 error codes,
 -- $8 error classes, $9 error sources, $10 data of their facts.
 -- Locks: tasks, then jobs. Returns the jobs that ended.
 WITH ended AS MATERIALIZED (
-    -- In this order and not joined freely: each task is found by its job, whatever the planner believes of the tables.
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::cortex.job_status[], $5::jsonb[], $6::text[], $7::text[],
                          $8::text[], $9::text[], $10::jsonb[])
         AS e(job_id, attempt, status, result, error, code, class, source, fact)

@@ -79,25 +79,23 @@ WITH held AS MATERIALIZED (
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t) t
          ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
-), claimed AS (
-    UPDATE cortex_worker.task t
-    SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(), heartbeat_at = cortex.now(), checkpoint = NULL,
-        attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1, config_id = coalesce(j.config_id, $4)
-    FROM due JOIN cortex.job_record j ON j.id = due.job_id
-    WHERE t.ctid = due.place
-    RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect, j.process_deaths, j.payload,
-              j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
-              j.cancel_requested_at IS NOT NULL AS cancel_requested,
-              j.checkpoint <> '{}' AS has_steps, j.has_open,
-              -- Time without a pod does not count towards the timeout.
-              greatest(0, j.timeout_s + j.waited_s
-                  + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0)
-                  - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
-              j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
-              j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
-              greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s
 )
-SELECT * FROM claimed;
+UPDATE cortex_worker.task t
+SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(), heartbeat_at = cortex.now(), checkpoint = NULL,
+    attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1, config_id = coalesce(j.config_id, $4)
+FROM due JOIN cortex.job_record j ON j.id = due.job_id
+WHERE t.ctid = due.place
+RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect, j.process_deaths, j.payload,
+          j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
+          j.cancel_requested_at IS NOT NULL AS cancel_requested,
+          j.checkpoint <> '{}' AS has_steps, j.has_open,
+          -- Time without a pod does not count towards the timeout.
+          greatest(0, j.timeout_s + j.waited_s
+              + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0)
+              - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
+          j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
+          j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
+          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s;
 
 -- name: orphans
 -- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop

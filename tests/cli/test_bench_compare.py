@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.bench.compare import Bench, comparison, rows_of
+from cortex.bench.compare import RATIOS, Bench, comparison, rows_of
 from cortex.domain.errors import UnavailableError, UsageError
 from tests.support.command_line import ROOT, Cortex
 from tests.support.eventually import eventually
@@ -91,8 +91,8 @@ def test_both_versions_are_measured_in_turns(repository: Repository) -> None:
     assert {tuple(turn[2:6]) for turn in repository.turns} == {("--jobs", "7", "--repeat", "1")}
     assert repository.turns[0][-1] != repository.turns[1][-1], "the same data for both"
     head = repository.git("rev-parse", "HEAD").strip()
-    rate = {"before": 100, "after": 150, "ratio": 1.5, "ratio_min": 1.5, "ratio_max": 1.5}
-    new = {"before": None, "after": 2.5, "ratio": None, "ratio_min": None, "ratio_max": None}
+    rate = {"before": 100, "after": 150} | dict.fromkeys(RATIOS, 1.5)
+    new = {"before": None, "after": 2.5} | dict.fromkeys(RATIOS)
     of_all = {"bench": "steps --jobs 7", "ref": head, "commit": f"{head}+", "runs": 2}
     assert rows == [
         of_all | {"figure": "steps_per_s"} | rate,
@@ -104,14 +104,12 @@ def test_both_versions_are_measured_in_turns(repository: Repository) -> None:
 
 
 def test_a_ratio_is_taken_within_each_pair() -> None:
-    pairs = [
-        ({"rate": 100}, {"rate": 110}),
-        ({"rate": 50}, {"rate": 60}),
-        ({"rate": 10}, {"rate": 9}),
-    ]
-    (row,) = rows_of(pairs)
-    assert (row["before"], row["after"]) == (50, 60)
-    assert (row["ratio_min"], row["ratio"], row["ratio_max"]) == (0.9, 1.1, 1.2)
+    before, after = (100, 50, 10, 20, 40), (110, 60, 9, 20, 80)
+    (row,) = rows_of(
+        [({"rate": one}, {"rate": two}) for one, two in zip(before, after, strict=True)]
+    )
+    assert (row["before"], row["after"], row["runs"]) == (40, 60, 5)
+    assert [row[name] for name in RATIOS] == [1.1, 1.0, 1.2, 0.9, 2.0]
 
 
 def test_a_measurement_that_only_one_version_has_is_refused(repository: Repository) -> None:

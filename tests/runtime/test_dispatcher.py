@@ -10,7 +10,7 @@ import trio
 from cortex.domain.errors import CortexError, SchemaError, UnavailableError
 from cortex.domain.job import JobStatus
 from cortex.durable.context import Context
-from cortex.runtime.jobs.dispatcher import FIRST, Dispatcher
+from cortex.runtime.jobs.dispatcher import BATCH_AHEAD, FIRST, Dispatcher
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
@@ -239,6 +239,18 @@ async def test_a_hint_is_followed_at_once(committing: Bench) -> None:
     await all_completed(committing, ids)
 
 
+async def test_many_jobs_that_are_due_at_once_do_not_wait_for_the_next_poll(
+    committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PROMOTE_BATCH", 2)
+    gate = with_gate(committing)
+    gate.opened.set()
+    ids = await committing.submit(7, delay_s=60.0)
+    move_clock(database, 61)
+    await committing.start(committing.dispatcher(poll_s=60.0))
+    await all_completed(committing, ids)
+
+
 async def test_an_outage_is_waited_out(committing: Bench) -> None:
     gate = with_gate(committing)
     gate.opened.set()
@@ -293,32 +305,35 @@ async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
     await all_completed(committing, ids)
 
 
+@pytest.mark.parametrize("count", [3, 2 * BATCH_AHEAD], ids=["few", "a batch"])
 async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_started(
-    committing: Bench, database: str
+    committing: Bench, database: str, count: int
 ) -> None:
     """Else the jobs would be locked by a pod that does not run them."""
+    committing.running.slots = committing.slots = count
     gate = with_gate(committing)
-    ids = await committing.submit(3)
     dispatcher = committing.dispatcher()
-    holder = await hold_jobs(committing)
+    ids = await committing.submit(count)
+    sql(database, "GRANT UPDATE ON cortex.job_history TO cortex_runtime")  # for the lock
+    holder = await hold_claims(committing)
     async with trio.open_nursery() as intake:
         intake.start_soon(dispatcher.run)
         await eventually_async(lambda: waits_for_lock(database), what="the claim waits for a row")
         intake.cancel_scope.cancel()
         holder.cancel()
     assert sorted(committing.running.job_ids) == sorted(ids)
-    await eventually_async(lambda: len(gate.begun) == 3, what="the handlers run")
+    await eventually_async(lambda: len(gate.begun) == count, what="the handlers run")
 
 
-async def hold_jobs(bench: Bench) -> trio.CancelScope:
-    """Lock all tasks against writes until the scope is cancelled."""
+async def hold_claims(bench: Bench) -> trio.CancelScope:
+    """Let no claim write history until the scope is cancelled."""
 
     async def hold(*, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         release = trio.Event()
 
         async def in_transaction(db: Any) -> None:
             async def work(connection: Any) -> None:
-                await connection.fetch("LOCK TABLE cortex_worker.task IN SHARE MODE")
+                await connection.fetch("LOCK TABLE cortex.job_history IN SHARE MODE")
                 held.set()
                 while not release.is_set():
                     await connection.fetch("SELECT pg_sleep(0.01)")

@@ -359,7 +359,6 @@ async def test_a_lease_lost_at_a_step_ends_a_handler_that_swallows_errors(
 def steal(dsn: str, job_id: UUID) -> None:
     """Another attempt begins elsewhere."""
     sql(dsn, "UPDATE cortex_worker.task SET attempt = attempt + 1 WHERE job_id = $1", job_id)
-    sql(dsn, "UPDATE cortex_worker.task SET attempt = attempt + 1 WHERE job_id = $1", job_id)
 
 
 # --- resumed

@@ -107,6 +107,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     ),
     "steps.recorded": ((IDS, ONES, ONES, ["1"] * BATCH, [b""] * BATCH), BATCH),
     "steps.of_job": ((IDS[0], 0, 100, False), 3),
+    "jobs.complete": ((POD, IDS, ONES, ["1"] * BATCH), BATCH),
     "jobs.finish": (
         (POD, IDS, ONES, ["COMPLETED"] * BATCH, ["1"] * BATCH, *[NOTHING] * 5),
         BATCH,

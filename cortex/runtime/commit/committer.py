@@ -10,7 +10,9 @@ On failure: an outage is waited out with jittered backoff; meanwhile jobs wait f
 the bounded mailbox holds back the others, and nothing is claimed. A value that Postgres cannot hold
 fails its own operation, not its neighbours. Operations of a job whose rows another session holds
 wait until the rows are free, even across a restart of this actor, and the others go on.
-On stop: the mailbox is closed, and what it holds is flushed within the grace of its phase.
+On stop: the mailbox is closed, and what it holds is flushed within the grace of its phase. An end
+that nobody waits for is answered like the others; one without an answer is its job's pod's to give
+up (see `running`).
 """
 
 import random
@@ -117,17 +119,15 @@ class Committer:
         the value. After `trio.Cancelled` it may or may not be committed.
         """
         reply: Reply[None] = Reply()
-        await self._answer(Entry(operation, reply), reply)
+        await self._send(Entry(operation, reply))
+        await reply.wait()
 
     async def post(self, ending: Finish, reply: EndReply) -> None:
         """Send the end of a job and return without waiting for its answer, which `reply` gets.
 
         Waits for room in the mailbox; after `trio.Cancelled` the end is not sent.
         """
-        try:
-            await self._mailbox.send(Entry(ending, reply))
-        except MailboxClosed:
-            raise LeaseLost("the pod is closing") from None
+        await self._send(Entry(ending, reply))
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
         """Ask for permission to make an outside call; raises as `record`.
@@ -138,18 +138,18 @@ class Committer:
         reply: Reply[IntentReply] = Reply()
         entry = Entry(intent, reply)
         try:
-            answer = await self._answer(entry, reply)
+            await self._send(entry)
+            answer = await reply.wait()
         except trio.Cancelled:
             entry.is_left = True
             raise
         return answer
 
-    async def _answer(self, entry: Entry, reply: Reply[T]) -> T:
+    async def _send(self, entry: Entry) -> None:
         try:
             await self._mailbox.send(entry)
         except MailboxClosed:
             raise LeaseLost("the pod is closing") from None
-        return await reply.wait()
 
     def close(self) -> None:
         """Take no more operations; the actor ends when the rest is written."""
@@ -166,12 +166,16 @@ class Committer:
                 try:
                     await self._write(batch)
                 finally:
-                    _give_up(entry for entry in batch if entry not in self._blocked)
+                    self._give_up_unanswered(batch)
         except trio.EndOfChannel:
             return
         except trio.Cancelled:
             _give_up(self._blocked.freed(set()))
             raise
+
+    def _give_up_unanswered(self, batch: Sequence[Entry]) -> None:
+        unanswered = [entry for entry in batch if not entry.reply.answered]
+        _give_up(entry for entry in unanswered if entry not in self._blocked)
 
     async def _next(self) -> list[Entry]:
         """Wait for operations, or for blocked operations to become free.
@@ -354,10 +358,13 @@ class Committer:
             rest = [op for op in operations if op.step.lease.job_id not in stands]
             stands |= await self._port(steps.recorded, rest)
         for entry, step in group:
-            if step.step.lease.job_id in stands:
-                step.step.committed()
-                self._metrics.step_committed(step.step)
-            _answer(entry, stands, step.step.lease.job_id)
+            done = step.step
+            if done.lease.job_id in stands:
+                done.committed()
+                self._metrics.step_committed(done)
+                entry.reply.set(None)
+            else:
+                entry.reply.fail(_lost(done.lease.job_id))
 
     async def _intend(
         self,
@@ -448,6 +455,8 @@ def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
 
 def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Split concurrent steps of one job over several statements, in their order."""
+    if len({entry.operation.lease.job_id for entry in entries}) == len(entries):
+        return [list(entries)] if entries else []
     rounds: list[list[Entry]] = []
     place: dict[UUID, int] = {}
     for entry in entries:
@@ -462,10 +471,12 @@ def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 def _portions(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Split what is too large for one statement, in order; empty for no entries."""
+    sizes = [_size(entry.operation) for entry in entries]
+    if sum(sizes) <= STATEMENT_BYTES_MAX:
+        return [list(entries)] if entries else []
     portions: list[list[Entry]] = []
     room = 0
-    for entry in entries:
-        size = _size(entry.operation)
+    for entry, size in zip(entries, sizes, strict=True):
         if size > room or not portions:
             portions.append([])
             room = STATEMENT_BYTES_MAX

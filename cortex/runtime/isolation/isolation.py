@@ -493,7 +493,8 @@ class _Hosted:
         return plain(await self.services.policies.limits(self.claim))
 
     async def _do_recall(self, *, key: str) -> str | None:
-        return await self.recorded.recall(key)
+        recall = self.recorded.recall
+        return None if recall is None else await recall(key)
 
     async def _do_policy(self) -> Any:
         return plain(await self.policies.policy(self.claim))

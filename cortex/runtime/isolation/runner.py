@@ -43,7 +43,7 @@ from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
-from cortex.durable.progress import Progress, StepUnderWay, timed_out_by
+from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
@@ -143,38 +143,31 @@ class _Runner:
 
     async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> str:
         remote = _Remote(line, self._chance)
-
-        def follow(progress: Progress) -> None:
-            progress.on_step = remote.on_step
-
-        return await run_handler(
-            self._parts.registry,
-            claim,
-            recorder=remote,
-            recorded=Recorded(
-                steps=shaped(message["steps"], list[Step]),
-                effects=shaped(message["effects"], list[OpenEffect]),
-                recall=remote.recall,
-            ),
-            leave=LeaveRequest(
-                is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
-            ),
-            services=Services(
-                models=remote,
-                tools=self._parts.tools,
-                agents=remote,
-                policies=remote,
-                breakers=remote,
-                facts=remote,
-                gateway=remote,
-                clock=remote,
-                bulk=remote,
-                workspaces=self._parts.workspaces,
-                rng=self._chance.rng,
-                meter=_Meter(line),
-            ),
-            follow=follow,
+        recorded = Recorded(
+            steps=shaped(message["steps"], list[Step]),
+            effects=shaped(message["effects"], list[OpenEffect]),
+            recall=remote.recall,
         )
+        leave = LeaveRequest(
+            is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
+        )
+        journal = recorded.journal(claim, remote, leave)
+        journal.progress.on_step = remote.on_step
+        services = Services(
+            models=remote,
+            tools=self._parts.tools,
+            agents=remote,
+            policies=remote,
+            breakers=remote,
+            facts=remote,
+            gateway=remote,
+            clock=remote,
+            bulk=remote,
+            workspaces=self._parts.workspaces,
+            rng=self._chance.rng,
+            meter=_Meter(line),
+        )
+        return await run_handler(self._parts.registry, claim, journal, services)
 
     async def _failed(
         self, line: Channel, claim: Claim, error: BaseException, *, ran_s: float

@@ -7,12 +7,15 @@ the application layer tries again, or the job is suspended, or it fails.
 On stop: a cancelled job ends as CANCELLED; a pod that shuts down hands the job back uncounted;
 after a lost lease nothing more is written. No error of a handler leaves this actor.
 
+The end of a job that completes is posted: its slot is free at once, and the actor takes the next
+job. Every other end is waited for.
+
 A job's own limit is hard: after the deadline it is a time-out, whatever its handler returns or
 raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Protocol
@@ -39,9 +42,8 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import Services
-from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
-from cortex.durable.progress import Progress
 from cortex.durable.registry import Registry
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
@@ -303,22 +305,21 @@ class JobActors:
         await self.receipts.ended(claim, job, ending, None)
         return ending
 
-    async def _handle(self, claim: Claim, job: RunningJob) -> str:
-        def follow(progress: Progress) -> None:
-            job.progress = progress
-            self.receipts.follow(claim, progress)
+    def _handle(self, claim: Claim, job: RunningJob) -> Coroutine[Any, Any, str]:
+        """Return the run of a handler; of a new job without a frame of its own."""
+        if claim.has_steps or claim.has_open:
+            return self._resumed(claim, job)
+        return self._begun(claim, job, NOTHING_RECORDED)
 
-        return await run_handler(
-            self.registry,
-            claim,
-            recorder=self.committer,
-            recorded=await self._recorded(claim),
-            leave=LeaveRequest(
-                is_asked=self.running.hands_back, hand_back=partial(job.end, Stop.HANDED_BACK)
-            ),
-            services=self.services,
-            follow=follow,
-        )
+    async def _resumed(self, claim: Claim, job: RunningJob) -> str:
+        return await self._begun(claim, job, await self._recorded(claim))
+
+    def _begun(self, claim: Claim, job: RunningJob, recorded: Recorded) -> Coroutine[Any, Any, str]:
+        leave = LeaveRequest(is_asked=self.running.hands_back, hand_back=job.hand_back)
+        journal = recorded.journal(claim, self.committer, leave)
+        job.progress = journal.progress
+        self.receipts.follow(claim, journal.progress)
+        return run_handler(self.registry, claim, journal, self.services)
 
     def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
         """The errors that its type declares final; none for a type that is gone."""

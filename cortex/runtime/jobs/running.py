@@ -64,6 +64,10 @@ class RunningJob:
     """The database has confirmed its end, or that another attempt owns the job."""
     is_removed: bool = False
 
+    def hand_back(self) -> None:
+        """Stop the handler: another pod goes on from its last checkpoint."""
+        self.end(Stop.HANDED_BACK)
+
     def end(self, why: Stop) -> None:
         """Stop the handler. The first reason stays, except that a lost lease overrules all."""
         if self.stop is None or why is Stop.LEASE_LOST:

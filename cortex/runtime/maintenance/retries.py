@@ -17,7 +17,7 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER
 from cortex.store import retries
 
-BATCH_MAX: Final = 200
+BATCH_MAX: Final = 500
 POLL_S: Final = 0.5
 
 

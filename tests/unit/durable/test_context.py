@@ -20,9 +20,12 @@ from cortex.domain.errors import (
     TransientError,
     UsageError,
 )
-from cortex.domain.job import StepDone
+from cortex.domain.job import Claim, StepDone
+from cortex.domain.prices import LIST_PRICES
+from cortex.durable.attempt import JobLimits
 from cortex.durable.context import Context
 from tests.support.records.factories import (
+    DefaultPolicies,
     EchoModel,
     EchoTools,
     FactList,
@@ -114,6 +117,42 @@ async def test_a_step_that_is_too_slow_is_ended_and_named(autojump_clock: object
     with pytest.raises(TimedOutError, match=r"step 'slow' took longer than 2\.5 seconds"):
         await a_context(record).step("slow", trio.sleep_forever, timeout=2.5)
     assert record.steps == []
+
+
+class KnownLimits(DefaultPolicies):
+    """Finds the limits without a database, as a pod does for jobs that began on it."""
+
+    def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
+        return JobLimits(
+            prices=LIST_PRICES, call_s=300.0, idle_s=60.0, connect_s=30.0, step_s=600.0
+        )
+
+
+@pytest.mark.parametrize("policies", [DefaultPolicies(), KnownLimits()])
+async def test_a_step_without_a_limit_of_its_own_has_the_default(
+    autojump_clock: object, policies: DefaultPolicies
+) -> None:
+    began = trio.current_time()
+    context = a_context(claim=a_claim(left_s=3600.0), policies=policies)
+    with pytest.raises(TimedOutError, match="step 'slow' took longer than 600 seconds"):
+        await context.step("slow", trio.sleep_forever)
+    assert trio.current_time() - began == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize("limit_s", [None, 60.0])
+async def test_a_limit_that_the_jobs_own_comes_before_never_fires(
+    autojump_clock: object, limit_s: float | None
+) -> None:
+    context = a_context(claim=a_claim(left_s=60.0), policies=KnownLimits())
+    with trio.move_on_after(1000.0) as job:
+        await context.step("slow", trio.sleep_forever, timeout=limit_s)
+    assert job.cancelled_caught
+
+
+async def test_a_shorter_limit_fires_before_the_jobs_own(autojump_clock: object) -> None:
+    context = a_context(claim=a_claim(left_s=60.0), policies=KnownLimits())
+    with pytest.raises(TimedOutError, match="step 'slow' took longer than 59 seconds"):
+        await context.step("slow", trio.sleep_forever, timeout=59.0)
 
 
 async def test_the_limit_of_a_step_is_not_that_of_its_commit(autojump_clock: object) -> None:
