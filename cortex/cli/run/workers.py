@@ -67,6 +67,8 @@ class _Process:
     socket: socket.socket
     began: float
     is_ready: bool = False
+    is_connected: bool = True
+    """Its end of the socket is open: it need not have ended yet when that closes."""
     received: bytes = b""
     unsent: bytes = b""
 
@@ -167,7 +169,15 @@ class Supervisor:
         supervisor = os.getpid()
         sys.stdout.flush()
         gc.freeze()  # a collection would write to pages that the workers share
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            ours.close()
+            its.close()
+            if not self._is_announced:
+                raise
+            self._restart_later(slot, "worker not started", error=error.strerror)
+            return None
         if pid:
             its.close()
             ours.setblocking(False)  # noqa: FBT003 -- as the library has it
@@ -202,7 +212,11 @@ class Supervisor:
         """Wait for a signal, a message or a deadline; read and write the sockets."""
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
-        by_file = {process.socket.fileno(): (slot, process) for slot, process in self._running}
+        by_file = {
+            process.socket.fileno(): (slot, process)
+            for slot, process in self._running
+            if process.is_connected
+        }
         for file, (_, process) in by_file.items():
             poll.register(file, select.POLLIN | (select.POLLOUT if process.unsent else 0))
         lifeline = self._lifeline if not self._is_ending else None
@@ -237,7 +251,7 @@ class Supervisor:
         except OSError:
             data = b""
         if not data:
-            self._exited(slot, process, os.WNOHANG)
+            process.is_connected = False
             return
         *lines, process.received = (process.received + data).split(b"\n")
         for line in lines:
@@ -295,7 +309,7 @@ class Supervisor:
 
     def _flush(self, process: _Process) -> None:
         """Write what the socket takes: a stopped worker must not hold the others up."""
-        with suppress(OSError):  # it has died, which shows elsewhere
+        with suppress(OSError):  # it is full, or the worker has died
             process.unsent = process.unsent[process.socket.send(process.unsent) :]
 
     # --- ends
@@ -334,13 +348,11 @@ class Supervisor:
 
     def _reap(self) -> None:
         for slot, process in self._running:
-            self._exited(slot, process, os.WNOHANG)
+            pid, status = os.waitpid(process.pid, os.WNOHANG)
+            if pid:
+                self._exited(slot, process, os.waitstatus_to_exitcode(status))
 
-    def _exited(self, slot: _Slot, process: _Process, how: int) -> None:
-        """Take leave of a worker if it has ended."""
-        pid, status = os.waitpid(process.pid, how)
-        if not pid:
-            return
+    def _exited(self, slot: _Slot, process: _Process, code: int) -> None:
         process.socket.close()
         slot.process = None
         self._page.end(slot.number)
@@ -349,7 +361,6 @@ class Supervisor:
             self._asked.discard(slot.number)
             if not self._asked:
                 self._answer()
-        code = os.waitstatus_to_exitcode(status)
         if self._is_ending:
             self._exit_codes.append(self._code_of(code))
         elif not self._is_announced:
@@ -357,18 +368,21 @@ class Supervisor:
             self._exit_codes.append(self._code_of(code))
             self._end()
         else:
-            lived_s = time.monotonic() - process.began
-            slot.deaths = 1 if lived_s >= STEADY_S else slot.deaths + 1
-            pause_s = RESTART.longest_s(slot.deaths)
-            slot.start_at = time.monotonic() + pause_s
-            _log.error(
+            if time.monotonic() - process.began >= STEADY_S:
+                slot.deaths = 0
+            self._restart_later(
+                slot,
                 "worker died",
-                worker=slot.number,
                 pid=process.pid,
                 exit_code=code,
-                restart_in_s=pause_s,
                 hint="its jobs go on in the other workers",
             )
+
+    def _restart_later(self, slot: _Slot, event: str, **fields: object) -> None:
+        slot.deaths += 1
+        pause_s = RESTART.longest_s(slot.deaths)
+        slot.start_at = time.monotonic() + pause_s
+        _log.error(event, worker=slot.number, restart_in_s=pause_s, **fields)
 
     def _code_of(self, code: int) -> int:
         """Return a worker's exit code as one of the pod."""

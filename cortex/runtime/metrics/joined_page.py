@@ -1,7 +1,8 @@
 """One metrics page for the workers of a pod: sums, so that a scrape sees one pod.
 
 Owns: the counters and histograms of workers that have died, and the last page of each that lives.
-Invariants: no counter of the joined page ever falls while the pod lives.
+Invariants: no counter of the joined page ever falls while the pod lives. What a worker counted
+between its last page and its death is missing, as it is when a pod of one process dies.
 """
 
 from collections.abc import Iterable, Iterator
