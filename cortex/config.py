@@ -161,6 +161,9 @@ class Settings:
         },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
+    workers: int = _count(
+        1, 1, 64, "processes of one pod that run jobs; they share its slots and use several cores"
+    )
     poll_s: float = _seconds(
         1.0, 0.01, 60, ("how often a pod polls for work that no notification announced")
     )
@@ -200,6 +203,11 @@ class Settings:
                 f"{self.fence_s:g} s of silence, less than two heartbeats of "
                 f"{self.heartbeat_s:g} s",
                 hint=f"at least {2 * self.heartbeat_s / FENCE:g}, or beat more often",
+            )
+        if self.slots < self.workers:
+            raise UsageError(
+                f"setting slots is {self.slots}, less than workers of {self.workers}",
+                hint="each worker needs a slot",
             )
         for earlier, later in pairwise(END_OF_A_POD):
             least_s, at_s = END_OF_A_POD[earlier], getattr(self, later)

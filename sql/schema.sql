@@ -492,7 +492,7 @@ GRANT SELECT ON cortex.job_step TO cortex_reader;
 
 CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Every pod that ever started: one run of `cortex up`.
+-- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
     id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
     lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives.
@@ -526,6 +526,9 @@ CREATE TABLE cortex.pod (
     zombie_s double precision NOT NULL DEFAULT 300,  -- Its setting zombie_s: the silence after which it frees the jobs of another pod.
     sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it polls for jobs of silent pods.
     silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
+    group_id uuid,  -- Shared by the workers of one run of `cortex up --workers`; null for a pod of one process.
+    worker integer,  -- Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one process.
+    shown_id uuid NOT NULL GENERATED ALWAYS AS (COALESCE(group_id, id)) STORED,  -- The id by which people know the pod: shared by its workers, else its own.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
     CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
@@ -539,10 +542,13 @@ CREATE TABLE cortex.pod (
     CONSTRAINT pod_state_check CHECK (state = ANY (ARRAY['READY'::text, 'DRAINING'::text, 'STOPPED'::text, 'DEAD'::text])),
     CONSTRAINT pod_sweep_s_check CHECK (sweep_s > 0::double precision),
     CONSTRAINT pod_trouble_check CHECK (trouble ~ '^[a-z_]{1,40}$'::text),
+    CONSTRAINT pod_worker_check CHECK (worker >= 1 AND worker <= 64),
     CONSTRAINT pod_zombie_s_check CHECK (zombie_s > 0::double precision),
-    CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL))
+    CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
+    CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL))
 ) WITH (fillfactor=50);
 CREATE INDEX pod_ended ON cortex.pod USING btree (ended_at DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX pod_shown ON cortex.pod USING btree (shown_id);
 CREATE INDEX pod_alive ON cortex.pod USING btree (heartbeat_at) WHERE state = ANY (ARRAY['READY'::text, 'DRAINING'::text]);
 GRANT INSERT, SELECT, UPDATE ON cortex.pod TO cortex_runtime;
 GRANT SELECT ON cortex.pod TO cortex_reader;
@@ -988,7 +994,6 @@ CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], a
  RETURNS SETOF uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
- SET enable_hashjoin TO 'on'
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
@@ -1078,8 +1083,7 @@ BEGIN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
             SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-            JOIN unnest(new_ids) AS n(id) ON n.id = k.id
-            WHERE k.job_key IS NOT NULL ORDER BY k.job_key, k.n
+            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
         LOOP
             PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
@@ -2386,10 +2390,12 @@ LATERAL (
             WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
             ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
 LATERAL (
-    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
-           count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
+    SELECT count(DISTINCT p.shown_id) FILTER (
+               WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
+           count(DISTINCT p.shown_id)::int AS living,
+           count(DISTINCT p.shown_id) FILTER (WHERE p.is_lost)::int AS lost,
            coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
-    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+    FROM (SELECT o.shown_id, o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
                  o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
           FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $function$;
 REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;

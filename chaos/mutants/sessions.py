@@ -32,9 +32,9 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/postgres/database.py",
-                "            watchdog = loop.call_later(bound_s, connection.terminate)\n"
+                "            cut_at = self._watchdog.watch(connection)\n"
                 "            clean = False\n",
-                "            watchdog = loop.call_later(3600.0, connection.terminate)\n"
+                "            cut_at = asyncio.get_running_loop().time() + 3600.0\n"
                 "            clean = False\n",
             ),
         ),

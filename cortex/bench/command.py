@@ -91,6 +91,9 @@ def _option(*names: str, default: float, **attributes: Any) -> Option:
     )
 
 
+WORKERS: Final = _option(
+    "--workers", default=1, type=click.IntRange(1, 64), help="Worker processes of the pod."
+)
 REPEAT: Final = _option("--repeat", default=3, help="Number of runs; the median is shown.")
 
 
@@ -127,23 +130,27 @@ def measurement(*options: Option) -> Callable[[Callable[..., Figures]], click.Co
         type=click.IntRange(0),
         help="Number of other jobs that wait behind [500000 if given without a number].",
     ),
+    WORKERS,
 )
-def throughput(scratch: Scratch, *, jobs: int, backlog: int) -> Figures:
+def throughput(scratch: Scratch, *, jobs: int, backlog: int, workers: int) -> Figures:
     """Measure no-op jobs per second through the whole state machine, with history, in one pod."""
     from cortex.bench.throughput import jobs_per_s
 
-    return jobs_per_s(scratch.dsn, scratch.settings, count=jobs, backlog=backlog)
+    settings = attrs.evolve(scratch.settings, workers=workers)
+    return jobs_per_s(scratch.dsn, settings, scratch.log, count=jobs, backlog=backlog)
 
 
 @measurement(
     _option("--jobs", default=1_000),
     _option("--steps", default=5, help="Steps per job."),
+    WORKERS,
 )
-def steps(scratch: Scratch, *, jobs: int, steps: int) -> Figures:
+def steps(scratch: Scratch, *, jobs: int, steps: int, workers: int) -> Figures:
     """Measure durable steps per second, in one pod."""
     from cortex.bench.throughput import steps_per_s
 
-    return steps_per_s(scratch.dsn, scratch.settings, job_count=jobs, steps=steps)
+    settings = attrs.evolve(scratch.settings, workers=workers)
+    return steps_per_s(scratch.dsn, settings, scratch.log, job_count=jobs, steps=steps)
 
 
 @measurement(_option("--jobs", default=500))

@@ -1,7 +1,8 @@
 """CPU time and write-ahead log that a measured span costs, for the figures beside a rate.
 
-The pod's side is this process. The server's side is the postmaster and all its children, whatever
-database they work for: a measurement needs a server that is otherwise idle.
+The pod's side is this process, unless others are named. The server's side is the postmaster and
+all its children, whatever database they work for: a measurement needs a server that is otherwise
+idle.
 """
 
 import os
@@ -40,16 +41,22 @@ class Cost:
         }
 
 
-async def metered(work: Callable[[Port], Awaitable[T]], port: Port) -> tuple[T, Cost]:
-    """Do the work; return its result and its cost."""
+async def metered(
+    work: Callable[[Port], Awaitable[T]],
+    port: Port,
+    *,
+    pod_cpu_s: Callable[[], float] | None = None,
+) -> tuple[T, Cost]:
+    """Do the work; return its result and its cost. `pod_cpu_s`: of a pod in other processes."""
+    pod_cpu_s = pod_cpu_s or _own_cpu_s
     backend, database = await port(scratch.backend)
     server = _Server.of(backend=backend, database=database)
     wal_before = await port(scratch.wal_position)
     # The pod's clock starts last and stops first: reading the server's takes time.
     server_before = server.cpu_s() if server else 0.0
-    pod_before = _own_cpu_s()
+    pod_before = pod_cpu_s()
     result = await work(port)
-    pod_s = _own_cpu_s() - pod_before
+    pod_s = pod_cpu_s() - pod_before
     postgres_s = server.cpu_s() - server_before if server else None
     wal_bytes = await port(scratch.wal_position) - wal_before
     return result, Cost(pod_s, postgres_s, wal_bytes)

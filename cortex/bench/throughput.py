@@ -7,6 +7,7 @@ PENDING, RUNNING and COMPLETED with a history row each, task inserted and delete
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,7 +15,8 @@ import trio
 
 from cortex.bench import workload
 from cortex.bench.in_process import measure
-from cortex.bench.meter import metered
+from cortex.bench.meter import Cost, metered
+from cortex.bench.workers import measure_workers
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Submission
@@ -24,9 +26,13 @@ from cortex.store import jobs
 
 BACKLOG_PRIORITY = 100
 LOOK_S = 0.02
+LOOK_APART_S = 0.25
+"""Between counts of completed jobs while the workers run: each costs the server milliseconds."""
 
 
-def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dict[str, Any]:
+def jobs_per_s(
+    dsn: str, settings: Settings, log: Path, *, count: int, backlog: int
+) -> dict[str, Any]:
     """Run no-op jobs; `backlog` others wait behind them throughout."""
     submitted_s = 0.0
 
@@ -40,35 +46,52 @@ def jobs_per_s(dsn: str, settings: Settings, *, count: int, backlog: int) -> dic
         submitted_s = time.perf_counter() - began
         await port.cross(scratch.settle, dsn)
 
-    done, cost = measure(
-        dsn, settings, fill=fill, work=partial(metered, until_done("bench_noop", count))
-    )
+    done, cost = _until_done(dsn, settings, log, fill=fill, job_type="bench_noop", count=count)
     return {
         "jobs": count,
         "backlog": backlog,
+        "workers": settings.workers,
         "jobs_per_s": round(done.count / done.elapsed_s),
         **cost.per("job", done.count),
         "submits_per_s": round(count / submitted_s),
     }
 
 
-def steps_per_s(dsn: str, settings: Settings, *, job_count: int, steps: int) -> dict[str, Any]:
+def steps_per_s(
+    dsn: str, settings: Settings, log: Path, *, job_count: int, steps: int
+) -> dict[str, Any]:
     """Run jobs of `steps` durable steps each."""
 
     async def fill(port: Port) -> None:
         await submit(port, "bench_steps", f'{{"count":{steps}}}', count=job_count)
         await port.cross(scratch.settle, dsn)
 
-    done, cost = measure(
-        dsn, settings, fill=fill, work=partial(metered, until_done("bench_steps", job_count))
-    )
+    done, cost = _until_done(dsn, settings, log, fill=fill, job_type="bench_steps", count=job_count)
     return {
         "jobs": job_count,
         "steps": steps,
+        "workers": settings.workers,
         "steps_per_s": round(job_count * steps / done.elapsed_s),
         **cost.per("step", job_count * steps),
         "elapsed_s": round(done.elapsed_s, 3),
     }
+
+
+def _until_done(
+    dsn: str,
+    settings: Settings,
+    log: Path,
+    *,
+    fill: Callable[[Port], Awaitable[None]],
+    job_type: str,
+    count: int,
+) -> "tuple[Done, Cost]":
+    """Run jobs in a pod inside this process, or in one of several workers beside it."""
+    if settings.workers > 1:
+        wait = until_completed(job_type, count)
+        return measure_workers(dsn, settings, log, fill=fill, work=wait)
+    work = partial(metered, until_done(job_type, count))
+    return measure(dsn, settings, fill=fill, work=work)
 
 
 def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str, Any]:
@@ -122,10 +145,21 @@ def until_done(job_type: str, count: int) -> Callable[[Port], Awaitable[Done]]:
     async def wait(port: Port) -> Done:
         while workload.started_count < count:  # noqa: ASYNC110 -- its cost is part of no job
             await trio.sleep(LOOK_S)
+        return await until_completed(job_type, count, look_s=LOOK_S)(port)
+
+    return wait
+
+
+def until_completed(
+    job_type: str, count: int, *, look_s: float = LOOK_APART_S
+) -> Callable[[Port], Awaitable[Done]]:
+    """Return the same work for a pod in other processes: it has only the database to ask."""
+
+    async def wait(port: Port) -> Done:
         while True:
             completed, began, ended = await port(scratch.done, job_type)
             if completed >= count and began is not None and ended is not None:
                 return Done(completed, (ended - began).total_seconds())
-            await trio.sleep(LOOK_S)
+            await trio.sleep(look_s)
 
     return wait

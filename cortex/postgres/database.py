@@ -33,6 +33,7 @@ from cortex.postgres.errors import (
     unanswered,
 )
 from cortex.postgres.queries import sql
+from cortex.postgres.watchdog import Watchdog
 
 T = TypeVar("T")
 Record = asyncpg.Record
@@ -168,6 +169,7 @@ class Database:
         self._idle: list[asyncpg.Connection[Record]] = []
         self._holders: list[asyncpg.Connection[Record]] = []
         self._slots = asyncio.Semaphore(profile.connections_max)
+        self._watchdog = Watchdog(profile.bound_s)
         self._lent_count = 0
         self._given_back = asyncio.Event()
         self._content_until = float("-inf")
@@ -240,6 +242,7 @@ class Database:
 
     async def close(self) -> None:
         """Close the idle connections; all together they have one second to close properly."""
+        self._watchdog.close()
         for holder in self._holders:
             holder.terminate()
         idle, self._idle = self._idle, []
@@ -266,17 +269,20 @@ class Database:
     async def _bounded(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         """Take a connection, call, give it back; the watchdog cuts it off at the bound."""
         bound_s = self.profile.bound_s
-        try:
-            async with asyncio.timeout(bound_s):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            raise UnavailableError(f"no database connection was free for {bound_s:g} s") from error
+        if self._slots.locked():
+            try:
+                async with asyncio.timeout(bound_s):
+                    await self._slots.acquire()
+            except TimeoutError as error:
+                message = f"no database connection was free for {bound_s:g} s"
+                raise UnavailableError(message) from error
+        else:
+            await self._slots.acquire()  # at once
         try:
             connection = await self._take()
             on_sending.get()()
             self._lent_count += 1
-            loop = asyncio.get_running_loop()
-            watchdog = loop.call_later(bound_s, connection.terminate)
+            cut_at = self._watchdog.watch(connection)
             clean = False
             try:
                 result = await call(connection)
@@ -284,7 +290,7 @@ class Database:
                 return result
             except Exception as error:
                 is_lost = is_connection_loss(error)
-                if is_lost and loop.time() >= watchdog.when():
+                if is_lost and asyncio.get_running_loop().time() >= cut_at:
                     raise unanswered(bound_s) from error
                 # A server that answered with an error has left the session as it was.
                 clean = isinstance(error, asyncpg.PostgresError) and not ends_session(error)
@@ -293,7 +299,7 @@ class Database:
                     self._cut_idle()
                 raise
             finally:
-                watchdog.cancel()
+                self._watchdog.forget(connection)
                 self._lent_count -= 1
                 self._give_back(connection, clean=clean)
         finally:

@@ -16,10 +16,11 @@ import gc
 import os
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 import attrs
 import psutil
@@ -88,6 +89,17 @@ _log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
+class Worker:
+    """The place of a pod among several that people see as one."""
+
+    group_id: UUID
+    number: int
+    """From 1; a restarted worker keeps its number."""
+    exposition: Callable[[], Awaitable[tuple[bytes, str]]]
+    """Metrics of all workers, and their content type."""
+
+
+@attrs.frozen(kw_only=True)
 class Ready:
     """A pod that takes jobs, as its starter sees it."""
 
@@ -117,15 +129,16 @@ async def run_pod(
     opens_port: OpensPort = open_port,
     fork_server: ForkServer | None = None,
     name: str | None = None,
+    worker: Worker | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
-    the processes of isolated jobs: without it every job runs in this one. Raises what starting
-    raises (`CortexError`), or an exception group when an actor crashed too often. Jobs of a pod
-    that ends in any way go on elsewhere.
+    the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
+    several processes with this name. Raises what starting raises (`CortexError`), or an exception
+    group when an actor crashed too often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    name = name or own_name()
     profile = Profile.of_pod(dsn, name)
     log = ShutdownLog()
     with shutdown.starting:
@@ -139,6 +152,7 @@ async def run_pod(
                 log=log,
                 name=name,
                 fork_server=fork_server,
+                worker=worker,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -146,8 +160,16 @@ async def run_pod(
     return log
 
 
+def own_name() -> str:
+    """Return the name of a pod of this process: HOST:PID."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 class _Pod:
     """Builds the actors and opens the phases around them."""
+
+    _isolation: Isolation | None = None
+    _has_signed_off = False
 
     def __init__(
         self,
@@ -160,10 +182,11 @@ class _Pod:
         log: ShutdownLog,
         name: str,
         fork_server: ForkServer | None,
+        worker: Worker | None,
     ) -> None:
         rng = chance.rng
+        self._worker = worker
         self._fork_server = fork_server
-        self._isolation: Isolation | None = None
         self._settings = settings
         self._port = port
         self._parts = parts
@@ -209,7 +232,6 @@ class _Pod:
         )
         self._dispatcher: Dispatcher | None = None
         self._idle_actors = IdleActors()
-        self._has_signed_off = False
         self._listener = Listener(
             port,
             pod_id=self._record.id,
@@ -235,6 +257,8 @@ class _Pod:
             heartbeat_s=self._settings.heartbeat_s,
             zombie_s=self._settings.zombie_s,
             sweep_s=self._settings.sweep_s,
+            group_id=None if self._worker is None else self._worker.group_id,
+            worker=None if self._worker is None else self._worker.number,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -340,6 +364,7 @@ class _Pod:
 
         stop = self._shutdown.stop
         host, number = host_and_port(self._settings.http)
+        worker = self._worker
         server = api_server(
             self._port,
             chance=self._chance,
@@ -357,7 +382,7 @@ class _Pod:
                 drain_request=lambda: self._running.drain_request,
                 result=self._waiters.result,
                 follow=self._feeds.follow,
-                exposition=self._metrics_page.exposition,
+                exposition=self._metrics_page.exposition if worker is None else worker.exposition,
                 answered=self._metrics.http_answered,
                 check_payload=self._parts.registry.check_payload,
                 folder_roots=self._settings.folder_roots,

@@ -1,8 +1,8 @@
 """Pods: which exist, which are alive, and which jobs they own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -17,6 +17,7 @@ from cortex.store.rows import row_of
 LEASES_MAX: Final = 1_000
 """Read with the list of pods, oldest first: by index, in some milliseconds."""
 DEAD: Final = "DEAD"
+PHASES: Final = tuple(DrainPhase)
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +40,10 @@ class Pod:
     heartbeat_s: float = 30.0
     zombie_s: float = 300.0
     sweep_s: float = 60.0
+    group_id: UUID | None = None
+    """Shared by the workers of one `cortex up --workers`; None for a pod of one process."""
+    worker: int | None = None
+    """Its number among them, from 1."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,9 +72,10 @@ class Suspect:
 
 @attrs.frozen(kw_only=True)
 class PodRow:
-    """A pod's row, with its leases and connections."""
+    """A pod with its leases and connections: the sums and the worst figures of its workers."""
 
     id: UUID
+    """By which people know it: shared by its workers."""
     name: str
     version: str
     state: str
@@ -102,6 +108,8 @@ class PodRow:
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     connections: int | None
     """Its sessions in the database; None where the server does not know."""
+    workers: int = 1
+    """Its processes that live; of an ended pod, all."""
     moved: Moved | None = None
     """See `drains.with_moved`."""
     now: datetime = attrs.field(eq=False)
@@ -134,6 +142,8 @@ async def register(db: Database, pod: Pod) -> None:
         pod.heartbeat_s,
         pod.zombie_s,
         pod.sweep_s,
+        pod.group_id,
+        pod.worker,
     )
 
 
@@ -193,17 +203,68 @@ async def page(db: Database, *, ended: int = 0) -> list[PodRow]:
 
     A pod whose session ended is DEAD here at once, before another pod marks it so.
     """
-    rows = await db.fetch("pods.list", ended, LEASES_MAX)
-    return [
-        row_of(
+    pods: dict[UUID, dict[int | None, PodRow]] = {}
+    for row in await db.fetch("pods.list", ended, LEASES_MAX):
+        workers = pods.setdefault(row["shown_id"], {})
+        # Of one that was restarted the newest: they come by age.
+        workers[row["worker"]] = row_of(
             PodRow,
             row,
+            id=row["shown_id"],
+            workers=1,
             running=row["running_now"],
             state=DEAD if row["is_lost"] else row["state"],
             moved=None,
         )
-        for row in rows
-    ]
+    return [_joined(list(workers.values())) for workers in pods.values()]
+
+
+def _joined(rows: Sequence[PodRow]) -> PodRow:
+    """Return the workers of one pod as one row; dead ones do not count beside living ones."""
+    rows = [row for row in rows if row.is_living] or rows
+    if len(rows) == 1:
+        return rows[0]
+    states = {row.state for row in rows}
+    requested = next((row for row in rows if row.drain_requested_at is not None), rows[0])
+    ailing = min(rows, key=lambda row: row.trouble_at or row.now)
+    # The drain of the whole is as far as that of the worker that is least far.
+    slowest = min(rows, key=lambda row: PHASES.index(row.phase) if row.phase else len(PHASES))
+    hints = [row.hint_latency_ms for row in rows if row.hint_latency_ms is not None]
+    return attrs.evolve(
+        rows[0],
+        workers=len(rows),
+        state=next(each for each in ("DRAINING", "READY", DEAD, "STOPPED") if each in states),
+        slots=sum(row.slots for row in rows),
+        running=sum(row.running for row in rows),
+        started_at=min(row.started_at for row in rows),
+        heartbeat_at=min(row.heartbeat_at for row in rows),
+        ended_at=_last(row.ended_at for row in rows),
+        loop_lag_ms=_last(row.loop_lag_ms for row in rows),
+        rss_bytes=sum(row.rss_bytes or 0 for row in rows) or None,
+        hint_latency_ms=max(hints) if len(hints) == len(rows) else None,
+        drain_requested_at=requested.drain_requested_at,
+        drain_requested_by=requested.drain_requested_by,
+        drain_reason=requested.drain_reason,
+        draining_at=_first(row.draining_at for row in rows),
+        phase=slowest.phase,
+        phase_at=slowest.phase_at,
+        abort_at=_last(row.abort_at for row in rows),
+        closed_at=_last(row.closed_at for row in rows),
+        trouble=ailing.trouble,
+        trouble_at=ailing.trouble_at,
+        oldest_lease_at=_first(row.oldest_lease_at for row in rows),
+        longest_claim_at=_first(row.longest_claim_at for row in rows),
+    )
+
+
+def _first(values: Iterable[Any]) -> Any:
+    """Return the least of those that there are, or None."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def _last(values: Iterable[Any]) -> Any:
+    """Return the greatest of those that there are, or None."""
+    return max((value for value in values if value is not None), default=None)
 
 
 async def live_types(db: Database) -> list[str]:

@@ -33,12 +33,18 @@ CREATE TABLE cortex.pod (
     zombie_s float8 NOT NULL DEFAULT 300 CHECK (zombie_s > 0),
     sweep_s float8 NOT NULL DEFAULT 60 CHECK (sweep_s > 0),
     silent_after_s float8 NOT NULL GENERATED ALWAYS AS (least(3 * heartbeat_s + 5, zombie_s)) STORED,
+    group_id uuid,
+    worker int CHECK (worker BETWEEN 1 AND 64),
+    shown_id uuid NOT NULL GENERATED ALWAYS AS (coalesce(group_id, id)) STORED,
+    CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL)),
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
     CONSTRAINT drain_request_is_whole CHECK (
         (drain_requested_by IS NULL) = (drain_requested_at IS NULL)
         AND (drain_reason IS NULL) = (drain_requested_at IS NULL))
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE cortex.pod IS 'Every pod that ever started: one run of `cortex up`.';
+COMMENT ON TABLE cortex.pod IS
+    'Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, '
+    'beats, drains and is taken over by itself; people see the rows of one run as one pod.';
 COMMENT ON COLUMN cortex.pod.id IS 'Random boot id, never the host''s name: a restarted pod is a new pod.';
 COMMENT ON COLUMN cortex.pod.lock_key IS 'Key of the session advisory lock that it holds while it lives.';
 COMMENT ON COLUMN cortex.pod.name IS 'Host name and process id, for people only.';
@@ -81,7 +87,15 @@ COMMENT ON COLUMN cortex.pod.zombie_s IS 'Its setting zombie_s: the silence afte
 COMMENT ON COLUMN cortex.pod.sweep_s IS 'Its setting sweep_s: how often it polls for jobs of silent pods.';
 COMMENT ON COLUMN cortex.pod.silent_after_s IS
     'Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.';
+COMMENT ON COLUMN cortex.pod.group_id IS
+    'Shared by the workers of one run of `cortex up --workers`; null for a pod of one process.';
+COMMENT ON COLUMN cortex.pod.worker IS
+    'Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one '
+    'process.';
+COMMENT ON COLUMN cortex.pod.shown_id IS
+    'The id by which people know the pod: shared by its workers, else its own.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX pod_shown ON cortex.pod (shown_id);
 CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DRAINING');
 
 GRANT SELECT, INSERT, UPDATE ON cortex.pod TO cortex_runtime;

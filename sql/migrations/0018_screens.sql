@@ -98,10 +98,12 @@ LATERAL (
             WHERE p.status = 'PENDING' AND p.risk = level.risk AND p.expires_at > clock.now
             ORDER BY p.expires_at, p.id LIMIT counted) a) found) waiting,
 LATERAL (
-    SELECT count(*) FILTER (WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
-           count(*)::int AS living, count(*) FILTER (WHERE p.is_lost)::int AS lost,
+    SELECT count(DISTINCT p.shown_id) FILTER (
+               WHERE p.state = 'READY' AND NOT p.is_silent AND NOT p.is_lost)::int AS ready,
+           count(DISTINCT p.shown_id)::int AS living,
+           count(DISTINCT p.shown_id) FILTER (WHERE p.is_lost)::int AS lost,
            coalesce(bool_or(p.confinement = 'unsafe' AND NOT p.is_lost), false) AS is_unsafe
-    FROM (SELECT o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
+    FROM (SELECT o.shown_id, o.state, o.confinement, o.id IN (SELECT cortex.lost_pods()) AS is_lost,
                  o.heartbeat_at < clock.now - o.silent_after_s * interval '1 second' AS is_silent
           FROM cortex.pod o WHERE o.state IN ('READY', 'DRAINING') LIMIT counted) p) pods $$;
 COMMENT ON FUNCTION cortex.head IS

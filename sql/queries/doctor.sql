@@ -33,17 +33,22 @@ UNION ALL
 (SELECT * FROM s WHERE held_s IS NULL ORDER BY xids DESC LIMIT 1);
 
 -- name: pods
--- Pods marked alive, whether they hold their locks, and how long they have been silent. $1 limit.
-SELECT p.name, p.version, p.state, p.liveness, p.running, p.loop_lag_ms, p.hint_latency_ms, p.trouble, p.confinement,
-       p.silent_after_s, p.zombie_s,
-       extract(epoch FROM cortex.now() - p.heartbeat_at)::float8 AS silent_s,
-       EXISTS (
+-- Pods marked alive, whether they hold their locks, and how long they have been silent; of a pod's workers the worst
+-- figure of each kind. $1 limit.
+SELECT p.name, p.version, CASE WHEN bool_or(p.state = 'READY') THEN 'READY' ELSE 'DRAINING' END AS state, p.liveness,
+       sum(p.running)::int AS running, max(p.loop_lag_ms) AS loop_lag_ms,
+       CASE WHEN bool_and(p.hint_latency_ms IS NOT NULL) THEN max(p.hint_latency_ms) END AS hint_latency_ms,
+       min(p.trouble) AS trouble, p.confinement, p.silent_after_s, p.zombie_s,
+       max(extract(epoch FROM cortex.now() - p.heartbeat_at)::float8) AS silent_s,
+       bool_and(EXISTS (
            SELECT FROM pg_locks l
            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-             AND l.objid::bigint = p.lock_key & 4294967295) AS is_locked
-FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING') ORDER BY p.started_at LIMIT $1;
+             AND l.objid::bigint = p.lock_key & 4294967295)) AS is_locked
+FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')
+GROUP BY p.shown_id, p.name, p.version, p.liveness, p.confinement, p.silent_after_s, p.zombie_s
+ORDER BY min(p.started_at) LIMIT $1;
 
 -- name: unknown_effects
 -- Effects with an unknown outcome: a person must resolve them. $1 most to count.

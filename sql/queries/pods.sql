@@ -1,10 +1,17 @@
 -- name: register
 -- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,
 -- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 look_s, $11 heartbeat_s,
--- $12 zombie_s, $13 sweep_s.
+-- $12 zombie_s, $13 sweep_s; for a worker of several, else null: $14 their common id, $15 its number. A worker begins
+-- with the drain request that its pod has.
 INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, look_s,
-                        heartbeat_s, zombie_s, sweep_s)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+                        heartbeat_s, zombie_s, sweep_s, group_id, worker, drain_requested_at, drain_requested_by,
+                        drain_reason)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, s.drain_requested_at, s.drain_requested_by,
+       s.drain_reason
+FROM (VALUES (0)) one LEFT JOIN LATERAL (
+    SELECT p.drain_requested_at, p.drain_requested_by, p.drain_reason FROM cortex.pod p
+    WHERE p.shown_id = $14 AND p.state IN ('READY', 'DRAINING') AND p.drain_requested_at IS NOT NULL
+    LIMIT 1) s ON true
 ON CONFLICT (id) DO NOTHING;
 
 -- name: lock
@@ -77,12 +84,14 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::f
   AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.locked_by = p.id);
 
 -- name: list
--- Living pods, then the newest that ended. $1 how many ended ones, $2 most leases to read, oldest first.
+-- Living pods, then the newest that ended: a row for each worker, those of one pod with the same `shown_id`. Workers
+-- that ended are left out while another one of their pod lives. $1 how many ended ones, $2 most leases to read, oldest
+-- first.
 -- `oldest_lease_at`: the oldest renewal among its jobs, or, if only older renewals of other pods were read, the
 -- youngest of those: its own are no older. `longest_claim_at`: since when it has had its oldest claim, null if not all
 -- leases were read. `running`: if they were not, and for an ended pod, as last reported by itself. `connections`: its
--- sessions here; null where the server does not know: for a pod behind a pooler, an older pod, or one that shares its
--- name. `is_lost`: its session ended, and no other pod has marked it dead yet.
+-- sessions here, of all its workers; null where the server does not know: for a pod behind a pooler, an older pod, or
+-- one that shares its name. `is_lost`: its session ended, and no other pod has marked it dead yet.
 WITH lease AS MATERIALIZED (
     SELECT t.locked_by AS pod_id, t.heartbeat_at, t.locked_at FROM cortex_worker.task t
     WHERE t.state = 'LOCKED' AND t.heartbeat_at IS NOT NULL ORDER BY t.heartbeat_at LIMIT $2::int
@@ -95,21 +104,29 @@ WITH lease AS MATERIALIZED (
 ), session AS MATERIALIZED (
     SELECT a.application_name AS name, count(*)::int AS count FROM pg_stat_activity a
     WHERE a.datname = current_database() GROUP BY a.application_name
+), ended AS MATERIALIZED (
+    -- Of several workers the last one that ended stands for the pod.
+    SELECT p.shown_id, p.ended_at FROM cortex.pod p
+    WHERE p.ended_at IS NOT NULL AND p.state NOT IN ('READY', 'DRAINING')
+      AND (p.group_id IS NULL OR NOT EXISTS (
+          SELECT FROM cortex.pod o WHERE o.shown_id = p.shown_id
+            AND (o.state IN ('READY', 'DRAINING') OR (o.ended_at, o.id) > (p.ended_at, p.id))))
+    ORDER BY p.ended_at DESC LIMIT $1
 ), page AS (
     (SELECT *, 0 AS part, started_at AS at FROM cortex.pod WHERE state IN ('READY', 'DRAINING'))
     UNION ALL
-    (SELECT *, 1, ended_at FROM cortex.pod
-     WHERE ended_at IS NOT NULL AND state NOT IN ('READY', 'DRAINING')
-     ORDER BY ended_at DESC LIMIT $1)
+    (SELECT p.*, 1, e.ended_at FROM ended e JOIN cortex.pod p ON p.shown_id = e.shown_id)
 )
 SELECT p.*, h.longest_claim_at,
        coalesce(h.oldest_lease_at, CASE WHEN p.running > 0 THEN (SELECT since FROM unread) END) AS oldest_lease_at,
-       CASE WHEN p.part = 0 AND p.liveness = 'lock' AND count(*) OVER (PARTITION BY p.part, left(p.name, 56)) = 1
+       CASE WHEN p.part = 0 AND p.liveness = 'lock'
+             AND min(p.shown_id::text) OVER namesakes = max(p.shown_id::text) OVER namesakes
             THEN s.count END AS connections,
        CASE WHEN p.part = 0 AND NOT EXISTS (SELECT FROM unread) THEN coalesce(h.count, 0) ELSE p.running END AS running_now,
        p.id IN (SELECT cortex.lost_pods()) AS is_lost, cortex.now() AS now
 FROM page p LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
-ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC;
+WINDOW namesakes AS (PARTITION BY p.part, left(p.name, 56))
+ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC, p.started_at;
 
 -- name: live_types
 -- Job types that the living pods can run.

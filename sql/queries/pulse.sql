@@ -61,11 +61,13 @@ ORDER BY b.ago DESC;
    AND b.name <> 'effects:all'
  ORDER BY b.updated_at DESC LIMIT $1::int)
 UNION ALL
-(SELECT 'pod', p.id, NULL, p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, NULL, p.heartbeat_at, NULL, NULL,
+(SELECT 'pod', p.shown_id, NULL, p.name, CASE WHEN p.is_lost THEN 'DEAD' ELSE p.state END, NULL, p.heartbeat_at, NULL, NULL,
         NULL
- FROM (SELECT o.*, o.id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod o
-       WHERE o.state IN ('READY', 'DRAINING')) p
- WHERE p.is_lost OR p.heartbeat_at < cortex.now() - p.silent_after_s * interval '1 second'
+ FROM (SELECT DISTINCT ON (o.shown_id) o.*
+       FROM (SELECT *, id IN (SELECT cortex.lost_pods()) AS is_lost FROM cortex.pod
+             WHERE state IN ('READY', 'DRAINING')) o
+       WHERE o.is_lost OR o.heartbeat_at < cortex.now() - o.silent_after_s * interval '1 second'
+       ORDER BY o.shown_id, o.heartbeat_at) p
  ORDER BY p.heartbeat_at LIMIT $1::int)
 UNION ALL
 (SELECT 'approval', found.id, found.job_id, coalesce(found.tool, found.key), found.risk, g.name, found.created_at,

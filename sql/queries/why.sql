@@ -7,7 +7,7 @@ WITH held AS MATERIALIZED (
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
-    SELECT p.state, p.job_types, p.tools, p.slots, p.running, p.look_s FROM cortex.pod p
+    SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.look_s FROM cortex.pod p
     WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
 )
@@ -44,10 +44,10 @@ CROSS JOIN LATERAL (
     -- The tools of its agent; for a job that met a pod without one of its tools: that tool.
     SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE l.state = 'READY') AS ready_count,
+    SELECT count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'READY') AS ready_count,
            min(l.look_s) FILTER (WHERE l.state = 'READY') AS look_s,
-           count(*) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
-           count(*) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
+           count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
+           count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
            coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS slots,
            coalesce(sum(greatest(0, l.slots - l.running)) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS free_slots,
            needed.tools AS needs,

@@ -70,6 +70,10 @@ def _jobs(row: PodRow) -> Cell:
     return Cell(f"{row.running}/{row.slots}", "" if row.running else "dim")
 
 
+def _workers(row: PodRow) -> Cell:
+    return Cell(str(row.workers), "" if row.workers > 1 else "dim")
+
+
 def _heartbeat(row: PodRow) -> Cell:
     silent_s = _heartbeat_s(row)
     if not row.is_living:
@@ -117,6 +121,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
     ),
     Column(name="state", shown=_state),
     Column(name="running", title="jobs", shown=_jobs, is_right=True),
+    Column(name="workers", shown=_workers, is_right=True, is_spare=True),
     Column(
         name="heartbeat_s", title="heartbeat", value=_heartbeat_s, shown=_heartbeat, is_right=True
     ),

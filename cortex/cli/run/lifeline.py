@@ -25,6 +25,13 @@ class Lifeline:
     def __init__(self, own: socket.socket) -> None:
         self._socket = own
 
+    def fileno(self) -> int:
+        """Readable once the process that started the pod is gone."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
     def report(self, ready: dict[str, Any]) -> None:
         """Send one line that the pod is ready."""
         with suppress(OSError):  # `_watch` notices the closed socket

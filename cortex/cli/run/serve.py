@@ -15,6 +15,7 @@ from itertools import chain, repeat
 from types import FrameType
 from typing import Any, Final
 
+import attrs
 import structlog
 import trio
 
@@ -31,7 +32,7 @@ from cortex.runtime import process
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.liveness.loop_guard import STILL_MIN_S, LoopGuard
-from cortex.runtime.pod import Ready, run_pod
+from cortex.runtime.pod import Ready, Worker, run_pod
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.process import hide_credentials, hide_memory
 
@@ -44,6 +45,19 @@ RECOVERY_POLL_S: Final = 0.5
 _log = structlog.get_logger()
 
 
+@attrs.frozen(kw_only=True)
+class Place:
+    """Whether the process is a pod by itself, as it is by default, or a worker of one."""
+
+    signals: Sequence[signal.Signals] = SIGNALS
+    """Those that end it."""
+    name: str | None = None
+    worker: Worker | None = None
+
+
+ALONE: Final = Place()
+
+
 async def serve(
     settings: Settings,
     make_parts: Callable[[], PodParts],
@@ -51,6 +65,7 @@ async def serve(
     on_ready: Callable[[Ready], None],
     shutdown: Shutdown | None = None,
     fork_server: ForkServer | None = None,
+    place: Place = ALONE,
 ) -> int:
     """Prepare the database and run a pod until a signal or `shutdown`; return the exit code.
 
@@ -68,15 +83,15 @@ async def serve(
         nonlocal came_count
         came_count += 1
 
-    heard = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-    with trio.open_signal_receiver(*heard) as signals:
+    heard = [each for each in place.signals if signal.getsignal(each) != signal.SIG_IGN]
+    with trio.open_signal_receiver(*heard) as received:
         _arm_by_signals(settings, heard, came)
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
                 nonlocal signal_seen
                 told_count = 0
-                async for signum in signals:
+                async for signum in received:
                     signal_seen = signum
                     starting.cancel(reason=signal.Signals(signum).name)
                     # Two signals within one turn of the loop look like one to trio.
@@ -99,6 +114,8 @@ async def serve(
                         shutdown=ending,
                         on_ready=on_ready,
                         fork_server=fork_server,
+                        name=place.name,
+                        worker=place.worker,
                     )
             nursery.cancel_scope.cancel(reason="the pod has ended")
     if log is None or not ending.has_started or ending.abort.is_set():
@@ -121,7 +138,7 @@ def _arm_by_signals(
     def arm_and_hear(hear: Any, signum: int, frame: FrameType | None) -> None:
         nonlocal is_first
         if signum == signal.SIGHUP:
-            _let_go_of_outputs()
+            let_go_of_outputs()
             if not is_first:
                 return
         is_first = False
@@ -133,7 +150,7 @@ def _arm_by_signals(
         signal.signal(number, partial(arm_and_hear, signal.getsignal(number)))
 
 
-def _let_go_of_outputs() -> None:
+def let_go_of_outputs() -> None:
     """Redirect outputs of a closed terminal to nowhere: a line of log would fail there."""
     poll = select.poll()
     for number in OUTPUTS:

@@ -1,9 +1,14 @@
-"""`cortex up`: runs one pod until SIGTERM, SIGINT, or the end of its terminal."""
+"""`cortex up`: runs one pod until SIGTERM, SIGINT, or the end of its terminal.
+
+With `--workers` the pod is several processes: see `workers`.
+"""
 
 import json
 import os
 import sys
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 import trio
@@ -18,7 +23,7 @@ from cortex.cli.run.apps import load_app
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
-from cortex.cli.run.serve import serve
+from cortex.cli.run.serve import ALONE, serve
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
@@ -27,15 +32,25 @@ from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import Ready
 from cortex.runtime.pod_parts import standard_parts
 
+if TYPE_CHECKING:
+    from cortex.cli.run.worker_link import WorkerLink
+
 
 @click.command(cls=Command)
 @click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
+@click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")
 @click.option("--tui", "has_screen", is_flag=True, help="Show the terminal UI; log to a file.")
 @click.pass_obj
 def up(
-    options: Options, *, app: str | None, slots: int | None, http: str | None, has_screen: bool
+    options: Options,
+    *,
+    app: str | None,
+    slots: int | None,
+    workers: int | None,
+    http: str | None,
+    has_screen: bool,
 ) -> None:
     """Run a pod, which takes jobs until you stop it.
 
@@ -44,7 +59,7 @@ def up(
     one database.
     """
     began = time.perf_counter()
-    settings = settings_from(options, slots=slots, http=http)
+    settings = settings_from(options, slots=slots, workers=workers, http=http)
     lifeline = None
     if has_screen:
         from cortex.cli.run.pod_beside import PodBeside, fork_pod
@@ -69,7 +84,6 @@ def _run(
     lifeline: Lifeline | None,
 ) -> int:
     configure_logs()
-    crash_points.arm(os.environ.get(crash_points.VARIABLE))
     module = load_app(app) if app else None
     folder = data_dir(settings)
     prices = prices_of(settings)
@@ -82,27 +96,34 @@ def _run(
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
     )
+    announce = partial(_announce, options, settings, began=began, lifeline=lifeline)
+    link: WorkerLink | None = None
+    if settings.workers > 1:
+        from cortex.cli.run.workers import run_workers
+
+        half = run_workers(settings, announce=announce, lifeline=lifeline)
+        if isinstance(half, int):
+            return half
+        link, settings, lifeline = half, half.settings, None
+    if link is None or link.is_first:
+        crash_points.arm(os.environ.get(crash_points.VARIABLE))
     fork_server = start(settings, parts, app)
 
     def report(ready: Ready) -> None:
-        ready_s = time.perf_counter() - began
-        fields = {"schema_version": 1, "pod": ready.pod, "ready_s": ready_s, "http": ready.http}
-        if lifeline is not None:
-            lifeline.report(fields)
-        elif options.output is Format.TABLE:
-            jobs = ", ".join(ready.job_types)
-            what = f"{settings.slots} slots, jobs {jobs}"
-            lines = [f"pod {ready.pod} is ready after {ready_s:.2f} s: {what}"]
-            if ready.http is not None:
-                lines.append(f"the API is at {ready.http}")
-            lines.append("Ctrl-C drains it; a second Ctrl-C hands its jobs back at once")
-            _say("\n".join(lines))  # in one write: a reader of the first line can rely on the last
+        fields = {"pod": ready.pod, "http": ready.http, "job_types": ready.job_types}
+        if link is None:
+            announce(fields)
         else:
-            _say(json.dumps(fields))
+            ready.nursery.start_soon(link.run, fields, ready.metrics)
 
     async def run() -> int:
         exit_code = await serve(
-            settings, lambda: parts, on_ready=report, shutdown=shutdown, fork_server=fork_server
+            settings,
+            lambda: parts,
+            on_ready=report,
+            shutdown=shutdown,
+            fork_server=fork_server,
+            place=ALONE if link is None else link.place,
         )
         # The pod has ended; an abandoned call must not hold the process.
         process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
@@ -112,6 +133,32 @@ def _run(
         return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
     finally:
         fork_server.close()
+
+
+def _announce(
+    options: Options,
+    settings: Settings,
+    ready: dict[str, Any],
+    *,
+    began: float,
+    lifeline: Lifeline | None,
+) -> None:
+    """Report that the pod takes jobs."""
+    ready_s = time.perf_counter() - began
+    pod, http = ready["pod"], ready["http"]
+    fields = {"schema_version": 1, "pod": pod, "ready_s": ready_s, "http": http}
+    if lifeline is not None:
+        lifeline.report(fields)
+    elif options.output is Format.TABLE:
+        workers = f"{settings.workers} workers, " if settings.workers > 1 else ""
+        what = f"{workers}{settings.slots} slots, jobs {', '.join(ready['job_types'])}"
+        lines = [f"pod {pod} is ready after {ready_s:.2f} s: {what}"]
+        if http is not None:
+            lines.append(f"the API is at {http}")
+        lines.append("Ctrl-C drains it; a second Ctrl-C hands its jobs back at once")
+        _say("\n".join(lines))  # in one write: a reader of the first line can rely on the last
+    else:
+        _say(json.dumps(fields))
 
 
 def _say(text: str) -> None:

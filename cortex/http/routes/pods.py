@@ -73,6 +73,7 @@ class Pod:
     name: str
     version: str
     state: PodState
+    workers: int = field(doc="its processes that live, see `cortex up --workers`")
     running: int = field(doc="running jobs")
     slots: int = field(doc="maximum number of running jobs")
     job_types: list[str]

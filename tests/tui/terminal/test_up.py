@@ -174,6 +174,21 @@ def test_a_pod_whose_screen_was_killed_drains(up: Up, database: str, tmp_path: P
     assert "terminal UI gone: pod drains" in log_in(tmp_path)
 
 
+def test_workers_are_one_pod_on_the_screen_and_drain_with_it(
+    up: Up, database: str, tmp_path: Path
+) -> None:
+    with up("--workers", "2") as screen:
+        pod = child_of(screen)
+        until_pods(database, READY=2)
+        workers = pod.children()
+        screen.send(signal.SIGKILL)
+        assert screen.end() == -signal.SIGKILL
+        for each in (pod, *workers):
+            until_gone(each)
+    until_pods(database, READY=0, DRAINING=0, STOPPED=2)
+    assert log_in(tmp_path).count("terminal UI gone: pod drains") == 1
+
+
 @pytest.mark.parametrize("is_controlling, is_left", [(False, False), (True, True)])
 def test_a_terminal_that_goes_takes_both_along(
     up: Up, database: str, *, is_controlling: bool, is_left: bool

@@ -47,7 +47,8 @@ def pod_about(row: PodRow) -> str:
     """Describe a pod, its database sessions, and the jobs that it can run; not safe yet."""
     types = f"runs {', '.join(sorted(row.job_types))}" if row.job_types else ""
     sessions = _sessions(row.connections) if row.is_living else ""
-    return " · ".join(filter(None, (str(row.id), sessions, types)))
+    workers = f"{row.workers} workers" if row.workers > 1 else ""
+    return " · ".join(filter(None, (str(row.id), workers, sessions, types)))
 
 
 def _sessions(number: int | None) -> str:
