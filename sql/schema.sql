@@ -994,7 +994,6 @@ CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], a
  RETURNS SETOF uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
- SET enable_hashjoin TO 'on'
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
@@ -1084,8 +1083,7 @@ BEGIN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
             SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-            JOIN unnest(new_ids) AS n(id) ON n.id = k.id
-            WHERE k.job_key IS NOT NULL ORDER BY k.job_key, k.n
+            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
         LOOP
             PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;

@@ -38,6 +38,7 @@ bench = Group(
                 "throughput": ("No-op jobs per second through the whole state machine, one pod."),
                 "steps": "Durable steps per second, one pod.",
                 "latency": "Time from submit to the start of the handler, idle pod.",
+                "statements": "Each statement of the hot path by itself, without a pod.",
                 "growth": ("Cost of the last steps of a long job, compared with its first ones."),
                 "streams": "Many jobs that stream from a scripted model at once, one pod.",
                 "calls": ("Model calls per second with breaker, costs and budgets, one pod."),
@@ -159,6 +160,17 @@ def latency(scratch: Scratch, *, jobs: int) -> Figures:
     from cortex.bench.latency import latency as measure
 
     return measure(scratch.dsn, scratch.settings, count=jobs)
+
+
+@measurement(
+    _option("--batch", default=500, type=click.IntRange(1, 10_000), help="Jobs per statement."),
+    _option("--batches", default=20),
+)
+def statements(scratch: Scratch, *, batch: int, batches: int) -> Figures:
+    """Measure submits, claims, steps and ends by themselves, through one connection."""
+    from cortex.bench.statements import statements as measure
+
+    return measure(scratch.dsn, batch=batch, batches=batches)
 
 
 @measurement(

@@ -31,6 +31,13 @@ class Cost:
     """None if the server's processes cannot be seen from here: another machine, or not Linux."""
     wal_bytes: int
 
+    def plus(self, other: "Cost") -> "Cost":
+        """Return the sum of two spans."""
+        postgres_s = None
+        if self.postgres_s is not None and other.postgres_s is not None:
+            postgres_s = self.postgres_s + other.postgres_s
+        return Cost(self.pod_s + other.pod_s, postgres_s, self.wal_bytes + other.wal_bytes)
+
     def per(self, unit: str, count: int) -> dict[str, Any]:
         """Return the figures of a measurement for each of `count` units."""
         postgres_us = None if self.postgres_s is None else round(1e6 * self.postgres_s / count, 1)

@@ -34,8 +34,7 @@ CREATE FUNCTION cortex.submit_jobs(
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
     job_keys text[]
 ) RETURNS SETOF uuid
-    -- The runtime's sessions forbid hash joins; without one, this would compare each job with every kind.
-    LANGUAGE plpgsql SET search_path = pg_catalog SET enable_hashjoin = on AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
@@ -124,8 +123,7 @@ BEGIN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
             SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-            JOIN unnest(new_ids) AS n(id) ON n.id = k.id
-            WHERE k.job_key IS NOT NULL ORDER BY k.job_key, k.n
+            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
         LOOP
             PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
