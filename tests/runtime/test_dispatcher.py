@@ -433,3 +433,19 @@ async def test_a_claim_ahead_counts_the_processes_of_the_batch_that_has_not_star
     locked = "SELECT is_suspect FROM cortex_worker.task WHERE state = 'LOCKED'"
     rows = Counter(row["is_suspect"] for row in sql(database, locked))
     assert rows == {False: 2 * batch - Processes.slots, True: Processes.slots}
+
+
+async def test_jobs_do_not_run_far_ahead_of_a_committer_that_is_held_up(
+    bench: Bench, database: str
+) -> None:
+    bench.running.slots = bench.slots = 3
+    gate = with_gate(bench)
+    gate.opened.set()
+    ids = await bench.submit(30)
+    dispatcher = bench.dispatcher(poll_s=0.05)
+    await bench.start(dispatcher)
+    await eventually_async(lambda: len(gate.begun) == 6, what="as many again have run")
+    assert await dispatcher.tick() > 0
+    assert states(database) == {"LOCKED": 6, "READY": 24}
+    await bench.start_committing()
+    await all_completed(bench, ids)

@@ -57,7 +57,7 @@ class RunningJob:
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
     is_posted: bool = False
-    """Its end is with the committer, and its slot is free."""
+    """Its end is with the committer, and its slot is free: see `RunningJobs.free_slots`."""
     is_recorded: bool = False
     """Its end is in the record: no orphan scan is needed for it."""
     is_answered: bool = False
@@ -88,7 +88,7 @@ class RunningJobs:
         self.extra_ids: set[UUID] = set()
         """Jobs among them that take none of the slots."""
         self._posted_count = 0
-        """Jobs among them that have given their slots back."""
+        """Jobs among them whose ends are with the committer."""
         self.next_deadline = math.inf
         """No job is overdue before."""
         self.on_deadline: Callable[[], None] = lambda: None
@@ -118,7 +118,12 @@ class RunningJobs:
 
     @property
     def free_slots(self) -> int:
-        return self.slots - len(self._jobs) + len(self.extra_ids) + self._posted_count
+        """Slots for further jobs; as many posted ends as there are slots take none.
+
+        If the pod dies before its posted ends are written, their jobs run again: hence the limit.
+        """
+        free_again = min(self._posted_count, self.slots)
+        return self.slots - len(self._jobs) + len(self.extra_ids) + free_again
 
     @property
     def drain_request(self) -> DrainRequest | None:
@@ -225,7 +230,7 @@ class RunningJobs:
             self.left_behind.append(job.lease.job_id)
         if not self._jobs:
             self._is_empty.set()
-        if not job.is_posted:
+        if not job.is_posted or self._posted_count >= self.slots:
             self.on_freed()
         self.on_ended(job)
         for callback in self.when_ended:

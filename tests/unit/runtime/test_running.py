@@ -64,6 +64,25 @@ async def test_an_end_that_is_answered_before_it_counts_as_posted_is_not_counted
     assert running.free_slots == 1
 
 
+async def test_no_more_posted_ends_than_slots_give_their_slots_back() -> None:
+    running = RunningJobs(slots=2)
+    freed: list[int] = []
+    running.on_freed = lambda: freed.append(running.free_slots)
+    posted = [running.add(a_claim()) for _ in range(2)]
+    for each in posted:
+        running.posted(each)
+    assert running.free_slots == 2
+    more = [running.add(a_claim()) for _ in range(2)]
+    for each in more:
+        running.posted(each)
+    assert (running.free_slots, len(running)) == (0, 4)
+    freed.clear()
+    for each in posted + more:
+        running.remove(each)
+    assert freed == [1, 2]
+    assert running.free_slots == 2
+
+
 async def test_posted_ends_that_are_given_up_leave_their_jobs_to_others() -> None:
     running = RunningJobs(slots=3)
     posted, runs = running.add(a_claim()), running.add(a_claim())
