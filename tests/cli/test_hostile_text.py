@@ -166,20 +166,8 @@ FOLLOWS = "approvals watch"
 SHOW_NO_TEXT = {"demo", "migrate", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
-        *(
-            "abuse",
-            "approvals",
-            "calls",
-            "growth",
-            "latency",
-            "retries",
-            "startup",
-            "steps",
-            "streams",
-            "takeover",
-            "tui",
-        ),
-        "throughput",
+        *("abuse", "approvals", "calls", "compare", "growth", "latency", "retries", "startup"),
+        *("statements", "steps", "streams", "takeover", "throughput", "tui"),
     )
 }
 
