@@ -227,6 +227,11 @@ class Registry:
         """Types whose jobs run in processes of their own, sorted."""
         return tuple(name for name in self.names if self._types[name].is_isolated)
 
+    def is_isolated(self, name: str) -> bool:
+        """Return whether this type is known and its jobs run in processes of their own."""
+        known = self._types.get(name)
+        return known is not None and known.is_isolated
+
     @property
     def policies(self) -> dict[str, JobPolicy]:
         return {name: self._types[name].policy for name in self.names}

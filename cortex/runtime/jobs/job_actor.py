@@ -104,7 +104,7 @@ class JobActors:
 
     def isolates(self, claim: Claim) -> bool:
         """Return whether a job runs in a process of its own."""
-        is_asked = claim.is_suspect or claim.type in self.registry.isolated_names
+        is_asked = claim.is_suspect or self.registry.is_isolated(claim.type)
         return is_asked and self.isolation is not None
 
     def start(self, nursery: trio.Nursery, claim: Claim, job: RunningJob) -> None:
