@@ -29,7 +29,7 @@ async def _work_in_an_own_session(dsn: str) -> float:
         await connection.fetchval(emit, LOG_BYTES)
         return spent_s
     finally:
-        await connection.close()
+        connection.terminate()
 
 
 async def test_a_cost_includes_sessions_that_end_meanwhile(database: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import pytest
 from cortex.postgres.database import Profile
 from cortex.postgres.queries import sql as query_text
 from tests.sql.test_plans import literal
+from tests.support.hot_path import quiet_server
 from tests.support.servers.postgres import run_asyncio, sql
 
 POD = UUID(int=7)
@@ -45,6 +47,12 @@ LOOKUPS = """
 
 async def connect(dsn: str) -> Any:
     return await asyncpg.connect(dsn, server_settings=Profile(dsn=dsn, hot_path=True).settings)
+
+
+async def fill(dsn: str, *, count: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(BACKLOG.format(count=count))
+    await connection.close()
 
 
 async def counted(connection: Any, query: str) -> int:
@@ -106,13 +114,16 @@ def test_a_deep_backlog_makes_no_claim_dearer(filled: Callable[..., str]) -> Non
 
 
 @pytest.mark.timeout(120)
-def test_a_claim_reads_what_was_claimed_before_only_once(filled: Callable[..., str]) -> None:
-    """Vacuum has not come: the scan itself marks the entries of claimed tasks as dead."""
-    backlog = BACKLOG.format(count=2 * CLAIMS * BATCH)
-    # The least: autovacuum may hold a snapshot for a moment, and the next claim makes up for it.
-    assert least_of_late_claims(filled(backlog), is_held=False) <= 2 * BATCH
-    # An old snapshot may still need them: this is what would be seen without the marks.
-    assert least_of_late_claims(filled(backlog), is_held=True) > 10 * BATCH
+def test_a_claim_reads_what_was_claimed_before_only_once(run_dir: Path) -> None:
+    """Vacuum has not come: the scan itself marks the entries of claimed tasks as dead.
+
+    On a server without other sessions: a snapshot of theirs may still need such entries.
+    """
+    with quiet_server(run_dir) as server:
+        run_asyncio(lambda: fill(server.dsn, count=2 * CLAIMS * BATCH))
+        assert least_of_late_claims(server.dsn, is_held=False) <= 2 * BATCH
+        # What would be seen without the marks.
+        assert least_of_late_claims(server.dsn, is_held=True) > 5 * BATCH
 
 
 def test_a_batch_looks_the_defaults_of_its_type_up_once(database: str) -> None:
