@@ -43,9 +43,11 @@ _CUT: Final = """
     FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE NOT l.granted AND l.relation = 'cortex_worker.task'::regclass
       AND a.datname = current_database() AND a.usename = $1
+      AND (a.query LIKE '%SET state = ''LOCKED''%' OR a.query LIKE '%SET state = ''READY''%')
 """
-"""Sessions of pods in a statement that needs the tasks. The tables of all trials have the same
-numbers, since their databases are copies of one."""
+"""Sessions of pods in a claim or the promote before it. Not heartbeats, which need the tasks, too:
+a pod without them claims nothing. The tables of all trials have the same numbers, since their
+databases are copies of one."""
 
 
 async def begin(trial: Trial, program: Program) -> None:
