@@ -31,7 +31,7 @@ from tests.support.servers.private_postgres import bindirs, copy_of_original
 from tests.support.servers.proxy import proxy
 from tests.support.servers.short_server import POOL_SESSIONS, ShortServer, crowded, short_server
 
-JOBS = 24
+JOBS = 100
 STEPS = 4
 BACK_WITHIN_S = 60.0
 """The longest pause of a loop is 15 s; the rest is for a busy machine."""
