@@ -48,11 +48,15 @@ class _InstantModel:
         )
 
 
+async def _nothing(_: Port) -> None:
+    """Do nothing: an empty database is enough."""
+
+
 def measure(
     dsn: str,
     settings: Settings,
     *,
-    fill: Callable[[Port], Awaitable[None]],
+    fill: Callable[[Port], Awaitable[None]] = _nothing,
     work: Callable[[Port], Awaitable[T]],
 ) -> T:
     """Fill the database, start a pod on it, and return the result of `work` on the ready pod."""

@@ -33,28 +33,21 @@ def measure_workers(
     work: Callable[[Port], Awaitable[T]],
 ) -> tuple[T, Cost]:
     """Fill the database, start a pod on it, and return the result of `work` and its cost."""
-    return trio.run(partial(_measure, dsn, settings, log, fill=fill, work=work))
 
-
-async def _measure(
-    dsn: str,
-    settings: Settings,
-    log: Path,
-    *,
-    fill: Callable[[Port], Awaitable[None]],
-    work: Callable[[Port], Awaitable[T]],
-) -> tuple[T, Cost]:
     async def released(port: Port) -> T:
         await port(queues.resume, None, by=BY)
         return await work(port)
 
-    async with open_port(Profile(dsn=dsn), rng=system_chance().rng) as port:
-        await fill(port)
-        await port(queues.pause, None, by=BY, reason="until the workers are ready")
-        shares = ("--workers", str(settings.workers), "--slots", str(settings.slots))
-        with pod(dsn, log, *shares) as started:
-            workers = psutil.Process(started.process.pid).children()
-            return await metered(released, port, pod_cpu_s=partial(_cpu_s, workers))
+    async def run() -> tuple[T, Cost]:
+        async with open_port(Profile(dsn=dsn), rng=system_chance().rng) as port:
+            await fill(port)
+            await port(queues.pause, None, by=BY, reason="until the workers are ready")
+            shares = ("--workers", str(settings.workers), "--slots", str(settings.slots))
+            with pod(dsn, log, *shares) as started:
+                workers = psutil.Process(started.process.pid).children()
+                return await metered(released, port, pod_cpu_s=partial(_cpu_s, workers))
+
+    return trio.run(run)
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:
