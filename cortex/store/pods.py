@@ -15,7 +15,7 @@ from cortex.postgres.dedicated import Dedicated
 from cortex.store.rows import row_of
 
 LEASES_MAX: Final = 1_000
-"""Read with the list of pods, oldest first: by index, in some milliseconds."""
+"""Read with the list of pods, oldest first, from all locked tasks: in some milliseconds."""
 DEAD: Final = "DEAD"
 PHASES: Final = tuple(DrainPhase)
 

@@ -16,6 +16,7 @@ up (see `running`).
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -221,35 +222,23 @@ class Committer:
         return self._blocked.freed(locked)
 
     async def _write(self, batch: Sequence[Entry]) -> None:
-        steps_done: list[Entry] = []
-        intents: list[Entry] = []
-        failed: list[Entry] = []
-        finishes: list[Entry] = []
-        releases: list[Entry] = []
-        suspends: list[Entry] = []
-        by_kind: dict[type[Operation], list[Entry]] = {
-            StepDone: steps_done,
-            EffectIntent: intents,
-            EffectReport: failed,
-            Finish: finishes,
-            Release: releases,
-            Suspend: suspends,
-        }
+        by_kind: defaultdict[type[Operation], list[Entry]] = defaultdict(list)
         for entry in batch:
             by_kind[type(entry.operation)].append(entry)
         # Steps first: the end of a job is always sent after its steps.
-        for round_ in _rounds(steps_done):
+        for round_ in _rounds(by_kind[StepDone]):
             for portion in _portions(round_):
                 await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
-        for portion in _portions(intents):
+        failed = by_kind[EffectReport]  # a left intent adds to them
+        for portion in _portions(by_kind[EffectIntent]):
             await self._settle(portion, partial(self._intend, failed))
         if failed:
             await self._settle(failed, self._record_effects)
-        for portion in _portions(finishes):
+        for portion in _portions(by_kind[Finish]):
             await self._settle(portion, self._finish)
-        if releases:
+        if releases := by_kind[Release]:
             await self._settle(releases, self._release)
-        for portion in _portions(suspends):
+        for portion in _portions(by_kind[Suspend]):
             await self._settle(portion, self._suspend)
 
     async def _settle(
