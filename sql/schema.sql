@@ -269,6 +269,13 @@ CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new corte
  IMMUTABLE PARALLEL SAFE
 RETURN CASE previous WHEN 'PENDING'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RUNNING'::cortex.job_status THEN (new = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RETRY'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'WAITING_FOR_APPROVAL'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) ELSE false END;
 
+-- Seconds that a job has been without a pod until its attempt began: those of earlier waits and of the last one.
+CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp with time zone, until timestamp with time zone)
+ RETURNS double precision
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN (before + COALESCE(date_part('epoch'::text, (until - suspended_at)), (0)::double precision));
+
 -- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
  RETURNS cortex.job_status
@@ -758,7 +765,7 @@ CREATE VIEW cortex.job AS
             WHEN t.job_id IS NULL THEN r.suspended_at
             ELSE NULL::timestamp with time zone
         END AS suspended_at,
-    r.waited_s + COALESCE(date_part('epoch'::text, t.locked_at - r.suspended_at), 0::double precision) AS waited_s,
+    cortex.waited_s(r.waited_s, r.suspended_at, t.locked_at) AS waited_s,
     r.rate_limit_count,
     r.attempts_kept,
         CASE

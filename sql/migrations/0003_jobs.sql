@@ -228,6 +228,12 @@ CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new corte
     END;
 COMMENT ON FUNCTION cortex.is_legal_transition IS 'The single table of legal transitions.';
 
+CREATE FUNCTION cortex.waited_s(before float8, suspended_at timestamptz, until timestamptz) RETURNS float8
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN before + coalesce(date_part('epoch', until - suspended_at), 0);
+COMMENT ON FUNCTION cortex.waited_s IS
+    'Seconds that a job has been without a pod until its attempt began: those of earlier waits and of the last one.';
+
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt int, new_attempt int)
     RETURNS cortex.job_status LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN new_attempt > old_attempt AND recorded NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')

@@ -27,7 +27,7 @@ WITH ended AS MATERIALIZED (
 UPDATE cortex.job_record j
 SET status = 'COMPLETED', result = g.result, finished_at = cortex.now(), updated_at = cortex.now(), worker_job_id = NULL,
     attempt = g.attempt, pod_id = $1, started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
-    waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0), suspended_at = NULL,
+    waited_s = cortex.waited_s(j.waited_s, j.suspended_at, g.locked_at), suspended_at = NULL,
     checkpoint = coalesce(g.checkpoint, j.checkpoint),
     pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
     process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
@@ -56,7 +56,7 @@ WITH ended AS MATERIALIZED (
     SET status = g.status, result = g.result, error_message = g.error, error_code = g.code, error_class = g.class,
         error_source = g.source, finished_at = cortex.now(), updated_at = cortex.now(), worker_job_id = NULL,
         attempt = g.attempt, pod_id = $1, started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0), suspended_at = NULL,
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, g.locked_at), suspended_at = NULL,
         checkpoint = coalesce(g.checkpoint, j.checkpoint),
         pod_deaths = CASE WHEN g.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
         process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,

@@ -90,8 +90,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
           j.cancel_requested_at IS NOT NULL AS cancel_requested,
           j.checkpoint <> '{}' AS has_steps, j.has_open,
           -- Time without a pod does not count towards the timeout.
-          greatest(0, j.timeout_s + j.waited_s
-              + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0)
+          greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
           j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
@@ -163,7 +162,7 @@ WITH ended AS (
     UPDATE cortex.job_record j
     SET status = 'RUNNING', attempt = f.attempt, pod_id = NULL, started_at = coalesce(j.started_at, f.locked_at),
         config_id = f.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', f.locked_at - j.suspended_at), 0),
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, f.locked_at),
         suspended_at = cortex.now(), checkpoint = coalesce(f.checkpoint, j.checkpoint),
         pod_deaths = CASE WHEN f.is_suspect AND NOT f.has_stepped THEN j.pod_deaths ELSE 0 END,
         process_deaths = CASE WHEN f.is_suspect AND NOT f.has_stepped THEN j.process_deaths ELSE 0 END
@@ -233,7 +232,7 @@ WITH ended AS (
         waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
         attempt = g.attempt, pod_id = CASE WHEN g.is_cancelled THEN $1 END, worker_job_id = NULL,
         started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', g.locked_at - j.suspended_at), 0),
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, g.locked_at),
         suspended_at = cortex.now(), checkpoint = coalesce(g.checkpoint, j.checkpoint),
         -- Waiting is not a try: the next task starts with the tries that this one had used.
         attempts_kept = CASE WHEN g.counted THEN 0 ELSE greatest(0, g.attempts_spent - 1) END,
@@ -335,7 +334,7 @@ WITH dead AS MATERIALIZED (
         attempt = held.attempt, pod_id = CASE WHEN held.is_cancelled THEN $1 END,
         worker_job_id = CASE WHEN NOT held.is_cancelled THEN j.worker_job_id END,
         started_at = coalesce(j.started_at, held.locked_at), config_id = held.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', held.locked_at - j.suspended_at), 0),
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, held.locked_at),
         suspended_at = coalesce(held.heartbeat_at, cortex.now()),  -- since then it may not have run
         checkpoint = coalesce(held.checkpoint, j.checkpoint),
         waits_count = CASE WHEN held.has_stepped THEN 0 ELSE j.waits_count END,
@@ -436,7 +435,7 @@ WITH turn AS (
         approval_token = NULL, waiting_on = NULL, attempt = t.attempt,
         pod_id = CASE WHEN t.status <> 'RETRY' THEN t.pod_id END, worker_job_id = NULL,
         started_at = coalesce(j.started_at, t.locked_at), config_id = t.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', t.locked_at - j.suspended_at), 0),
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at),
         suspended_at = t.since,  -- since then it may not have run
         checkpoint = coalesce(t.checkpoint, j.checkpoint),
         -- A silence may have been a death: it neither counts as one nor ends a run of deaths.
@@ -502,7 +501,7 @@ WITH turn AS (
     UPDATE cortex.job_record j
     SET status = taken.status, worker_job_id = NULL, attempt = taken.attempt, pod_id = taken.locked_by,
         started_at = coalesce(j.started_at, taken.locked_at), config_id = taken.config_id,
-        waited_s = j.waited_s + coalesce(date_part('epoch', taken.locked_at - j.suspended_at), 0), suspended_at = NULL,
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, taken.locked_at), suspended_at = NULL,
         checkpoint = coalesce(taken.checkpoint, j.checkpoint),
         pod_deaths = CASE WHEN taken.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
         process_deaths = CASE WHEN taken.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
