@@ -159,7 +159,7 @@ class Span(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from cortex.domain.time_span import parse_span
+        from cortex.domain.phrases import parse_span
 
         try:
             return parse_span(str(value))

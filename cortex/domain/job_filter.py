@@ -21,8 +21,8 @@ from cortex.domain.budget import WAITING_PREFIX as BUDGET
 from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
-from cortex.domain.time_span import parse_span
 from cortex.domain.waiting import PERSON, SLEEP
 
 TEXT_MAX: Final = 2_000

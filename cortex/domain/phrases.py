@@ -1,4 +1,4 @@
-"""Values as text: short and relative for people, exact for machines."""
+"""Values as text: short and relative for people, exact for machines; and spans that they type."""
 
 import json
 import re
@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.errors import UsageError
 from cortex.domain.model import Usage
 from cortex.domain.safe import safe
 
@@ -19,6 +20,11 @@ SHORT_ID_DIGITS: Final = 6
 TODAY: Final = timedelta(hours=20)
 """For instants further away the date is shown, too."""
 
+SPAN_MAX_S: Final = 100 * 365 * 86_400.0
+"""There is nothing older; and the database's calendar is limited, too."""
+
+_SPAN: Final = re.compile(r"([0-9]{1,7})([smhdw])")
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UTC_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -59,6 +65,15 @@ def span(seconds: float) -> str:
     if whole < _DAY_S:
         return f"{whole // _HOUR_S}h {whole % _HOUR_S // _MINUTE_S:02}m"
     return f"{whole // _DAY_S}d {whole % _DAY_S // _HOUR_S}h"
+
+
+def parse_span(text: str) -> float:
+    """Return the seconds of a span as people type it: 90s, 15m, 2h, 3d. Raises `UsageError`."""
+    match = _SPAN.fullmatch(text.strip())
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else None
+    if seconds is None or seconds > SPAN_MAX_S:
+        raise UsageError(f"{text[:80]!r} is not a time such as 90s, 15m, 2h or 3d")
+    return float(seconds)
 
 
 def age(seconds: float) -> str:

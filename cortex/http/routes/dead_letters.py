@@ -17,7 +17,7 @@ from cortex.domain.dead_letter import (
 )
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
-from cortex.domain.time_span import parse_span
+from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field

@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.time_span import parse_span
+from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field

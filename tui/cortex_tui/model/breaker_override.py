@@ -4,7 +4,7 @@ from typing import Final
 
 from cortex.domain.breaker import HOLD_MAX_S
 from cortex.domain.errors import UsageError
-from cortex.domain.time_span import parse_span
+from cortex.domain.phrases import parse_span
 from cortex_tui.model.question import CANCEL, KeyAnswer
 from cortex_tui.model.reason import ReasonQuestion
 
