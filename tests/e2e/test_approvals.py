@@ -28,7 +28,7 @@ from tests.support.servers.scripted_model import MODEL
 
 APP = "tests.support.apps.approval_app"
 DECISIONS = 30
-P90_MAX_MS = 100.0
+P99_MAX_MS = 100.0
 ASK: dict[str, Any] = {
     "text": "I refund it.",
     "tools": [{"name": "refund", "input": {"customer": "cus_88", "amount": 12.4}}],
@@ -287,6 +287,7 @@ def test_a_waiting_job_holds_nothing_of_its_pod(office: Office) -> None:
     eventually(lambda: sql(office.dsn, busy)[0]["n"] == 0, what="an idle pod")
 
 
+@pytest.mark.alone
 def test_from_the_decision_to_the_running_job(
     office: Office, record_property: Callable[[str, object], None]
 ) -> None:
@@ -296,6 +297,5 @@ def test_from_the_decision_to_the_running_job(
     figures = {name: ran.document[name] for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
     record_property("decision_to_running", figures)
     sys.stdout.write(f"decision to running again, {DECISIONS} times: {figures}\n")
-    # Beside other tests, a few of these wait for a processor: the bench judges the p99.
-    assert figures["p50_ms"] <= P90_MAX_MS / 2
-    assert figures["p90_ms"] <= P90_MAX_MS
+    assert figures["p50_ms"] <= P99_MAX_MS / 2
+    assert figures["p99_ms"] <= P99_MAX_MS
