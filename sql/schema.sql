@@ -2135,7 +2135,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $function$;
 
--- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many.
+-- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many; null while another process does this.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -2147,9 +2147,9 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two pods do not wait for each other's jobs.
+    -- One process at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (

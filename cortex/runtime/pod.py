@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
         control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
         {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
-        takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
+        takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -71,7 +71,8 @@ from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.sweeps import sweeps
+from cortex.runtime.maintenance.hints import POD_LOST, RETRY
+from cortex.runtime.maintenance.runners import Means, runners, suspended, wake
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import ModelTrouble, PodParts
@@ -204,13 +205,19 @@ class _Pod:
         )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
-        self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
+        self._committer = Committer(
+            port,
+            pod_id=self._record.id,
+            rng=rng,
+            metrics=self._metrics,
+            on_suspended=lambda operations: suspended(self._runners, operations),
+        )
         self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
         self._unsettled = PendingSettlements(port)
-        self._sweeps = sweeps(
-            port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
+        self._runners = runners(
+            Means(port=port, chance=chance, unsettled=self._unsettled, sweep_s=settings.sweep_s)
         )
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
@@ -481,7 +488,7 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        for each in self._sweeps:
+        for each in self._runners:
             await intake.start(each)
         await intake.start(
             TakeOver(
@@ -493,6 +500,7 @@ class _Pod:
                 deaths_max=settings.deaths_max,
                 rng=self._rng,
                 metrics=self._metrics,
+                on_taken=partial(wake, self._runners, POD_LOST),
             )
         )
         await intake.start(
@@ -506,6 +514,7 @@ class _Pod:
                 rng=self._rng,
                 metrics=self._metrics,
                 trouble=lambda: self._watch.report,
+                on_retries=partial(wake, self._runners, RETRY),
             )
         )
         self._shutdown.has_started = True  # from now on there may be something to drain
@@ -533,9 +542,7 @@ class _Pod:
             self._dispatcher.hint(promote=hint == "queued")
 
     def _notified(self, channel: str) -> None:
-        for each in (self._control, self._drain_requests, self._breakers, *self._sweeps):
-            if channel in each.woken_by:
-                each.wake()
+        wake((self._control, self._drain_requests, self._breakers, *self._runners), channel)
         if channel == CONTROL:
             self._sender.wake()
 

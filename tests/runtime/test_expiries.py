@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from cortex.actors.runner import TickBudget, TickResult
 from cortex.domain.job import Suspend
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.store import approvals, tasks
@@ -34,10 +35,15 @@ async def test_what_is_due_is_closed_and_nothing_else(bench: Bench, database: st
     (due,) = await ask(bench)
     await ask(bench, expires_s=9000.0)
     runner = Expiries(bench.port, rng=bench.rng)
-    assert await runner.tick() is None
+    assert await runner.tick(TickBudget()) == TickResult(next_s=30.0)
     assert statuses(database) == {"PENDING": 2}
+    move_clock(database, 3600 - 15)
+    soon = await runner.tick(TickBudget())
+    assert soon.items == 0
+    assert soon.next_s is not None
+    assert 0 < soon.next_s <= 15, "not later than the first one expires"
     move_clock(database, 3601)
-    assert await runner.tick() is None
+    assert (await runner.tick(TickBudget())).items == 1
     assert statuses(database) == {"EXPIRED": 1, "PENDING": 1}
     ((what, data),) = facts(database, due)
     assert (what, data["risk"]) == ("approval_expired", "MED")
@@ -83,6 +89,6 @@ async def test_what_was_decided_in_time_stays_decided(bench: Bench, database: st
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
     await bench.port(approvals.decide, [a_verdict(request)])
     move_clock(database, 3601)
-    await Expiries(bench.port, rng=bench.rng).tick()
+    await Expiries(bench.port, rng=bench.rng).tick(TickBudget())
     assert statuses(database) == {"APPROVED": 1}
     assert job_row(database, claim.lease.job_id)["task_state"] == "READY"
