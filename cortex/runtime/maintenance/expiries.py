@@ -11,7 +11,7 @@ On stop: nothing to do; the other pods run it, too.
 import random
 from typing import Final
 
-from cortex.actors.runner import AT_ONCE, IDLE, Runner, TickBudget, TickResult
+from cortex.actors.runner import AT_ONCE, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST
@@ -19,6 +19,9 @@ from cortex.store import approvals
 
 AGAIN_S: Final = 1.0
 """While a due request cannot be closed: another session holds its rows."""
+POLL_S: Final = 5.0
+"""At most this long, even if nothing is due sooner: other pods' requests, and a clock that is set
+forward."""
 
 
 class Expiries(Runner):
@@ -37,7 +40,7 @@ class Expiries(Runner):
         done = await self._port(approvals.expire, limit=budget.items)
         if done.count:
             crash_point("after_expiry")
-        next_s = done.next_s(least_s=AGAIN_S, most_s=IDLE.cap_s)
+        next_s = done.next_s(least_s=AGAIN_S, most_s=POLL_S)
         return TickResult(
             items=done.count,
             is_skipped=done.is_skipped,

@@ -22,7 +22,8 @@ BATCH_MAX: Final = 500
 HELD_S: Final = 0.5
 """While jobs wait for a breaker or a quota, which may admit them at any time."""
 POLL_S: Final = 5.0
-"""Otherwise: other pods' retries, in case they leave before these are due."""
+"""At most this long, even if nothing is due sooner: other pods' retries, in case they leave before
+these are due, and a clock that is set forward."""
 
 
 class Retries(Runner):
