@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from cortex.domain.job import Claim, Release
@@ -143,7 +144,7 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
             await db.close()  # noqa: ASYNC102 -- bounded by itself
 
     run_asyncio(while_another_looks)
-    done = PartPass(count=1, is_skipped=False, after=None)
+    done: PartPass[Any] = PartPass(count=1, is_skipped=False, after=None)
     assert store(budgets.sweep, limit=9, after=call_id) == done
     assert store(budgets.wake_next, limit=9, after=job) == done
 
