@@ -1,6 +1,7 @@
 """The asyncio loop inside trio: a call begins at once, and a reply takes two turns of trio."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -38,7 +39,7 @@ async def test_a_call_runs_its_first_part_in_the_turn_of_its_caller(island: Asyn
 async def test_a_reply_passes_from_its_socket_to_the_caller_in_two_turns(
     island: AsyncioIsland,
 ) -> None:
-    ours, theirs = trio.socket.socketpair()
+    ours, theirs = socket.socketpair()
     turns = 0
 
     class Turns(trio.abc.Instrument):
@@ -47,7 +48,7 @@ async def test_a_reply_passes_from_its_socket_to_the_caller_in_two_turns(
             turns += 1
 
     async def receive() -> bytes:
-        reader, writer = await asyncio.open_connection(sock=ours._sock)
+        reader, writer = await asyncio.open_connection(sock=ours)
         received = await reader.readexactly(1)
         writer.close()
         return received
@@ -62,7 +63,7 @@ async def test_a_reply_passes_from_its_socket_to_the_caller_in_two_turns(
         await trio.testing.wait_all_tasks_blocked()
         instrument = Turns()
         trio.lowlevel.add_instrument(instrument)
-        await theirs.send(b"x")
+        theirs.send(b"x")
         while not received:
             await trio.lowlevel.checkpoint()
         trio.lowlevel.remove_instrument(instrument)
