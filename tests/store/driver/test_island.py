@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+import types
+from collections.abc import AsyncIterator, Generator
 from typing import Any
 
 import pytest
@@ -11,6 +12,24 @@ import trio_asyncio
 
 from cortex.postgres.bridge import leave_island
 from cortex.postgres.island import CLOSE_S, AsyncioIsland, open_island
+
+
+@types.coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Let the loop's other callbacks run."""
+    yield
+
+
+async def by_timer() -> None:
+    """Wait for a timer of the loop."""
+    loop = asyncio.get_running_loop()
+    fired = loop.create_future()
+    loop.call_later(0.001, fired.set_result, None)
+    await fired
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
 
 
 @pytest.fixture
@@ -24,7 +43,7 @@ async def test_a_call_runs_its_first_part_in_the_turn_of_its_caller(island: Asyn
 
     async def call() -> str:
         order.append("sent")
-        await asyncio.sleep(0)
+        await next_turn()
         return "reply"
 
     async def other() -> None:
@@ -76,7 +95,7 @@ async def test_a_call_from_a_task_that_has_left_the_island_finds_its_loop(
     island: AsyncioIsland,
 ) -> None:
     async def call() -> asyncio.AbstractEventLoop:
-        await asyncio.sleep(0.001)
+        await by_timer()
         return asyncio.get_running_loop()
 
     leave_island()
@@ -92,9 +111,9 @@ async def test_cancelling_a_call_cancels_its_coroutine_and_waits_for_its_end(
     async def call() -> None:
         nonlocal ended
         try:
-            await asyncio.sleep(60)
+            await forever()
         finally:
-            await asyncio.sleep(0.001)
+            await by_timer()
             ended = True
 
     with trio.move_on_after(0.001) as scope:
@@ -123,14 +142,14 @@ async def test_callbacks_that_follow_each_other_forever_starve_no_trio_task(
     is_over = False
 
     async def spin() -> None:
-        while not is_over:  # noqa: ASYNC110 -- callbacks without end are the point
-            await asyncio.sleep(0)
+        while not is_over:
+            await next_turn()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(island.run_aio_coroutine, spin())
         with trio.fail_after(5):
             for _ in range(3):
-                await trio.sleep(0.001)
+                await trio.lowlevel.checkpoint()
         is_over = True
 
 
@@ -140,7 +159,7 @@ async def test_an_error_of_a_callback_ends_no_call(island: AsyncioIsland) -> Non
 
     async def call() -> str:
         island.loop.call_soon(lambda: 1 / 0)
-        await asyncio.sleep(0.001)
+        await by_timer()
         return "done"
 
     assert await island.run_aio_coroutine(call()) == "done"
@@ -162,20 +181,20 @@ async def test_closing_cancels_what_still_runs_and_waits_for_it_no_longer_than_i
 
     async def ending() -> None:
         try:
-            await asyncio.sleep(60)
+            await forever()
         finally:
             ends.append("ended")
 
     async def stubborn() -> None:
         while True:
             try:
-                await asyncio.sleep(60)
+                await forever()
             except asyncio.CancelledError:
                 continue
 
     async with open_island() as island:
         tasks = [island.loop.create_task(ending()), island.loop.create_task(stubborn())]
-        await trio.sleep(0.1)
+        await trio.testing.wait_all_tasks_blocked()
     assert ends == ["ended"]
     assert [task.done() for task in tasks] == [True, False]
     tasks[1]._log_destroy_pending = False  # type: ignore[attr-defined]
