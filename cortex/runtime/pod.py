@@ -16,11 +16,10 @@ import gc
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import attrs
 import psutil
@@ -76,6 +75,7 @@ from cortex.runtime.maintenance.runners import Means, runners, suspended, wake
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import ModelTrouble, PodParts
+from cortex.runtime.pod_ready import Ready, Worker
 from cortex.runtime.process import LoopLag
 from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
@@ -87,40 +87,6 @@ its ends are recorded: several batches must not be scanned in vain. The second g
 soon, since it scans what a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence shows that a pod has died"
 _log = structlog.get_logger(__name__)
-
-
-@attrs.frozen(kw_only=True)
-class Worker:
-    """The place of a pod among several that people see as one."""
-
-    group_id: UUID
-    number: int
-    """From 1; a restarted worker keeps its number."""
-    exposition: Callable[[], Awaitable[tuple[bytes, str]]]
-    """Metrics of all workers, and their content type."""
-    are_all_ready: Callable[[], bool]
-    """Whether all workers take jobs."""
-
-
-@attrs.frozen(kw_only=True)
-class Ready:
-    """A pod that takes jobs, as its starter sees it."""
-
-    port: Port
-    pod: str
-    """Its name, for people."""
-    job_types: tuple[str, ...]
-    nursery: trio.Nursery
-    """For users of the port beside the pod: cancelled before the port is closed."""
-    waiters: ResultWaiters
-    """Waits for the ends of jobs."""
-    feeds: JobFeeds
-    """Follows jobs event by event."""
-    metrics: MetricsPage
-    checks: Callable[[], ReadyChecks]
-    """Whether it still takes jobs."""
-    http: str | None = None
-    """Where the API is served."""
 
 
 async def run_pod(
@@ -209,20 +175,10 @@ class _Pod:
         )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
-        self._committer = Committer(
-            port,
-            pod_id=self._record.id,
-            rng=rng,
-            metrics=self._metrics,
-            on_suspended=lambda operations: suspended(self._runners, operations),
-        )
         self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._unsettled = PendingSettlements(port)
-        self._runners = runners(
-            Means(port=port, chance=chance, unsettled=self._unsettled, sweep_s=settings.sweep_s)
-        )
+        self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -252,6 +208,25 @@ class _Pod:
             on_breaker=partial(self._notified, BREAKER),
         )
         self._open_to_clients(rng)
+
+    def _build_writers(self) -> None:
+        """Build what writes to the record: for running jobs, and for the jobs of all pods."""
+        self._unsettled = PendingSettlements(self._port)
+        self._runners = runners(
+            Means(
+                port=self._port,
+                chance=self._chance,
+                unsettled=self._unsettled,
+                sweep_s=self._settings.sweep_s,
+            )
+        )
+        self._committer = Committer(
+            self._port,
+            pod_id=self._record.id,
+            rng=self._rng,
+            metrics=self._metrics,
+            on_suspended=partial(suspended, self._runners),
+        )
 
     def _introduction(self, name: str) -> pods.Pod:
         return pods.Pod(

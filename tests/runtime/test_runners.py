@@ -10,6 +10,7 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.listener import BREAKER, CONTROL
 from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, RETRY
 from cortex.runtime.maintenance.runners import Means, runners, suspended
+from tests.support.eventually import virtually
 from tests.support.holder import holding
 from tests.support.records.approvals import a_request, suspension
 from tests.support.records.dead_letters import fail
@@ -85,8 +86,8 @@ async def test_what_a_pod_suspends_is_not_late_although_its_runners_idle(
     async with trio.open_nursery() as nursery:
         for each in (retries, expiries):
             await nursery.start(each.run)
-        await trio.sleep(1.0)
+        await virtually(1.0)
         suspended((retries, expiries), [later, sooner, asks])
-        await trio.sleep(20.0)
+        await virtually(20.0)
         nursery.cancel_scope.cancel()
     assert (retries.at, expiries.at) == ([0.0, 5.0], [0.0, 8.0])

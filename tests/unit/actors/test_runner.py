@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from cortex.actors.backoff import OUTAGE
 from cortex.actors.runner import AT_ONCE, ITEMS, SOON_S, TICK_S, Runner, TickBudget, TickResult
 from cortex.domain.errors import UnavailableError
+from tests.support.eventually import virtually
 
 INTERVAL_S = 8.0
 WORK = TickResult(items=3)
@@ -148,10 +149,10 @@ async def test_what_becomes_due_is_not_late_and_many_hints_are_one_tick(
     sweep = Sweep(*[TickResult(next_s=30.0)] * 9)
     async with trio.open_nursery() as nursery:
         await nursery.start(sweep.run)
-        await trio.sleep(1.0)
+        await virtually(1.0)
         for seconds in (9.0, 5.0, 7.0):
             sweep.due_in(seconds)
-        await trio.sleep(10.0)
+        await virtually(10.0)
         nursery.cancel_scope.cancel()
     assert sweep.at == [0.0, 6.0]
 
@@ -163,7 +164,7 @@ async def test_what_is_due_at_once_keeps_the_pause_after_work(autojump_clock: Mo
         await nursery.start(sweep.run)
         while trio.current_time() < 2.0:
             sweep.due_in(0.0)
-            await trio.sleep(0.01)
+            await virtually(0.01)
         nursery.cancel_scope.cancel()
     assert all(pause >= SOON_S - 1e-6 for pause in sweep.pauses)
     assert len(sweep.pauses) >= 6
@@ -189,9 +190,9 @@ async def test_an_error_is_logged_and_tried_again_half_a_minute_later_even_if_wo
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             await nursery.start(sweep.run)
-            await trio.sleep(1.0)
+            await virtually(1.0)
             sweep.wake()
-            await trio.sleep(32.0)
+            await virtually(32.0)
             nursery.cancel_scope.cancel()
     assert 30.0 <= sweep.pauses[0] <= 32.0
     ((event, level, runner),) = [
