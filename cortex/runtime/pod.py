@@ -36,7 +36,7 @@ from cortex.agent.models.calls import ModelCalls
 from cortex.config import Settings, host_and_port
 from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
-from cortex.domain.drain import DrainPhase, Liveness
+from cortex.domain.drain import DrainPhase, Liveness, ReadyChecks
 from cortex.domain.policy import RuntimeConfig
 from cortex.durable.attempt import Services
 from cortex.postgres.bridge import OpensPort, Port, open_port
@@ -97,6 +97,8 @@ class Worker:
     """From 1; a restarted worker keeps its number."""
     exposition: Callable[[], Awaitable[tuple[bytes, str]]]
     """Metrics of all workers, and their content type."""
+    are_all_ready: Callable[[], bool]
+    """Whether all workers take jobs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,6 +116,8 @@ class Ready:
     feeds: JobFeeds
     """Follows jobs event by event."""
     metrics: MetricsPage
+    checks: Callable[[], ReadyChecks]
+    """Whether it still takes jobs."""
     http: str | None = None
     """Where the API is served."""
 
@@ -334,6 +338,7 @@ class _Pod:
                         waiters=self._waiters,
                         feeds=self._feeds,
                         metrics=self._metrics_page,
+                        checks=self._ready_checks,
                         http=url,
                     )
                 )
@@ -362,7 +367,6 @@ class _Pod:
         from cortex.http.framework.api import PodView  # noqa: PLC0415
         from cortex.http.server import api_server  # noqa: PLC0415
 
-        stop = self._shutdown.stop
         host, number = host_and_port(self._settings.http)
         worker = self._worker
         server = api_server(
@@ -370,14 +374,10 @@ class _Pod:
             chance=self._chance,
             pod=PodView(
                 name=self._record.name,
-                is_sure=lambda: self._self_fence.is_sure,
-                is_claiming=lambda: (
-                    self._dispatcher is not None
-                    and self._dispatcher.may_claim
-                    and not stop.is_set()
-                ),
+                checks=self._ready_checks,
+                are_workers_ready=(lambda: True) if worker is None else worker.are_all_ready,
                 trouble=lambda: self._watch.report,
-                draining=stop,
+                draining=self._shutdown.stop,
                 drain=lambda: self.drain.status,
                 drain_request=lambda: self._running.drain_request,
                 result=self._waiters.result,
@@ -397,6 +397,15 @@ class _Pod:
         stack.push_async_callback(server.close)
         return server.url
 
+    def _ready_checks(self) -> ReadyChecks:
+        stays, is_answered = not self._shutdown.stop.is_set(), self._watch.report is None
+        may_claim = self._dispatcher is not None and self._dispatcher.may_claim
+        return ReadyChecks(
+            database=self._self_fence.is_sure and is_answered,
+            claiming=may_claim and is_answered and stays,
+            not_draining=stays and not self._running.is_drain_requested,
+        )
+
     async def _begin_with(self) -> Policies:
         """Record this pod's configuration: jobs that begin here keep it."""
         registry = self._parts.registry
@@ -415,10 +424,7 @@ class _Pod:
 
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
-            self._port,
-            pod_id=self._record.id,
-            receipts=self._receipts,
-            metrics=self._metrics,
+            self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
         )
         return Services(
             models=ModelCalls(
@@ -587,10 +593,5 @@ class _Pod:
         )
 
 
-def _self_fence(settings: Settings) -> SelfFence:
-    return SelfFence(
-        fence_s=settings.fence_s,
-        settle_s=settings.settle_s,
-        lease_s=settings.lease_s,
-        fresh_s=settings.fresh_s,
-    )
+def _self_fence(s: Settings) -> SelfFence:
+    return SelfFence(fence_s=s.fence_s, settle_s=s.settle_s, lease_s=s.lease_s, fresh_s=s.fresh_s)

@@ -12,7 +12,6 @@ from tests.support.pods import Pods
 from tests.support.records.rows import assert_one_truth, submit, until_status
 from tests.support.servers.postgres import sql
 
-
 pytestmark = pytest.mark.timeout(120)
 
 

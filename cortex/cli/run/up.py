@@ -114,7 +114,7 @@ def _run(
         if link is None:
             announce(fields)
         else:
-            ready.nursery.start_soon(link.run, fields, ready.metrics)
+            ready.nursery.start_soon(link.run, fields, ready.metrics, ready.checks)
 
     async def run() -> int:
         exit_code = await serve(
