@@ -147,7 +147,7 @@ GRANT SELECT ON cortex.config TO cortex_reader;
 
 CREATE TRIGGER config_is_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.config FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Defaults of each job type, written by the pods that have it; used by submit_job.
+-- Defaults of each job type: the built-in ones, and those that pods have written; used by submit_job.
 CREATE TABLE cortex.job_type (
     name text NOT NULL,  -- The name under which handlers are registered.
     worker_attempts integer NOT NULL,  -- Attempts of one task before the job fails.
