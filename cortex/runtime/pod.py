@@ -1,9 +1,9 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
-        control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
-        {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
-        takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
+        control, drain requests, breakers; outbox; for clients: result waiters, feeds, answers} >
+        writers {committer} > http {server, if configured} > hand_back {job actors} > intake
+        {dispatcher, takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -65,7 +65,7 @@ from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
@@ -206,6 +206,7 @@ class _Pod:
             on_task=self._work_came,
             on_control=partial(self._notified, CONTROL),
             on_breaker=partial(self._notified, BREAKER),
+            on_outbox=partial(self._notified, OUTBOX),
         )
         self._open_to_clients(rng)
 
@@ -218,6 +219,10 @@ class _Pod:
                 chance=self._chance,
                 unsettled=self._unsettled,
                 sweep_s=self._settings.sweep_s,
+                pod_id=self._record.id,
+                breakers=self._breakers,
+                handlers=self._parts.handlers,
+                meter=self._metrics,
             )
         )
         self._committer = Committer(
@@ -293,6 +298,9 @@ class _Pod:
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
+            for runner in self._runners:
+                if runner.runs_until_sign_off:
+                    await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
@@ -470,7 +478,8 @@ class _Pod:
             poll_s=settings.poll_s,
         )
         for each in self._runners:
-            await intake.start(each)
+            if not each.runs_until_sign_off:
+                await intake.start(each)
         await intake.start(
             TakeOver(
                 port,

@@ -62,6 +62,28 @@ BEGIN
            END
     FROM after n JOIN before o ON o.id = n.id
     WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
+    -- Without subscriptions, announcing costs one look at an empty table per statement.
+    IF EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce_all(
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+        FROM (
+            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+                       'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
+                       'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
+                       'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
+                           'code', n.error_code, 'class', n.error_class, 'source', n.error_source,
+                           'message', left(n.error_message, 500)) END,
+                       'by', CASE WHEN n.status = 'CANCELLED' THEN n.cancelled_by END,
+                       'reason', CASE WHEN n.status = 'CANCELLED' THEN left(n.cancel_reason, 500) END)) AS content
+            FROM after n JOIN before o ON o.id = n.id
+            JOIN (VALUES ('COMPLETED', 'job.completed'), ('FAILED', 'job.failed'), ('CANCELLED', 'job.cancelled'))
+                AS t(status, topic) ON t.status = n.status::text
+            LEFT JOIN cortex.agent a ON a.id = n.agent_id
+            WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status
+              AND EXISTS (SELECT FROM cortex.subscription s WHERE t.topic LIKE s.topic_like)
+            ORDER BY n.id) e
+        HAVING count(*) > 0;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record
