@@ -38,7 +38,7 @@ def unless_all_null(column: list[V]) -> list[V]:
 
     `unnest` pads the shorter columns with NULL, and the driver encodes item by item.
     """
-    return column if any(each is not None for each in column) else []
+    return [] if column.count(None) == len(column) else column
 
 
 def row_of(kind: type[T], record: Record | Mapping[str, Any], **more: Any) -> T:
