@@ -1024,8 +1024,8 @@ BEGIN
             submitted_with)
         SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
                s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
-               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
-               person, credential
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
         FROM (
             -- Numbered in the order of the batch.
             SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
@@ -1078,8 +1078,8 @@ BEGIN
             submitted_with)
         SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
                s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
-               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
-               person, credential
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
         FROM (
             -- Numbered in the order of the batch.
             SELECT *, nextval('cortex_worker.task_id_seq') AS task_id

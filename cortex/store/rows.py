@@ -33,7 +33,7 @@ _OF_JSON: dict[object, Convert] = {
 """Types that JSON represents differently."""
 
 
-def unless_all_null(column: list[V]) -> list[V]:
+def unless_all_null(column: list[V | None]) -> list[V | None]:
     """Return a column for `unnest` beside longer ones, empty if all of it is NULL.
 
     `unnest` pads the shorter columns with NULL, and the driver encodes item by item.
