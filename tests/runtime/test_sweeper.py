@@ -200,7 +200,7 @@ async def test_a_job_that_loses_its_task_before_a_claim_gets_another_one(
     retry_count = job_row(database, job_id)["retry_count"]
     sql(database, "DELETE FROM cortex_worker.task")
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert history(database, job_id) == path
     assert job_row(database, job_id)["retry_count"] == retry_count
     (again,) = await bench.claim()
