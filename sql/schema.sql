@@ -276,7 +276,7 @@ CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp 
  IMMUTABLE PARALLEL SAFE
 RETURN (before + COALESCE(date_part('epoch'::text, (until - suspended_at)), (0)::double precision));
 
--- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
+-- The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
  RETURNS cortex.job_status
  LANGUAGE sql
@@ -381,13 +381,12 @@ CREATE FUNCTION cortex.job_history_of_update()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -401,13 +400,14 @@ BEGIN
                WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
                ELSE '{}'
            END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
@@ -821,24 +821,19 @@ CREATE FUNCTION cortex_worker.task_is_claimed()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     -- Steps and heartbeats change locked tasks only.
     IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
         RETURN NULL;
     END IF;
-    -- The record is looked up by a subquery: that is no join, so it stays a look by index.
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT job_id, previous, 'RUNNING', attempt, locked_by, locked_at, '{}'
-    FROM (
-        SELECT n.job_id, n.attempt, n.locked_by, n.locked_at,
-               (SELECT r.status FROM cortex.job_record r WHERE r.id = n.job_id) AS previous
-        FROM after n JOIN before o ON o.job_id = n.job_id
-        WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' OFFSET 0) started
-    WHERE previous <> 'RUNNING';
+    SELECT n.job_id, latest.new, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
@@ -920,7 +915,7 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
+-- Gives a task to each of these jobs that waits without one, or has lost it, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[])
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -935,9 +930,9 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
     ORDER BY j.id
-    ON CONFLICT DO NOTHING
+    ON CONFLICT DO NOTHING  -- it has one
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j

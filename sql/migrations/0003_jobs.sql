@@ -249,8 +249,8 @@ CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt int,
     RETURN CASE WHEN new_attempt > old_attempt AND recorded NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
                 THEN 'RUNNING' ELSE recorded END;
 COMMENT ON FUNCTION cortex.state_before IS
-    'The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it '
-    'ran the record kept the state from before.';
+    'The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt '
+    'ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.';
 
 CREATE FUNCTION cortex.job_moves_illegally() RETURNS trigger
     LANGUAGE plpgsql AS $$
