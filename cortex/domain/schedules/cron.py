@@ -129,5 +129,5 @@ _EXAMPLES: Final = {
     "hour": "0 to 23, such as 3, 8-18 or */2",
     "day of month": "1 to 31, L for the last day, LW for the last weekday",
     "month": "1 to 12 or JAN to DEC",
-    "day of week": "0 to 7 (both Sunday) or SUN to SAT; MON#1: the first Monday, 5L: the last Friday",
+    "day of week": "0 to 7 (both Sunday), SUN to SAT, MON#1 for the first, 5L for the last Friday",
 }

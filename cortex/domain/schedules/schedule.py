@@ -10,10 +10,10 @@ from typing import Any, Final
 import attrs
 
 from cortex.domain.canonical import is_deep
-from cortex.domain.schedules.cron import Cron, CronError, jitter
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import parse_span, span
 from cortex.domain.policy import NAME_MAX as TENANT_MAX
+from cortex.domain.schedules.cron import Cron, CronError, jitter
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """As in the schema."""
@@ -53,6 +53,8 @@ class Outcome(StrEnum):
     """It waits for the job of an earlier one."""
     SKIPPED = "SKIPPED"
     """The job of an earlier one had not ended."""
+    FAILED = "FAILED"
+    """Its job could not be submitted."""
 
 
 class ScheduleError(UsageError):

@@ -18,7 +18,7 @@ def schedule(**given: Any) -> Schedule:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "message"),
+    "given, field, message",
     [
         ({"name": "a b"}, "name", "'a b' does not match"),
         ({"cron": "0 0 31 2 *"}, "cron", "'0 0 31 2 *' never fires"),
@@ -71,7 +71,7 @@ def test_an_instant_fires_when_it_is_due() -> None:
     assert (plan.fire, plan.missed, plan.next_at) == ((THREE,), None, THREE + DAY)
 
 
-@pytest.mark.parametrize(("late_s", "fires"), [(60, True), (61, False)])
+@pytest.mark.parametrize("late_s, fires", [(60, True), (61, False)])
 def test_without_backfill_there_is_a_minute_of_grace(late_s: int, fires: bool) -> None:
     plan = schedule().plan(THREE, now=THREE + timedelta(seconds=late_s), limit=9)
     assert bool(plan.fire) == fires
