@@ -1,6 +1,7 @@
 """`cortex schedules apply`: from YAML files to the database."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -74,10 +75,15 @@ def _parse(files: tuple[str, ...]) -> list[Schedule]:
     return schedules
 
 
+def _next_at(row: Row) -> datetime | None:
+    text = row["next_at"]
+    return None if text is None else datetime.fromisoformat(text)
+
+
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
 COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="name", title="schedule", shown=lambda r: Cell(safe(r["name"]), "bold")),
     Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
-    Column(name="next_at", title="next"),
+    Column(name="next_at", title="next", value=_next_at),
 )

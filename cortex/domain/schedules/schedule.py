@@ -11,6 +11,7 @@ import attrs
 
 from cortex.domain.canonical import is_deep
 from cortex.domain.errors import UsageError
+from cortex.domain.job import BULK
 from cortex.domain.phrases import parse_span, span
 from cortex.domain.policy import NAME_MAX as TENANT_MAX
 from cortex.domain.schedules.cron import Cron, CronError, jitter
@@ -100,27 +101,14 @@ class Schedule:
     ) -> "Schedule":
         """Return a checked schedule. Raises `ScheduleError` with field, value and way out."""
         _fits("name", name, NAME)
-        if type is None and agent is None:
-            raise ScheduleError("job", "is missing", hint="name a job type, or an agent")
-        kind = type or AGENT_JOB
-        _fits("job", kind, NAME)
-        if agent is not None and kind != AGENT_JOB:
-            raise ScheduleError("agent", f"{agent!r} is of no use to job type {kind!r}")
-        if agent is None and kind == AGENT_JOB:
-            raise ScheduleError("agent", f"is missing: {AGENT_JOB} needs one")
+        kind = _job_type(type, agent)
         if tenant is not None and not 1 <= len(tenant) <= TENANT_MAX:
             raise ScheduleError("tenant", f"{tenant[:40]!r} has more than {TENANT_MAX} characters")
         if overlap not in set(Overlap):
             raise ScheduleError(
                 "overlap", f"{overlap!r} is none of {', '.join(Overlap)}", hint="choose one"
             )
-        if instant_as is not None and not instant_as.isidentifier():
-            raise ScheduleError("instant_as", f"{instant_as!r} is not the name of an argument")
-        given = dict(arguments or {})
-        if instant_as in given:
-            raise ScheduleError("instant_as", f"{instant_as!r} is given in the arguments, too")
-        if is_deep(str(given)):
-            raise ScheduleError("arguments", "are nested too deeply")
+        given = _arguments(arguments or {}, instant_as)
         try:
             parsed = Cron.parse(cron, tz)
         except CronError as error:
@@ -206,6 +194,30 @@ class Plan:
     missed: Missed | None
     next_at: datetime | None
     """The first instant that is left for a later tick."""
+
+
+def _job_type(name: str | None, agent: str | None) -> str:
+    if name is None and agent is None:
+        raise ScheduleError("job", "is missing", hint="name a job type, or an agent")
+    kind = name or AGENT_JOB
+    _fits("job", kind, NAME)
+    if kind == BULK:
+        raise ScheduleError("job", f"{kind!r} is not submitted by hand")
+    if agent is not None and kind != AGENT_JOB:
+        raise ScheduleError("agent", f"{agent!r} is of no use to job type {kind!r}")
+    if agent is None and kind == AGENT_JOB:
+        raise ScheduleError("agent", f"is missing: {AGENT_JOB} needs one")
+    return kind
+
+
+def _arguments(given: Mapping[str, Any], instant_as: str | None) -> dict[str, Any]:
+    if instant_as is not None and not instant_as.isidentifier():
+        raise ScheduleError("instant_as", f"{instant_as!r} is not the name of an argument")
+    if instant_as in given:
+        raise ScheduleError("instant_as", f"{instant_as!r} is given in the arguments, too")
+    if is_deep(str(given)):
+        raise ScheduleError("arguments", "are nested too deeply")
+    return dict(given)
 
 
 def _fits(field: str, value: str, pattern: re.Pattern[str]) -> None:
