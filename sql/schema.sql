@@ -147,7 +147,7 @@ GRANT SELECT ON cortex.config TO cortex_reader;
 
 CREATE TRIGGER config_is_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.config FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Defaults of each job type, written by the pods that have it; used by submit_job.
+-- Defaults of each job type: the built-in ones, and those that pods have written; used by submit_job.
 CREATE TABLE cortex.job_type (
     name text NOT NULL,  -- The name under which handlers are registered.
     worker_attempts integer NOT NULL,  -- Attempts of one task before the job fails.
@@ -2135,7 +2135,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $function$;
 
--- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many.
+-- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many; null while another process does this.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -2147,9 +2147,9 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two pods do not wait for each other's jobs.
+    -- One process at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (

@@ -124,7 +124,7 @@ class Stage:
         home = self.folder / "postgres"
         home.mkdir(mode=0o711)
         fork_server = keep.enter_context(
-            ForkServer("anthropic", "cortex.agent.tls:trusted", "cortex.demo.server", APP)
+            ForkServer("anthropic", "cortex.http_client.tls:trusted", "cortex.demo.server", APP)
         )
         if self.plan.disk_mib is not None:
             self.disk = keep.enter_context(Disk(self.folder / "disk", size_mib=self.plan.disk_mib))

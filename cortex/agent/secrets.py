@@ -8,39 +8,32 @@ A value is never part of the specification, the record or a log. It is not cache
 the next call uses a changed value. `hosts` are where `http_request` may send it.
 """
 
-import os
 import re
-import socket
-import stat
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import attrs
 
-from cortex.domain import redaction
-from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError, UsageError
+from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, structure
+from cortex.http_client.client import Origin
+from cortex.http_client.secret_values import (
+    FILE,
+    FILE_CHARS_MAX,
+    HOST,
+    VARIABLE,
+    SecretPlace,
+    header_value,
+    origin_named,
+)
 
 SECRETS_MAX: Final = 32
 HOSTS_MAX: Final = 16
-VALUE_BYTES_MAX: Final = 65_536
-"""Enough for a chain of certificates; a larger file is the wrong one."""
-FILE_CHARS_MAX: Final = 4_096
 
 # In capitals only: a value that was pasted by mistake rarely looks like that.
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
-_FILE: Final = re.compile(r"/[^\0-\x1f\x7f-\x9f]+")
-_HOST: Final = re.compile(
-    r"(?P<insecure>http://)?(?P<host>[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])"
-    r"(:(?P<port>[0-9]{1,5}))?",
-    re.IGNORECASE,
-)
 _PLACE: Final = re.compile(r"\{secret:([^{}]*)\}")
 """Where a value goes in a header."""
-
-Origin = tuple[str, str, int]
-"""Scheme, host and port."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,14 +52,14 @@ class SecretReference:
         if self.env is not None and not VARIABLE.fullmatch(self.env):
             raise UnfitError("must be the name of a variable in capitals", path=("env",))
         if self.file is not None and not (
-            _FILE.fullmatch(self.file) and len(self.file) <= FILE_CHARS_MAX
+            FILE.fullmatch(self.file) and len(self.file) <= FILE_CHARS_MAX
         ):
             raise UnfitError(
                 "must be the full path of a file, such as /run/secrets/db", path=("file",)
             )
         if len(self.hosts or ()) > HOSTS_MAX:
             raise UnfitError(f"has more than {HOSTS_MAX} hosts", path=("hosts",))
-        if not all(map(_HOST.fullmatch, self.hosts or ())):
+        if not all(map(HOST.fullmatch, self.hosts or ())):
             raise UnfitError(
                 "must be hosts such as api.example.com or api.example.com:8443", path=("hosts",)
             )
@@ -74,11 +67,7 @@ class SecretReference:
     @property
     def origins(self) -> frozenset[Origin]:
         """Where the value may be sent."""
-        return frozenset(map(_origin, self.hosts or ()))
-
-    def __str__(self) -> str:
-        """Return where the value should be, for error messages."""
-        return f"environment variable {self.env}" if self.file is None else f"file {self.file}"
+        return frozenset(map(origin_named, self.hosts or ()))
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -115,13 +104,7 @@ class Secrets:
         Blocks for one read of a small file. Raises `RejectedError` that names reference and pod.
         """
         reference = self._reference(name)
-        place = f"secret {name} on pod {_pod()}: {reference}"
-        text = _of_variable(reference.env, place) if reference.env else _of_file(reference, place)
-        try:
-            redaction.register(name, text)
-        except InvalidValueError as error:
-            raise RejectedError(f"{place}: {error.message}", hint=error.hint) from None
-        return text
+        return SecretPlace(env=reference.env, file=reference.file).read(name)
 
     def register(self) -> None:
         """Register all available values for redaction: a tool may come upon one without asking."""
@@ -138,7 +121,11 @@ class Secrets:
         """
         for name in _PLACE.findall(value):
             self._refuse_elsewhere(name, origin)
-        return _PLACE.sub(lambda match: _for_header(match[1], self.value(match[1])), value)
+        return _PLACE.sub(lambda match: header_value(match[1], self.value(match[1])), value)
+
+    def is_in(self, value: str) -> bool:
+        """Return whether a header's value refers to a secret."""
+        return bool(_PLACE.search(value))
 
     def _reference(self, name: str) -> SecretReference:
         reference = self.references.get(name)
@@ -164,11 +151,6 @@ class Secrets:
                 f"secret {name} may not be sent to {scheme}://{host}:{port}",
                 hint=f"its hosts in the agent's specification: {hosts}",
             )
-
-
-def holds_secret(value: str) -> bool:
-    """Return whether a header's value refers to a secret."""
-    return bool(_PLACE.search(value))
 
 
 def check_names(_: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, object]) -> None:
@@ -202,58 +184,3 @@ def discreet(problem: Problem, field: str) -> Problem:
     if (shows_value and not rest) or (rest and rest[0] not in _KEYS):
         return Problem(where, _NO_REFERENCE)
     return Problem(problem.path, reason)
-
-
-def _for_header(name: str, value: str) -> str:
-    if not (value.isascii() and value.isprintable()):
-        # Refused here, since an error of the HTTP layer would quote it.
-        raise RejectedError(
-            f"secret {name} contains a line break or other characters that are invalid in a header"
-        )
-    return value
-
-
-def _of_variable(variable: str, place: str) -> str:
-    value = os.environ.get(variable)
-    if not value:
-        raise RejectedError(f"{place} is not set", hint="set it where the pod is started")
-    return _checked(value.encode(errors="surrogateescape"), place)
-
-
-def _of_file(reference: SecretReference, place: str) -> str:
-    try:
-        # Without O_NONBLOCK a named pipe would block the open until it has a writer.
-        file = os.open(reference.file or "", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            is_file = stat.S_ISREG(os.fstat(file).st_mode)
-            content = os.read(file, VALUE_BYTES_MAX + 1) if is_file else b""
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise RejectedError(f"{place} cannot be read: {error.strerror}") from error
-    if not is_file:
-        raise RejectedError(f"{place} is not a file")
-    # Editors and `echo` end a file with a line break, which is no part of a password.
-    return _checked(content.removesuffix(b"\n").removesuffix(b"\r"), place)
-
-
-def _checked(content: bytes, place: str) -> str:
-    if len(content) > VALUE_BYTES_MAX:
-        raise RejectedError(f"{place} is larger than {VALUE_BYTES_MAX:,} bytes")
-    text = content.decode(errors="replace")
-    if "\ufffd" in text or "\0" in text:
-        raise RejectedError(f"{place} does not hold text")
-    return text
-
-
-def _origin(written: str) -> Origin:
-    host = _HOST.fullmatch(written)
-    if host is None:
-        raise InvalidValueError("invalid host of a secret")
-    scheme, standard = ("http", 80) if host["insecure"] else ("https", 443)
-    return scheme, host["host"].strip("[]").lower(), int(host["port"] or standard)
-
-
-def _pod() -> str:
-    """This pod's name in the record."""
-    return f"{socket.gethostname()}:{os.getpid()}"

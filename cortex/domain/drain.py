@@ -89,6 +89,22 @@ class Liveness(StrEnum):
         return cls("heartbeat" if is_pooled else "lock")
 
 
+@attrs.frozen(kw_only=True)
+class ReadyChecks:
+    """Whether a pod takes work, and the reasons if not."""
+
+    database: bool
+    """It holds its lock, a recent heartbeat succeeded, and its calls are answered."""
+    claiming: bool
+    """It takes jobs."""
+    not_draining: bool
+    """It was not asked to end or to drain."""
+
+    @property
+    def are_passed(self) -> bool:
+        return self.database and self.claiming and self.not_draining
+
+
 @attrs.frozen
 class TroubleReport:
     """A pod's database trouble, and its duration so far."""

@@ -46,6 +46,7 @@ class Readiness:
     database_trouble_s: float | None = field(doc="duration of the trouble in seconds")
     claiming: bool = field(doc="it takes jobs")
     not_draining: bool = field(doc="the pod was not asked to end or to drain")
+    workers: bool = field(doc="all of its worker processes take jobs; the rest is of the first one")
     drain_request: DrainWord | None = field(doc="drain requested by a person; null: none")
     liveness: Liveness = field(doc="how others see that it lives: `heartbeat` behind a pooler")
     phase: DrainPhase | None = field(doc="current phase of the shutdown; null: not shutting down")
@@ -62,9 +63,8 @@ async def readyz(_: CheckedRequest[None, None], api: Api) -> Response:
     """Answer 200 if the pod takes work, else 503 with the reasons."""
     observed, request = api.pod.trouble(), api.pod.drain_request()
     checks: dict[str, Any] = {
-        "database": api.pod.is_sure() and observed is None,
-        "claiming": api.pod.is_claiming() and observed is None,
-        "not_draining": not api.pod.draining.is_set() and request is None,
+        **attrs.asdict(api.pod.checks()),
+        "workers": api.pod.are_workers_ready(),
     }
     is_ready = all(checks.values())
     leaving = api.pod.drain()

@@ -3,8 +3,7 @@
 Trio code calls a store method through a `Port`: one crossing per method. From the moment when it
 may send something, the method runs under a shield, so that a commit is never reported as cancelled.
 A call that still waits for a connection is given up when cancelled. The watchdogs of
-`cortex.postgres.database` bound the method itself, so a black hole costs its bound and no more. A
-crossing costs about 60 us.
+`cortex.postgres.database` bound the method itself, so a black hole costs its bound and no more.
 """
 
 import random
@@ -20,6 +19,7 @@ import trio_asyncio
 from cortex.domain.errors import UnavailableError
 from cortex.postgres.database import Database, Profile, on_sending, open_database
 from cortex.postgres.dedicated import Dedicated
+from cortex.postgres.island import open_island
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Island(Protocol):
-    """Where asyncio runs beside trio; `trio_asyncio.TrioEventLoop` is one."""
+    """Where asyncio runs beside trio; `cortex.postgres.island.AsyncioIsland` is one."""
 
     async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
         """Run a coroutine to its end, from trio; raises what it raises."""
@@ -198,16 +198,15 @@ async def open_port(profile: Profile, *, rng: random.Random) -> AsyncGenerator[P
     Raises what connecting raises, in an exception group as a nursery does: an unreachable or
     unmigrated database shows here.
     """
-    async with trio_asyncio.open_loop() as loop:
-        # The default handler raises in the loop's nursery, which kills every socket reader.
-        loop.set_exception_handler(_note)
-        db = await loop.run_aio_coroutine(open_database(profile, rng=rng))
-        port = Port(loop, db, db.profile)
+    async with open_island() as island:
+        island.loop.set_exception_handler(_note)
+        db = await island.run_aio_coroutine(open_database(profile, rng=rng))
+        port = Port(island, db, db.profile)
         try:
             yield port
         finally:
             with trio.move_on_after(2.0, shield=True):
-                await loop.run_aio_coroutine(db.close())
+                await island.run_aio_coroutine(db.close())
 
 
 def leave_island() -> None:

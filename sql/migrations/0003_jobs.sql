@@ -23,13 +23,23 @@ CREATE TABLE cortex.job_type (
     timeout_s int NOT NULL CHECK (timeout_s BETWEEN 1 AND 604800),
     timeout_max_s int CHECK (timeout_max_s BETWEEN 1 AND 907200)
 );
-COMMENT ON TABLE cortex.job_type IS 'Defaults of each job type, written by the pods that have it; used by submit_job.';
+COMMENT ON TABLE cortex.job_type IS
+    'Defaults of each job type: the built-in ones, and those that pods have written; used by submit_job.';
 COMMENT ON COLUMN cortex.job_type.name IS 'The name under which handlers are registered.';
 COMMENT ON COLUMN cortex.job_type.worker_attempts IS 'Attempts of one task before the job fails.';
 COMMENT ON COLUMN cortex.job_type.max_retries IS 'Application retries of one job.';
 COMMENT ON COLUMN cortex.job_type.timeout_s IS 'Seconds from the first start of a job to its timeout.';
 COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
     'The longest timeout that a job of this type may get. Null, from an old pod: 1.5 times timeout_s.';
+
+-- The built-in ones, so that their jobs may be submitted before any pod has registered.
+INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, timeout_max_s) VALUES
+    ('bulk', 3, 3, 604800, 907200),
+    ('execute_tool', 3, 3, 1200, 1800),
+    ('http_request', 5, 3, 600, 900),
+    ('llm_generate', 3, 5, 3600, 5400),
+    ('run_agent', 3, 5, 3600, 5400),
+    ('webhook_dispatch', 5, 3, 600, 900);
 
 GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;
 GRANT SELECT, INSERT, UPDATE ON cortex.job_type TO cortex_runtime;

@@ -366,10 +366,14 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- for this long, or whose task is gone. Between two worker attempts a job's task is not locked: that is not such a job.
 -- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
 -- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
--- seconds: before that, no pod could send a heartbeat. Locks: the sweep's turn, tasks and their jobs (skipping locked).
-WITH turn AS (
+-- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
+-- process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
+WITH alone AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
+), turn AS (
     INSERT INTO cortex.runner AS r (name, ran_at)
-    SELECT 'sweep', cortex.now() WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
+    SELECT 'sweep', cortex.now() FROM alone
+    WHERE is_alone AND cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
     ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
     WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
     RETURNING ran_at
@@ -470,7 +474,8 @@ WITH turn AS (
 SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
        (SELECT count(*) FROM moved WHERE status = 'FAILED') AS failed_count,
        (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
-       (SELECT count(*) FROM hinted) AS hint_count;
+       (SELECT count(*) FROM hinted) AS hint_count, NOT is_alone AS is_skipped
+FROM alone;
 
 -- name: expire
 -- Ends jobs that still ran this long after their timeout at their last heartbeat: their pods live and do not enforce

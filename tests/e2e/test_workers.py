@@ -13,7 +13,7 @@ from uuid import UUID
 import psutil
 import pytest
 
-from tests.e2e.test_http import address_of
+from tests.e2e.test_http import address_of, get
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, end_of_pod, run_cli, until_pods
@@ -218,6 +218,33 @@ def test_a_stopped_worker_holds_no_page_up(pods: Pods, tmp_path: Path) -> None:
     assert scraped(pod, made.out.strip())["cortex_slots"] == 500, "of the other one"
     os.kill(victim.pid, signal.SIGCONT)
     assert pod.stop() == DRAINED
+
+
+def probed(pod: Pod) -> tuple[int, bool, bool]:
+    """The status of `/readyz`, whether all workers are ready, and whether the pod drains."""
+    status, found = get(pod, "/readyz")
+    return status, found["workers"], not found["not_draining"]
+
+
+def test_a_pod_is_ready_while_all_of_its_workers_are(pods: Pods, gate: Path) -> None:
+    pod = pods.start("--workers", "2", "--slots", "2", "--http", "127.0.0.1:0", **end_of_pod(30))
+    assert probed(pod) == (200, True, False), "as soon as it is announced"
+    victim = workers_of(pod)[-1]
+    victim.send_signal(signal.SIGSTOP)
+    eventually(lambda: probed(pod) == (503, False, False), what="one that hangs is not ready")
+    assert get(pod, "/healthz")[0] == 200
+    os.kill(victim.pid, signal.SIGCONT)
+    eventually(lambda: probed(pod) == (200, True, False), what="it goes on")
+    kill_a_worker(pod)
+    eventually(lambda: probed(pod) == (503, False, False), what="it is being replaced")
+    eventually(lambda: probed(pod) == (200, True, False), what="the new one is ready")
+    for _ in range(2):
+        submit(pods.dsn, "gated", {"gate": str(gate)})
+    until_jobs(pods.dsn, "status = 'RUNNING' AND checkpoint->>'seq' = '1'", count=2)
+    pod.signal(signal.SIGTERM)
+    eventually(lambda: probed(pod)[::2] == (503, True), what="it drains")
+    gate.touch()
+    assert pod.exit_code() == DRAINED
 
 
 def test_workers_without_a_terminal_are_announced_as_one_pod(pods: Pods) -> None:

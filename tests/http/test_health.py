@@ -20,6 +20,7 @@ def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
         "database": True,
         "claiming": True,
         "not_draining": True,
+        "workers": True,
         "drain_request": None,
         "database_trouble": None,
         "database_trouble_s": None,
@@ -51,10 +52,11 @@ def test_a_pod_that_a_person_drains_says_so(server: HttpServer, jobs_left: int, 
     assert output.json["phase"] is None
 
 
-@pytest.mark.parametrize("missing", ["database", "claiming", "not_draining"])
+@pytest.mark.parametrize("missing", ["database", "claiming", "not_draining", "workers"])
 def test_a_pod_says_why_it_is_not_ready(server: HttpServer, missing: str) -> None:
     server.is_sure = missing != "database"
     server.is_claiming = missing != "claiming"
+    server.are_workers_ready = missing != "workers"
     if missing == "not_draining":
         server.drain()
     output = server.get("/readyz")

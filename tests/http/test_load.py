@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from cortex.domain.clock import system_chance
+from cortex.domain.drain import ReadyChecks
 from cortex.domain.job_feed import JobState
 from cortex.domain.token import token_text
 from cortex.http.framework.api import PodView
@@ -74,8 +75,8 @@ def _pod() -> PodView:
 
     return PodView(
         name="pod-1",
-        is_sure=lambda: True,
-        is_claiming=lambda: True,
+        checks=lambda: ReadyChecks(database=True, claiming=True, not_draining=True),
+        are_workers_ready=lambda: True,
         trouble=lambda: None,
         draining=trio.Event(),
         drain_request=lambda: None,

@@ -10,7 +10,8 @@ import pytest
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import InvalidValueError, NotFoundError, UsageError
 from cortex.domain.job import BULK, Claim, Submission
-from cortex.domain.policy import JobPolicy, refuse_bulk
+from cortex.domain.policy import JOB_HARD, POLICIES, TIMEOUT_MAX_S, JobPolicy, refuse_bulk
+from cortex.jobs import builtin_registry
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
@@ -92,6 +93,26 @@ def test_no_job_gets_more_time_than_its_type_may(
     submit_by_sql(database, type_, timeout_s=longest_s)
     with pytest.raises(asyncpg.CheckViolationError, match=f'"{type_}": {longest_s} seconds'):
         submit_by_sql(database, type_, timeout_s=longest_s + 1)
+
+
+def test_built_in_types_have_their_policies_before_any_pod(database: str) -> None:
+    """The migration writes what pods would: `submit_job` knows defaults and hard limits at once."""
+    rows = sql(database, "SELECT * FROM cortex.job_type")
+    assert {tuple(row) for row in rows} == {
+        (name, each.worker_attempts, each.max_retries, each.timeout_s, longest_s(each))
+        for name, each in builtin_registry().policies.items()
+    }
+    assert set(POLICIES) <= set(builtin_registry().names), "a policy without a handler"
+    for name, policy in builtin_registry().policies.items():
+        if longest_s(policy) <= TIMEOUT_MAX_S:
+            submit_by_sql(database, name, timeout_s=longest_s(policy))
+        wrong = f'timeout_s {longest_s(policy) + 1} is above .* "{name}": {longest_s(policy)} sec'
+        with pytest.raises(asyncpg.CheckViolationError, match=wrong):
+            submit_by_sql(database, name, timeout_s=longest_s(policy) + 1)
+
+
+def longest_s(policy: JobPolicy) -> int:
+    return int(JOB_HARD * policy.timeout_s)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
     import httpx2  # noqa: PLC0415 - with the SDK
     from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # noqa: PLC0415 - slow to import
 
-    from cortex.agent.tls import trusted  # noqa: PLC0415 - with httpx2
+    from cortex.http_client.tls import trusted  # noqa: PLC0415 - with httpx2
 
     limits = httpx2.Limits(
         max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_IDLE_MAX

@@ -1,4 +1,4 @@
-"""A worker's end of the socket to its supervisor: reports readiness, exchanges metrics.
+"""A worker's link to its supervisor: reports readiness, exchanges metrics.
 
 Each line is a JSON object. The worker sends `ready` once, `want` for a page of all workers, and
 `page`, its own, when it is asked for it; it gets `ask`, and `joined` after a `want`.
@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 from uuid import UUID
@@ -15,10 +16,12 @@ from uuid import UUID
 import trio
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from cortex.cli.run.ready_board import ReadyBoard
 from cortex.cli.run.serve import SIGNALS, Place, let_go_of_outputs
 from cortex.config import Settings
+from cortex.domain.drain import ReadyChecks
 from cortex.runtime.metrics.metrics_page import MetricsPage
-from cortex.runtime.pod import Worker
+from cortex.runtime.pod_ready import Worker
 
 DRAIN: Final = signal.SIGUSR2
 HURRY: Final = signal.SIGURG
@@ -39,11 +42,19 @@ class WorkerLink:
         number: int,
         is_first: bool,
         settings: Settings,
+        board: ReadyBoard,
     ) -> None:
         """`settings`: this worker's share; `is_first`: no worker with its number died before."""
         self.is_first = is_first
         self.settings = settings
-        worker = Worker(group_id=group_id, number=number, exposition=self._exposition)
+        self._number = number
+        self._board = board
+        worker = Worker(
+            group_id=group_id,
+            number=number,
+            exposition=self._exposition,
+            are_all_ready=board.are_all_ready,
+        )
         self.place = Place(signals=(DRAIN, HURRY), name=name, worker=worker)
         self._socket = own
         self._stream: trio.SocketStream | None = None
@@ -58,8 +69,16 @@ class WorkerLink:
             # Not SIG_IGN, which programs that a job starts would inherit.
             signal.signal(number, _hung_up if number == signal.SIGHUP else _nothing)
 
-    async def run(self, ready: dict[str, Any], page: MetricsPage) -> None:
-        """Report that the pod is ready, then answer the supervisor until cancelled."""
+    async def run(
+        self, ready: dict[str, Any], page: MetricsPage, checks: Callable[[], ReadyChecks]
+    ) -> None:
+        """Report that the pod is ready, then keep its entry, and answer until cancelled."""
+        self._board.write(self._number, checks())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._board.keep, self._number, checks)
+            await self._answer(ready, page)
+
+    async def _answer(self, ready: dict[str, Any], page: MetricsPage) -> None:
         self._socket.setblocking(False)  # noqa: FBT003 -- as the library has it
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self._socket))
         await self._send({"ready": ready})

@@ -4,9 +4,9 @@ The supervisor forks the workers before it has threads or connections, and never
 worker is a whole pod with its own row, lock, heartbeat and drain, so what is proven of a pod holds
 for it: when one dies, the others take its jobs over as those of any dead pod. The first worker
 serves the HTTP API. It starts alone: it reports what is wrong with the settings or the database
-once, and brings the schema up to date. The workers share nothing but Postgres.
+once, and brings the schema up to date. The workers share Postgres, and a word each for `/readyz`.
 
-Owns: the processes, and the joined metrics page.
+Owns: the processes, the joined metrics page, and the memory that says which workers are ready.
 Invariants: workers die with the supervisor, whatever kills it; signals reach each worker once.
 
 On failure: a worker that dies is replaced, at first after a quarter of a second.
@@ -33,6 +33,7 @@ import attrs
 import structlog
 
 from cortex.cli.run.lifeline import Lifeline
+from cortex.cli.run.ready_board import ReadyBoard
 from cortex.cli.run.serve import SIGNALS, let_go_of_outputs
 from cortex.cli.run.worker_link import DRAIN, HURRY, WorkerLink
 from cortex.config import Settings
@@ -97,6 +98,7 @@ class Supervisor:
         self._name = own_name()
         self._group_id = system_chance().new_id()
         self._slots = [_Slot(number) for number in range(FIRST, settings.workers + 1)]
+        self._board = ReadyBoard(workers=settings.workers)
         self._http = settings.http
         self._is_announced = False
         self._ready: dict[str, Any] = {}
@@ -194,6 +196,7 @@ class Supervisor:
             number=slot.number,
             is_first=slot.deaths == 0,
             settings=self._share(slot.number),
+            board=self._board,
         )
 
     def _share(self, number: int) -> Settings:
@@ -356,6 +359,7 @@ class Supervisor:
         process.socket.close()
         slot.process = None
         self._page.end(slot.number)
+        self._board.clear(slot.number)
         self._wanting.discard(slot.number)
         if slot.number in self._asked:
             self._asked.discard(slot.number)

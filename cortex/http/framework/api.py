@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
-from cortex.domain.drain import DrainRequest, DrainStatus, TroubleReport
+from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.job_feed import JobEvent, JobState, Position
 from cortex.http.auth import Authenticator
 from cortex.http.framework.apart import Apart
@@ -54,10 +54,10 @@ class PodView:
     """What the API may read of its pod, and request from it."""
 
     name: str
-    is_sure: Callable[[], bool]
-    """The pod holds its lock, and a heartbeat succeeded recently: Postgres was reachable."""
-    is_claiming: Callable[[], bool]
-    """The pod takes jobs."""
+    checks: Callable[[], ReadyChecks]
+    """Whether this process takes jobs."""
+    are_workers_ready: Callable[[], bool]
+    """Whether the other processes of the pod take jobs."""
     trouble: Callable[[], TroubleReport | None]
     """The current trouble of its database calls."""
     draining: trio.Event

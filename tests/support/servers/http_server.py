@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from cortex.domain.clock import system_chance
-from cortex.domain.drain import DrainRequest, DrainStatus, TroubleReport
+from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.durable.registry import Registry
 from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
@@ -66,6 +66,7 @@ class HttpServer:
         self.host = "127.0.0.1"
         self.is_sure = True
         self.is_claiming = True
+        self.are_workers_ready = True
         self.leaving: DrainStatus | None = None
         self.drain_request: DrainRequest | None = None
         self.trouble: TroubleReport | None = None
@@ -157,6 +158,15 @@ class HttpServer:
         assert self._draining is not None
         trio.from_thread.run_sync(self._draining.set, trio_token=self._token)
 
+    def checks(self) -> ReadyChecks:
+        """Say whether the pod takes jobs."""
+        assert self._draining is not None
+        return ReadyChecks(
+            database=self.is_sure and self.trouble is None,
+            claiming=self.is_claiming,
+            not_draining=not self._draining.is_set() and self.drain_request is None,
+        )
+
     def close(self) -> None:
         """Close the server as its pod does, and wait until that is done."""
         assert self._actor is not None
@@ -179,8 +189,8 @@ class HttpServer:
             self.hall = hall = Hall(port, rng=rng)
             pod = PodView(
                 name="pod-1",
-                is_sure=lambda: self.is_sure,
-                is_claiming=lambda: self.is_claiming,
+                checks=self.checks,
+                are_workers_ready=lambda: self.are_workers_ready,
                 trouble=lambda: self.trouble,
                 draining=self._draining,
                 drain=lambda: self.leaving,

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from cortex.agent.tools import http_request as module
-from cortex.agent.tools.http_request import BODY_MAX_BYTES, http_request
+from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import ToolContext, ToolInputError
 from cortex.domain.classification import failure_of
 from cortex.domain.effect import Invocation, changed_nothing
@@ -22,6 +22,8 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.redaction import Redactor
+from cortex.http_client import client
+from cortex.http_client.client import BODY_MAX_BYTES
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 
@@ -119,7 +121,7 @@ async def test_where_a_body_is_cut_no_part_of_a_secret_is_left(
 ) -> None:
     known, secret = Redactor(), "Zq7-Kx2_Wm9.Pv4"
     known.register("TOKEN", secret)
-    monkeypatch.setattr(module, "begun_in", known.begun_in)
+    monkeypatch.setattr(client, "begun_in", known.begun_in)
     monkeypatch.setattr(module, "BODY_MAX_BYTES", 40)
     for before in range(20, 41):
         body = f"{'a' * before}{secret}{'b' * 40}".encode()

@@ -11,12 +11,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.agent.secrets import SECRETS_MAX, VALUE_BYTES_MAX, SecretReference, Secrets
+from cortex.agent.secrets import SECRETS_MAX, SecretReference, Secrets
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain import redaction
 from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.durable.codec import input_of
+from cortex.http_client.secret_values import VALUE_BYTES_MAX
 from tests.support.knowing import forget_secrets
 
 SMALL = "name: a\nmodel: m\nsystem: s\n"

@@ -1,10 +1,11 @@
-"""Which network addresses a tool may reach: the public ones, and those that the operator allows.
+"""Which network addresses requests may reach: the public ones, and those that the operator allows.
 
-A model chooses the URLs, and a text that it reads may suggest them: without this rule a web page
-could make it fetch the cloud's metadata service or the database's neighbours.
+Users and models choose URLs, and a text that a model reads may suggest one: without this rule a
+web page could make a pod fetch the cloud's metadata service or the database's neighbours.
 """
 
 import ipaddress
+import os
 import socket
 from typing import Self
 
@@ -57,6 +58,11 @@ class AllowedAddresses:
                 endpoints.append((host.strip("[]").lower(), int(port)))
         return cls(endpoints=frozenset(endpoints), networks=tuple(networks))
 
+    @classmethod
+    def of_environment(cls) -> Self:
+        """Return the operator's exceptions on this machine; raises `UsageError`."""
+        return cls.parse(os.environ.get(SETTING, ""))
+
     def permits(self, address: Address) -> bool:
         return is_public(address) or any(address in network for network in self.networks)
 
@@ -80,11 +86,7 @@ async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str,
 
     Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.
     """
-    try:
-        entries = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotSentError(f"host {host!r} cannot be resolved: {error}") from error
-    addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    addresses = (host,) if _is_numeric(host) else await _looked_up(host, port)
     if (host.lower(), port) not in allowed.endpoints:
         for address in addresses:
             if not allowed.permits(ipaddress.ip_address(address)):
@@ -93,3 +95,20 @@ async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str,
                     hint=f"the operator can allow {host}:{port} in {SETTING}",
                 )
     return addresses
+
+
+def _is_numeric(host: str) -> bool:
+    """Return whether it is an address in its usual form; resolvers know others, such as 127.1."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _looked_up(host: str, port: int) -> tuple[str, ...]:
+    try:
+        entries = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSentError(f"host {host!r} cannot be resolved: {error}") from error
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))

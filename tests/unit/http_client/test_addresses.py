@@ -4,8 +4,8 @@ import ipaddress
 
 import pytest
 
-from cortex.agent.tools.addresses import AllowedAddresses, is_public, resolve
 from cortex.domain.errors import ForbiddenError, UsageError
+from cortex.http_client.addresses import AllowedAddresses, is_public, resolve
 
 
 @pytest.mark.parametrize(
