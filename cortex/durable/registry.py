@@ -118,11 +118,8 @@ def job(
     others are classified by the table of failures. Each job of an `isolated` type runs in a process
     of its own: it may crash without its pod.
 
-    `schedule`: a cron expression of five fields in the zone `tz` (UTC); a job without arguments is
-    submitted at each of its instants. After an outage those of the last `backfill` (such as "6h";
-    none) are made up for. `overlap` says what happens while an earlier job is open: "skip",
-    "queue" or "cancel_previous". `jitter` delays each by up to so many seconds. An argument named
-    `scheduled_at` gets the instant.
+    `schedule`: a cron expression in the zone `tz`; at each of its instants a job is submitted, and
+    gets the instant as `scheduled_at`, if it takes that. See docs/guides/schedules.md for the rest.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.

@@ -213,10 +213,6 @@ FROM (
     WHERE i.schedule = $1 AND i.outcome = 'SUBMITTED' AND j.finished_at IS NOT NULL
     ORDER BY i.instant DESC LIMIT $2) e;
 
--- name: of_job
--- The schedule and the instant of a job. $1 job id.
-SELECT schedule, instant, is_manual FROM cortex.schedule_instant WHERE job_id = $1;
-
 -- name: forget
 -- Deletes instants that were dealt with long ago. $1 seconds to keep them, $2 limit. Returns how many.
 SELECT cortex.forget_instants($1, $2) AS count;

@@ -23,8 +23,8 @@ from cortex.store import schedules as store
 LIMIT_MAX: Final = 200
 INSTANTS_SHOWN: Final = 50
 NAME_MAX: Final = 100
-SCHEDULE: Final = "/v1/schedules/{name}"
-NAME_PARAM: Final = {"name": {"type": "string", "minLength": 1, "maxLength": NAME_MAX}}
+SCHEDULE: Final = "/v1/schedules/{schedule}"
+NAME_PARAM: Final = {"schedule": {"type": "string", "minLength": 1, "maxLength": NAME_MAX}}
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +124,7 @@ async def list_schedules(request: CheckedRequest[SchedulesQuery, None], api: Api
 
 
 async def show_schedule(request: CheckedRequest[None, None], api: Api) -> Response:
-    return answer(await _shown(api, request.path["name"]))
+    return answer(await _shown(api, request.path["schedule"]))
 
 
 async def pause_schedule(request: CheckedRequest[None, ScheduleAct], api: Api) -> Response:
@@ -138,7 +138,7 @@ async def resume_schedule(request: CheckedRequest[None, ScheduleAct], api: Api) 
 
 async def trigger_schedule(request: CheckedRequest[None, ScheduleAct], api: Api) -> Response:
     """Submit a job of it now, beside its instants."""
-    name, by, reason = request.path["name"], request.principal.name, request.body.reason
+    name, by, reason = request.path["schedule"], request.principal.name, request.body.reason
 
     async def work(db: Database) -> Triggered:
         job_id = await store.trigger(db, name, by=by, reason=reason)
@@ -152,7 +152,7 @@ async def trigger_schedule(request: CheckedRequest[None, ScheduleAct], api: Api)
 async def _change(
     request: CheckedRequest[None, ScheduleAct], api: Api, act: Callable[..., Awaitable[None]]
 ) -> Response:
-    name, by, reason = request.path["name"], request.principal.name, request.body.reason
+    name, by, reason = request.path["schedule"], request.principal.name, request.body.reason
 
     async def work(db: Database) -> None:
         await act(db, name, by=by, reason=reason)
