@@ -311,7 +311,9 @@ class _Pod:
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
-                _log.info("pod ready", pod=record.name, slots=record.slots)
+                worker = self._worker  # which shares the log with others
+                at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
+                _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
                     Ready(
                         port=self._port,
