@@ -434,7 +434,7 @@ WITH alone AS MATERIALIZED (
     ORDER BY since LIMIT cardinality($3::float8[])
 ), renewed AS (
     SELECT count(*) FROM cortex.give_tasks(ARRAY(
-        SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id))
+        SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id), are_lost => true)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
 ), moved AS (
