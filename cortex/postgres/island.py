@@ -178,6 +178,7 @@ class AsyncioIsland:
     def __init__(self) -> None:
         self.loop = Loop(trio.lowlevel.current_clock(), on_wake=self._wake)
         self._pause = trio.CancelScope()
+        """Around the driver's wait: it ends when the next timer is due, or by `_wake`."""
         self._is_over = False
 
     async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
@@ -199,9 +200,15 @@ class AsyncioIsland:
         task_status.started()
         with trio.CancelScope(shield=True):
             while not self._is_over:
-                self.loop.poll()
-                with trio.CancelScope(deadline=self.loop.next_due) as self._pause:
-                    await trio.lowlevel.wait_readable(self.loop.fileno())
+                with trio.CancelScope() as self._pause:
+                    await self._run_until_woken()
+
+    async def _run_until_woken(self) -> None:
+        while True:
+            self.loop.poll()
+            if self.loop.next_due != self._pause.deadline:  # the check costs less than a new one
+                self._pause.deadline = self.loop.next_due
+            await trio.lowlevel.wait_readable(self.loop.fileno())
 
     async def close(self) -> None:
         """Cancel what still runs, wait for its end within a bound, and end the driver."""
