@@ -147,7 +147,7 @@ GRANT SELECT ON cortex.config TO cortex_reader;
 
 CREATE TRIGGER config_is_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.config FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Defaults of each job type, written by the pods that have it; used by submit_job.
+-- Defaults of each job type: the built-in ones, and those that pods have written; used by submit_job.
 CREATE TABLE cortex.job_type (
     name text NOT NULL,  -- The name under which handlers are registered.
     worker_attempts integer NOT NULL,  -- Attempts of one task before the job fails.
@@ -254,8 +254,8 @@ CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
-CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
+CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
 CREATE INDEX job_waits_for_tool ON cortex.job_record USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
@@ -276,7 +276,7 @@ CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp 
  IMMUTABLE PARALLEL SAFE
 RETURN (before + COALESCE(date_part('epoch'::text, (until - suspended_at)), (0)::double precision));
 
--- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
+-- The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
  RETURNS cortex.job_status
  LANGUAGE sql
@@ -381,13 +381,12 @@ CREATE FUNCTION cortex.job_history_of_update()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -401,13 +400,14 @@ BEGIN
                WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
                ELSE '{}'
            END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
@@ -821,24 +821,19 @@ CREATE FUNCTION cortex_worker.task_is_claimed()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     -- Steps and heartbeats change locked tasks only.
     IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
         RETURN NULL;
     END IF;
-    -- The record is looked up by a subquery: that is no join, so it stays a look by index.
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT job_id, previous, 'RUNNING', attempt, locked_by, locked_at, '{}'
-    FROM (
-        SELECT n.job_id, n.attempt, n.locked_by, n.locked_at,
-               (SELECT r.status FROM cortex.job_record r WHERE r.id = n.job_id) AS previous
-        FROM after n JOIN before o ON o.job_id = n.job_id
-        WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' OFFSET 0) started
-    WHERE previous <> 'RUNNING';
+    SELECT n.job_id, latest.new, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
@@ -920,7 +915,7 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
+-- Gives a task to each of these jobs that waits without one, or has lost it, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[])
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -935,9 +930,9 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
     ORDER BY j.id
-    ON CONFLICT DO NOTHING
+    ON CONFLICT DO NOTHING  -- it has one
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j
@@ -996,9 +991,9 @@ BEGIN
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
 
--- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
- RETURNS SETOF uuid
+-- Inserts a checked batch of jobs, and fails if one exists. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
 AS $function$
@@ -1006,8 +1001,115 @@ DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
     credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Inserts those of a checked batch of jobs that do not exist; returns their ids. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_new_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id ON CONFLICT (id) DO NOTHING
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
     wrong text;
     late record;
+    -- The subtransaction that finds repeated ids pays from ten jobs on.
+    are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
     keyed record;
 BEGIN
@@ -1046,46 +1148,20 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
-    WITH kind AS MATERIALIZED (
-        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
-               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
-               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
-               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
-        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
-        LEFT JOIN cortex.agent a ON a.name = k.agent
-        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
-        LEFT JOIN cortex.job_type t ON t.name = k.type
-    ), job AS (
-        INSERT INTO cortex.job_record AS j (
-            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
-            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
-            submitted_with)
-        SELECT s.id, s.type, s.payload, k.agent_id, k.agent_version, coalesce(s.tenant, 'default'), s.queue_name,
-               coalesce(s.priority, 0), coalesce(s.run_at, moment), coalesce(s.worker_attempts, k.worker_attempts),
-               coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
-               person, credential
-        FROM (
-            -- Numbered in the order of the batch.
-            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
-            FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts,
-                        max_retries, timeouts_s)
-                AS s(id, type, payload, agent, tenant, queue_name, priority, run_at, worker_attempts, max_retries,
-                     timeout_s)) s
-        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
-        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
-        ORDER BY s.id, s.task_id
-        ON CONFLICT (id) DO NOTHING
-        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
-    ), task AS (
-        INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
-        SELECT j.worker_job_id, j.type, j.id,
-               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
-        FROM job j
-    )
-    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    IF are_new THEN
+        BEGIN
+            new_ids := cortex_worker.insert_jobs(
+                ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+                timeouts_s);
+        EXCEPTION WHEN unique_violation THEN
+            are_new := false;
+        END;
+    END IF;
+    IF NOT are_new THEN
+        new_ids := cortex_worker.insert_new_jobs(
+            ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+            timeouts_s);
+    END IF;
     IF array_remove(job_keys, NULL) <> '{}' THEN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
@@ -1096,7 +1172,8 @@ BEGIN
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
-    RETURN QUERY SELECT unnest(new_ids);
+    -- In the order of the batch, so that a caller can compare them as a whole.
+    RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
@@ -2135,7 +2212,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $function$;
 
--- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many.
+-- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many; null while another process does this.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -2147,9 +2224,9 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two pods do not wait for each other's jobs.
+    -- One process at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (

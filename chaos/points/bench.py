@@ -142,7 +142,7 @@ class Bench:
         self.forks = keep.enter_context(
             ForkServer(
                 "anthropic",
-                "cortex.agent.tls:trusted",
+                "cortex.http_client.tls:trusted",
                 "cortex.demo.server",
                 "cortex.http.server",
                 "chaos.points.app",

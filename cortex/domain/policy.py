@@ -68,10 +68,20 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
 }
 
 DEFAULT: Final = JobPolicy()
+_OF_MODELS: Final = JobPolicy(
+    max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
+)
+_OF_REQUESTS: Final = JobPolicy(
+    worker_attempts=5, backoff=Backoff(base_s=1, cap_s=60, multiplier=2), timeout_s=600
+)
 POLICIES: Final[dict[str, JobPolicy]] = {
-    "run_agent": JobPolicy(
-        max_retries=5, backoff=Backoff(base_s=5, cap_s=300, multiplier=3), call_s=300
+    "run_agent": _OF_MODELS,
+    "llm_generate": _OF_MODELS,
+    "execute_tool": JobPolicy(
+        backoff=Backoff(base_s=2, cap_s=120, multiplier=2), timeout_s=1200, connect_s=10
     ),
+    "http_request": _OF_REQUESTS,
+    "webhook_dispatch": _OF_REQUESTS,
     BULK: JobPolicy(timeout_s=604_800),
 }
 """The built-in job types that need figures of their own."""

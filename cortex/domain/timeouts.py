@@ -41,6 +41,7 @@ TIMEOUTS: Final[dict[str, Limit]] = {
     "llm_idle": Limit(of="the pause in a model's answer", default_s=60, hard_s=450),
     "llm_connect": Limit(of="connecting to a model", default_s=30, hard_s=180),
     "tool_call": Limit(of="a tool call", default_s=120, hard_s=600),
+    "http_call": Limit(of="an HTTP request of a job", default_s=120, hard_s=180),
 }
 """By scope. A step of an agent is one model response and the tool calls that it requests."""
 

@@ -84,6 +84,10 @@ class ToolPlan:
     """The most seconds that one call may take."""
 
 
+Planner = Callable[["Attempt", ToolCall], Awaitable[ToolPlan]]
+"""Checks a call and plans it without running anything."""
+
+
 class Tools(Protocol):
     """Describes and calls tools by name; given by the pod."""
 

@@ -22,7 +22,7 @@ from cortex.domain.job import Claim, StepKind
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
-from cortex.durable.attempt import Attempt, JobLimits, Services, ToolCall
+from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile
@@ -253,6 +253,45 @@ class Context:
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
+        return self._called(
+            name,
+            tool,
+            arguments,
+            folder=folder,
+            timeout=timeout,
+            said=said,
+            on_error=on_error,
+            on_edited=on_edited,
+        )
+
+    def planned(
+        self,
+        name: str,
+        call: str,
+        arguments: Mapping[str, Any],
+        planner: Planner,
+        *,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Make a call that is none of the pod's tools once, as `planner` plans it.
+
+        For built-in job types: `call` names it in effects, quotas and facts.
+        """
+        return self._called(name, call, arguments, timeout=timeout, planner=planner)
+
+    def _called(
+        self,
+        name: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        folder: Path | None = None,
+        timeout: float | None = None,
+        said: str | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
+        on_edited: Callable[[Decision], None] | None = None,
+        planner: Planner | None = None,
+    ) -> Coroutine[Any, Any, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
         gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
@@ -268,7 +307,7 @@ class Context:
         )
 
         async def answer() -> Any:
-            run = partial(call_tool, self._attempt, self._outside, call, on_error)
+            run = partial(call_tool, self._attempt, self._outside, call, on_error, planner=planner)
             result = await self._journal.once(StepKind.TOOL, key, given=given, run=run)
             if on_edited is not None:
                 stored = self._journal.decision(gate_key)

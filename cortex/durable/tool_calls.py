@@ -9,7 +9,7 @@ import attrs
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, RejectedError, UsageError
-from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
+from cortex.durable.attempt import Attempt, EffectTerms, Planner, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
 from cortex.durable.journal import StepOutcome
@@ -19,14 +19,22 @@ OnError = Callable[[Exception], Any]
 
 
 async def call_tool(
-    attempt: Attempt, outside: Outside, call: ToolCall, on_error: OnError | None
+    attempt: Attempt,
+    outside: Outside,
+    call: ToolCall,
+    on_error: OnError | None,
+    *,
+    planner: Planner | None = None,
 ) -> StepOutcome:
     """Make a call once; a failure is raised, or recorded as the result of `on_error`.
+
+    `planner` plans a call that is none of the pod's tools.
 
     An effect whose outcome is unknown is never reported to the model: the other side is asked, the
     call is repeated under the same id, or it waits for a person.
     """
-    ended = await _ended(attempt, outside, call)
+    planner = attempt.services.tools.plan if planner is None else planner
+    ended = await _ended(attempt, outside, call, planner)
     if isinstance(ended, Done):
         return await outside.outcome(call.key, ended)
     if on_error is None:
@@ -44,9 +52,11 @@ async def call_tool(
     return StepOutcome(value=result, effect=outside.effect_outcome(ended))
 
 
-async def _ended(attempt: Attempt, outside: Outside, call: ToolCall) -> Done | NotDone:
+async def _ended(
+    attempt: Attempt, outside: Outside, call: ToolCall, planner: Planner
+) -> Done | NotDone:
     try:
-        plan = await attempt.services.tools.plan(attempt, call)
+        plan = await planner(attempt, call)
     except (RejectedError, InvalidOutputError, UsageError) as error:
         return NotDone(None, error)
     if plan.gate is None:
@@ -58,7 +68,7 @@ async def _ended(attempt: Attempt, outside: Outside, call: ToolCall) -> Done | N
     if decision.was_edited:
         try:
             edited = attrs.evolve(call, arguments=decision.arguments)
-            plan = await attempt.services.tools.plan(attempt, edited)
+            plan = await planner(attempt, edited)
         except (RejectedError, InvalidOutputError, UsageError) as error:
             return NotDone(None, error)
         if plan.gate is not None and not gate.covers(plan.gate):

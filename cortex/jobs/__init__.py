@@ -1,12 +1,19 @@
 """The built-in job types, one file each."""
 
 from cortex.durable.registry import Registry
-from cortex.jobs import bulk, run_agent
+from cortex.jobs import (
+    bulk,
+    execute_tool,
+    http_request,
+    llm_generate,
+    run_agent,
+    webhook_dispatch,
+)
 
 
 def builtin_registry() -> Registry:
     """Return a registry with every built-in job type, to which an app may add its own."""
     registry = Registry()
-    registry.collect(run_agent)
-    registry.collect(bulk)
+    for module in (run_agent, bulk, http_request, webhook_dispatch, llm_generate, execute_tool):
+        registry.collect(module)
     return registry

@@ -23,13 +23,23 @@ CREATE TABLE cortex.job_type (
     timeout_s int NOT NULL CHECK (timeout_s BETWEEN 1 AND 604800),
     timeout_max_s int CHECK (timeout_max_s BETWEEN 1 AND 907200)
 );
-COMMENT ON TABLE cortex.job_type IS 'Defaults of each job type, written by the pods that have it; used by submit_job.';
+COMMENT ON TABLE cortex.job_type IS
+    'Defaults of each job type: the built-in ones, and those that pods have written; used by submit_job.';
 COMMENT ON COLUMN cortex.job_type.name IS 'The name under which handlers are registered.';
 COMMENT ON COLUMN cortex.job_type.worker_attempts IS 'Attempts of one task before the job fails.';
 COMMENT ON COLUMN cortex.job_type.max_retries IS 'Application retries of one job.';
 COMMENT ON COLUMN cortex.job_type.timeout_s IS 'Seconds from the first start of a job to its timeout.';
 COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
     'The longest timeout that a job of this type may get. Null, from an old pod: 1.5 times timeout_s.';
+
+-- The built-in ones, so that their jobs may be submitted before any pod has registered.
+INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, timeout_max_s) VALUES
+    ('bulk', 3, 3, 604800, 907200),
+    ('execute_tool', 3, 3, 1200, 1800),
+    ('http_request', 5, 3, 600, 900),
+    ('llm_generate', 3, 5, 3600, 5400),
+    ('run_agent', 3, 5, 3600, 5400),
+    ('webhook_dispatch', 5, 3, 600, 900);
 
 GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;
 GRANT SELECT, INSERT, UPDATE ON cortex.job_type TO cortex_runtime;
@@ -203,9 +213,9 @@ CREATE INDEX job_waits_for_budget ON cortex.job_record (waiting_on, id)
 CREATE INDEX job_lineage ON cortex.job_record (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record (waiting_on, suspended_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';
--- Lists of jobs, newest first.
-CREATE INDEX job_status ON cortex.job_record (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+-- Lists of jobs, newest first: read backwards, so that new jobs fill the last page of their state.
+CREATE INDEX job_status ON cortex.job_record (status, created_at, id);
+CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 -- The list of jobs in RETRY by due time. The id makes pages exact when many are due at the same instant.
 CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job_record (suspended_at)
@@ -239,8 +249,8 @@ CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt int,
     RETURN CASE WHEN new_attempt > old_attempt AND recorded NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
                 THEN 'RUNNING' ELSE recorded END;
 COMMENT ON FUNCTION cortex.state_before IS
-    'The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it '
-    'ran the record kept the state from before.';
+    'The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt '
+    'ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.';
 
 CREATE FUNCTION cortex.job_moves_illegally() RETURNS trigger
     LANGUAGE plpgsql AS $$

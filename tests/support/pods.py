@@ -29,7 +29,7 @@ LOG_TAIL = 6_000
 
 FORKS = ForkServer(
     "anthropic",
-    "cortex.agent.tls:trusted",
+    "cortex.http_client.tls:trusted",
     "cortex.cli.tui",
     "cortex.demo.fault_file",
     "cortex.demo.script_inspect",

@@ -2,8 +2,8 @@
 
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,20 +23,14 @@ from cortex.agent.tools.tool import NAME, Tool, ToolContext
 from cortex.agent.workspace.fitting import fitted
 from cortex.domain.approval_policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approval_policy import Gate as PolicyGate
-from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, RejectedError, TransientError
-from cortex.domain.failure import UNKNOWN
+from cortex.domain.errors import ForbiddenError, RejectedError
 from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
-from cortex.durable.calls import Admission
-from cortex.durable.effects import NotDone
 from cortex.durable.gates import Gate
+from cortex.durable.guarding import guard_of
 
-WAITS_MAX: Final = 5
-"""How many times in a row a job waits for a tool's breaker; then its agent is informed, or the job
-fails."""
 RULES_KEPT_MAX: Final = 1000
 ELSEWHERE_S: Final = 20.0
 """Delay for a job that needs another pod: late enough that pods without the tool do not pass it
@@ -116,9 +110,7 @@ class Toolbox:
                 confiner=self.confiner,
                 is_effect=effect is not None,
             ),
-            guard=_unguarded
-            if breaker is None
-            else partial(_guarded, attempt, breaker, step=call.key),
+            guard=guard_of(attempt, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
         )
 
@@ -186,64 +178,6 @@ def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:
 def _gate(gate: PolicyGate, tool: Tool) -> Gate:
     terms = attrs.asdict(gate, recurse=False)
     return Gate(policy=terms.pop("reason"), schema=tool.input_schema, **terms)
-
-
-async def _unguarded(call: Callable[[], Awaitable[Any]]) -> Any:
-    return await call()
-
-
-async def _guarded(
-    attempt: Attempt, name: str, call: Callable[[], Awaitable[Any]], *, step: str
-) -> Any:
-    """Make a call behind its breaker, which counts transient failures of the other side.
-
-    An error of unknown origin is probably the tool's own mistake. A returned failure (`NotDone`)
-    counts like a raised one.
-    """
-    async with _admitted(attempt, name) as admission:
-        try:
-            result = await call()
-        except Exception as error:
-            await _report(attempt, admission, error, name=name, step=step)  # noqa: ASYNC120 -- a cancellation wins
-            raise
-        if isinstance(result, NotDone):
-            await _report(attempt, admission, result.error, name=name, step=step)
-        else:
-            await admission.succeeded()
-        return result
-
-
-async def _report(
-    attempt: Attempt, admission: Admission, error: Exception, *, name: str, step: str
-) -> None:
-    """Count a failure. Raises `Suspended` when it opened the breaker, within a bound."""
-    failure = attrs.evolve(failure_of(error), source=name)
-    if not failure.cls.is_transient or failure.code == UNKNOWN:
-        return
-    try:
-        await admission.failed(failure)
-    except Suspended as suspended:  # nothing else would record what opened it
-        if attempt.waits_count >= WAITS_MAX:
-            return
-        resolution = f"the job waits for {suspended.waiting_on}"
-        caller = await attempt.caller(step)  # noqa: ASYNC120 -- a cancellation wins
-        note = partial(attempt.services.facts.failed, caller, failure, resolution=resolution)
-        await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins
-        raise
-
-
-@asynccontextmanager
-async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
-    """Wait until a call may begin, a limited number of times; then an open breaker fails it."""
-    async with AsyncExitStack() as stack:
-        try:
-            admission = await stack.enter_async_context(attempt.services.breakers.admit(name))
-        except Suspended as suspended:
-            if attempt.waits_count < WAITS_MAX:
-                raise
-            hint = f"the job waited for it {attempt.waits_count} times"
-            raise TransientError(suspended.reason, hint=hint) from None
-        yield admission
 
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:

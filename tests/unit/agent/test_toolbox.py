@@ -10,13 +10,14 @@ import pytest
 from attrs import define
 
 from cortex.agent.tools.tool import tool
-from cortex.agent.tools.toolbox import WAITS_MAX, Toolbox
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import TransientError
 from cortex.domain.failure import Failure
 from cortex.domain.job import Suspend
 from cortex.durable.context import Context
+from cortex.durable.guarding import WAITS_MAX
 from cortex.runtime.jobs.job_ending import ending_of
 from tests.support.records.factories import (
     ClosedBreakers,

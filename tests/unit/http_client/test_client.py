@@ -13,7 +13,7 @@ from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import ForbiddenError, TimedOutError
 from cortex.domain.failure import FailureClass
 from cortex.http_client.client import HttpClient, HttpLimits, Request, breaker_of, text_of
-from tests.unit.http_client.conftest import Server
+from tests.support.servers.web_server import WebServer as Server
 
 INVOCATION = Invocation(id=UUID(int=7), job_id=UUID(int=1), attempt=3, tool="x", arguments={})
 

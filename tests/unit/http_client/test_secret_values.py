@@ -9,7 +9,7 @@ from cortex.domain.redaction import redact
 from cortex.http_client.client import HttpClient, Request
 from cortex.http_client.secret_values import PermittedSecrets, SecretPlace
 from tests.support.knowing import forget_secrets
-from tests.unit.http_client.conftest import Server
+from tests.support.servers.web_server import WebServer as Server
 
 VALUE = "sk-live-0f9e8d7c6b"
 
