@@ -218,6 +218,7 @@ class AsyncioIsland:
                     task.cancel()
                 await trio.sleep(_CLOSE_POLL_S)
         self._is_over = True
+        self.loop.poll()  # what was closed last closes its socket in a callback
         self._wake()
 
 
