@@ -391,38 +391,6 @@ def test_a_bug_in_the_work_is_raised_as_it_is_and_rolls_back(database: str) -> N
     on_database(Profile(dsn=database, connections_max=1), work)
 
 
-def test_the_first_session_is_preferred_however_calls_overlap(database: str) -> None:
-    """It has prepared the statements: on another one, the same call takes several times as long."""
-
-    async def work(db: Database) -> None:
-        async def pid() -> int:
-            return int((await db.transact(execute("SELECT pg_backend_pid() AS pid")))[0]["pid"])
-
-        first = await pid()
-        began, may_end = asyncio.Event(), asyncio.Event()
-
-        async def hold(connection: Any) -> int:
-            pid = int(await connection.fetchval("SELECT pg_backend_pid()"))
-            if pid != first:
-                began.set()
-                await may_end.wait()
-            return pid
-
-        async def overlap() -> int:
-            """Take the first session and give it back while a second one is in use."""
-            async with asyncio.TaskGroup() as group:
-                calls = [group.create_task(db.transact(hold)) for _ in range(2)]
-                await began.wait()
-                await calls[0]
-                may_end.set()
-            return calls[1].result()
-
-        assert await overlap() != first
-        assert await pid() == first
-
-    on_database(Profile(dsn=database), work)
-
-
 def test_an_answered_error_keeps_its_session_and_a_broken_session_is_replaced(
     database: str,
 ) -> None:
