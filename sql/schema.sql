@@ -915,8 +915,8 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, or has lost it, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
-CREATE FUNCTION cortex.give_tasks(jobs uuid[])
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
@@ -930,9 +930,10 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
-    ON CONFLICT DO NOTHING  -- it has one
+    ON CONFLICT DO NOTHING
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j
@@ -2485,3 +2486,226 @@ LATERAL (
 REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_reader;
+
+-- Jobs that are submitted by the clock.
+CREATE TABLE cortex.schedule (
+    name text NOT NULL,  -- Its name.
+    cron text NOT NULL,  -- Five fields, by the rules of Debian's cron; pods evaluate it.
+    zone text NOT NULL,  -- The time zone of the expression.
+    type text NOT NULL,  -- Type of the jobs.
+    arguments jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Their payload.
+    agent text,  -- The name of their agent, of which they get the newest version; or null.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- Their tenant.
+    backfill_s integer NOT NULL DEFAULT 0,  -- How late an instant may be and still fire, after an outage; 0: a minute of grace, which applies to all.
+    overlap text NOT NULL DEFAULT 'skip'::text,  -- When an instant comes before an earlier job has ended: skip it, queue it, or cancel the earlier job.
+    jitter_s integer NOT NULL DEFAULT 0,  -- The longest delay after an instant; the delay follows from the name and the instant.
+    instant_as text,  -- The argument that gets the instant; or null.
+    origin text NOT NULL,  -- Declared by the migrations, by code of a pod, or by a file.
+    next_at timestamptz,  -- The first instant that nothing was done about. It only moves forward, whatever the clock does. Null: none is left.
+    due_at timestamptz,  -- When to look at that instant: with its jitter, or later after a problem.
+    problem text,  -- Why the last try to fire it failed; or null.
+    missed_count bigint NOT NULL DEFAULT 0,  -- How many instants were missed: older than the backfill period.
+    missed_at timestamptz,  -- The last missed instant.
+    paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires.
+    paused_by text,  -- Who paused it.
+    pause_reason text,  -- Why.
+    changed_by text NOT NULL,  -- Who declared it last, or the name of a pod.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL DEFAULT ''::text,  -- Why; may be empty.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first declared.
+    CONSTRAINT schedule_pkey PRIMARY KEY (name),
+    CONSTRAINT next_is_whole CHECK ((next_at IS NULL) = (due_at IS NULL)),
+    CONSTRAINT pause_is_whole CHECK ((paused_by IS NULL) = (paused_at IS NULL) AND (pause_reason IS NULL) = (paused_at IS NULL)),
+    CONSTRAINT schedule_arguments_check CHECK (jsonb_typeof(arguments) = 'object'::text),
+    CONSTRAINT schedule_backfill_s_check CHECK (backfill_s >= 0 AND backfill_s <= 31622400),
+    CONSTRAINT schedule_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT schedule_cron_check CHECK (length(cron) >= 9 AND length(cron) <= 200),
+    CONSTRAINT schedule_instant_as_check CHECK (length(instant_as) >= 1 AND length(instant_as) <= 100),
+    CONSTRAINT schedule_jitter_s_check CHECK (jitter_s >= 0 AND jitter_s <= 3600),
+    CONSTRAINT schedule_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_origin_check CHECK (origin = ANY (ARRAY['built_in'::text, 'code'::text, 'file'::text])),
+    CONSTRAINT schedule_overlap_check CHECK (overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'cancel_previous'::text])),
+    CONSTRAINT schedule_pause_reason_check CHECK (length(pause_reason) <= 500),
+    CONSTRAINT schedule_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
+    CONSTRAINT schedule_problem_check CHECK (length(problem) <= 500),
+    CONSTRAINT schedule_reason_check CHECK (length(reason) <= 500),
+    CONSTRAINT schedule_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT schedule_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_zone_check CHECK (length(zone) >= 1 AND length(zone) <= 100)
+);
+CREATE INDEX schedule_due ON cortex.schedule USING btree (due_at) WHERE paused_at IS NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.schedule TO cortex_runtime;
+GRANT SELECT ON cortex.schedule TO cortex_reader;
+
+-- What became of each instant of a schedule. The key is the fence: an instant is dealt with once, by whichever pod.
+CREATE TABLE cortex.schedule_instant (
+    schedule text NOT NULL,  -- The schedule.
+    instant timestamptz NOT NULL,  -- When it should fire, without jitter.
+    outcome text NOT NULL,  -- SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.
+    job_id uuid,  -- Its job, inserted in the same transaction. No foreign key: retention may delete the job.
+    is_manual boolean NOT NULL DEFAULT false,  -- A person triggered it; it is no instant of the expression.
+    error text,  -- Why it could not be submitted.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When this was decided.
+    ended_at timestamptz,  -- When its job ended, as the schedules' runner saw it; null: it has not, or nobody looked yet.
+    CONSTRAINT schedule_instant_pkey PRIMARY KEY (schedule, instant),
+    CONSTRAINT schedule_instant_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE,
+    CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED'::text),
+    CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED'::text)),
+    CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED'::text)),
+    CONSTRAINT schedule_instant_error_check CHECK (length(error) <= 500),
+    CONSTRAINT schedule_instant_outcome_check CHECK (outcome = ANY (ARRAY['SUBMITTED'::text, 'QUEUED'::text, 'SKIPPED'::text, 'FAILED'::text]))
+);
+CREATE INDEX schedule_instant_job ON cortex.schedule_instant USING btree (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX schedule_instant_open ON cortex.schedule_instant USING btree (schedule) WHERE outcome = 'SUBMITTED'::text AND ended_at IS NULL;
+CREATE INDEX schedule_instant_queued ON cortex.schedule_instant USING btree (schedule, instant) WHERE outcome = 'QUEUED'::text;
+CREATE INDEX schedule_instant_at ON cortex.schedule_instant USING btree (at);
+GRANT INSERT, SELECT, UPDATE ON cortex.schedule_instant TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_instant TO cortex_reader;
+
+-- Which pods run code that declares a schedule.
+CREATE TABLE cortex.schedule_pod (
+    schedule text NOT NULL,  -- The schedule.
+    pod_id uuid NOT NULL,  -- The pod, living or ended.
+    CONSTRAINT schedule_pod_pkey PRIMARY KEY (schedule, pod_id),
+    CONSTRAINT schedule_pod_pod_id_fkey FOREIGN KEY (pod_id) REFERENCES cortex.pod(id) ON DELETE CASCADE,
+    CONSTRAINT schedule_pod_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE
+);
+CREATE INDEX schedule_pod_pod ON cortex.schedule_pod USING btree (pod_id);
+GRANT DELETE, INSERT, SELECT ON cortex.schedule_pod TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_pod TO cortex_reader;
+
+-- Submits the job of one instant, in the caller's transaction; or says why not.
+CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp with time zone, OUT job_id uuid, OUT error text)
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    job_id := cortex.submit_job(
+        type => held.type, agent => held.agent, tenant => held.tenant,
+        payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
+            held.instant_as, to_char(of_instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')) END);
+EXCEPTION
+    WHEN no_data_found OR check_violation THEN
+        job_id := NULL;
+        error := left(SQLERRM, 500);
+END $function$;
+
+-- Decides what becomes of one instant, and submits its job, in the caller's transaction. Null: it was dealt with before.
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, is_late boolean)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    new_job uuid;
+    problem text;
+    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
+        UNION ALL
+        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
+    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
+    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
+                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
+        RETURN NULL;
+    END IF;
+    IF outcome = 'SUBMITTED' THEN
+        SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
+        outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+    END IF;
+    -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
+    VALUES (held.name, of_instant, outcome, new_job, problem);
+    RETURN outcome;
+END $function$;
+
+-- Submits the oldest queued instant of a schedule once no earlier job is open. Null: nothing to do.
+CREATE FUNCTION cortex.release_queued(held cortex.schedule)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    oldest timestamptz;
+    new_job uuid;
+    problem text;
+BEGIN
+    SELECT i.instant INTO oldest FROM cortex.schedule_instant i
+    WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
+    IF NOT FOUND OR EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
+        RETURN NULL;
+    END IF;
+    SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
+    UPDATE cortex.schedule_instant i
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
+        at = cortex.now()
+    WHERE i.schedule = held.name AND i.instant = oldest;
+    RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+END $function$;
+
+-- Submits a job of a schedule now, whatever its overlap says; or says why not.
+CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamp with time zone)
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    -- Never at a whole second, as the instants of an expression are.
+    instant := cortex.now() + CASE WHEN extract(microseconds FROM cortex.now())::bigint % 1000000 = 0
+                                   THEN interval '1 microsecond' ELSE interval '0' END;
+    SELECT s.job_id, s.error INTO job_id, error FROM cortex.submit_instant(held, instant) s;
+    IF error IS NULL THEN
+        INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, is_manual)
+        VALUES (held.name, instant, 'SUBMITTED', job_id, true);
+    END IF;
+END $function$;
+
+-- Deletes instants that were dealt with this long ago, at least a day; returns how many.
+CREATE FUNCTION cortex.forget_instants(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH old AS MATERIALIZED (
+    SELECT i.schedule, i.instant FROM cortex.schedule_instant i JOIN cortex.schedule s ON s.name = i.schedule
+    WHERE i.at < cortex.now() - greatest(kept_s, 86400) * interval '1 second' AND i.outcome <> 'QUEUED'
+      AND (i.ended_at IS NOT NULL OR i.outcome <> 'SUBMITTED')
+      -- No tick can come to it again: the schedule has gone past it.
+      AND (s.next_at IS NULL OR i.instant < s.next_at)
+    ORDER BY i.at LIMIT most FOR UPDATE OF i SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.schedule_instant i USING old WHERE i.schedule = old.schedule AND i.instant = old.instant
+    RETURNING i.instant
+)
+SELECT count(*)::int FROM gone $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) TO cortex_runtime;
+
+-- Whether a living pod can run jobs of this type with the tools of this agent.
+CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.pod p
+    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+      AND (of_agent IS NULL OR p.tools @> ARRAY(
+          SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
+          JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
+      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+      AND (p.liveness <> 'lock' OR EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))) $function$;

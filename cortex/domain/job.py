@@ -105,8 +105,8 @@ class Claim:
     left_s: float
     """Seconds until the job's own time-out."""
     timeout_s: int
-    has_open: bool = False
-    """It has had effects or approvals: the open ones must be loaded, too."""
+    has_effects: bool = False
+    """An earlier attempt began effects: those without a step must be loaded, too."""
     tenant: str = "default"
     retry_count: int = 0
     max_retries: int = 3

@@ -116,6 +116,9 @@ class ShownJob(ListedJob):
     cancel_reason: str | None
     submitted_by: str | None
     submitted_with: str | None
+    schedule: str | None
+    """The schedule that submitted it, and the instant that it is for."""
+    scheduled_for: datetime | None
     payload: Annotated[Any, payload_of]
     result: Any
 
