@@ -118,8 +118,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/migrations/0004_history.sql",
-                "o.attempt, n.attempt) <> n.status;\n    -- Without",
-                "o.attempt, n.attempt) <> n.status AND n.status <> 'COMPLETED';\n    -- Without",
+                "n.finished_at IS NOT NULL)\n        RETURNING",
+                "n.finished_at IS NOT NULL) AND n.status <> 'COMPLETED'\n        RETURNING",
             ),
             Patch(
                 "sql/migrations/0004_history.sql",

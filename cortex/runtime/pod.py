@@ -77,7 +77,7 @@ from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import ModelTrouble, PodParts
 from cortex.runtime.pod_ready import Ready, Worker
 from cortex.runtime.process import LoopLag
-from cortex.store import configs, jobs, pods
+from cortex.store import configs, jobs, pods, schedules
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -293,6 +293,7 @@ class _Pod:
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -318,7 +319,9 @@ class _Pod:
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
-                _log.info("pod ready", pod=record.name, slots=record.slots)
+                worker = self._worker  # which shares the log with others
+                at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
+                _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
                     Ready(
                         port=self._port,
@@ -411,6 +414,15 @@ class _Pod:
             agents=AgentSpecCache(self._port, rng=self._rng),
             rng=self._rng,
         )
+
+    async def _declare_schedules(self) -> None:
+        """Record the schedules that this pod's code declares."""
+        declared = self._parts.registry.schedules
+        if declared:
+            record = self._record
+            crash_point("before_declare")
+            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
+            crash_point("after_declare")
 
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(

@@ -22,6 +22,7 @@ from tests.support.servers.postgres import sql
 LOCKS = {
     "retries": ["cortex.retries"],
     "expire_approvals": ["cortex.expire_approvals"],
+    "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],

@@ -21,6 +21,7 @@ from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retries import Retries
+from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
 from cortex.runtime.outbox.outbox import Meter, NoMeter, Outbox
 
@@ -45,6 +46,7 @@ class Means:
 RUNNERS: Final[tuple[Callable[[Means], Runner], ...]] = (
     lambda means: Retries(means.port, rng=means.chance.rng),
     lambda means: Expiries(means.port, rng=means.chance.rng),
+    lambda means: Schedules(means.port, rng=means.chance.rng),
     lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     lambda means: Reconciler(means.port, unsettled=means.unsettled, rng=means.chance.rng),
     lambda means: Outbox(
