@@ -99,7 +99,6 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
     stage_plan = StagePlan(
         seed=options.seed,
         pod_count=options.pods,
-        workers=options.workers,
         scale=under.scale,
         app=options.app or APP,
         model_rules=plan.model_rules,
@@ -131,8 +130,7 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
     async with _beside(stage.approver.run(), watch(stage)):
         stage.history.add("run", "phase", name="load")
         async with asyncio.TaskGroup() as group:
-            nemeses = chosen(plan.options.faults, workers=plan.options.workers)
-            faults = inject_all(stage, plan.faults, nemeses)
+            faults = inject_all(stage, plan.faults, chosen(plan.options.faults))
             storm = group.create_task(faults)
             load = group.create_task(stage.client.submit_all(plan.orders, dice=dice))
             await storm

@@ -32,9 +32,9 @@ class Starve:
         pod.is_stopped = True  # keeps other faults from continuing it
         try:
             while pod.is_alive and asyncio.get_running_loop().time() < ends_at:
-                pod.send(SIGSTOP)
+                pod.process.send_signal(SIGSTOP)
                 await asyncio.sleep(PERIOD_S - runs_s)
-                pod.send(SIGCONT)
+                pod.process.send_signal(SIGCONT)
                 await asyncio.sleep(runs_s)
         finally:
             pod.cont()

@@ -116,9 +116,6 @@ class ShownJob(ListedJob):
     cancel_reason: str | None
     submitted_by: str | None
     submitted_with: str | None
-    schedule: str | None
-    """The schedule that submitted it, and the instant that it is for."""
-    scheduled_for: datetime | None
     payload: Annotated[Any, payload_of]
     result: Any
 
@@ -218,14 +215,11 @@ async def submit(
 async def _submit(
     db: Database, batch: list[Submission], *, by: str | None, credential: str | None
 ) -> set[UUID]:
-    ids = [s.id for s in batch]
-    payloads = [s.payload for s in batch]
-    (row,) = await db.fetch(
+    rows = await db.fetch(
         "jobs.submit",
-        ids,
+        [s.id for s in batch],
         [s.type for s in batch],
-        # Empty ones are what the server puts in the place of missing ones.
-        [] if payloads.count("{}") == len(payloads) else payloads,
+        [s.payload for s in batch],
         unless_all_null([s.agent for s in batch]),
         unless_all_null([s.tenant for s in batch]),
         unless_all_null([s.queue_name for s in batch]),
@@ -238,7 +232,7 @@ async def _submit(
         by,
         credential,
     )
-    return set(ids if row["ids"] is None else row["ids"])
+    return affected(rows)
 
 
 async def submit_once(

@@ -21,7 +21,6 @@ from cortex.http.routes import (
     job_submit,
     jobs,
     pods,
-    schedules,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -41,7 +40,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *freeze.ROUTES,
     *facts.ROUTES,
     *pods.ROUTES,
-    *schedules.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,
     *signing_in.ROUTES,
