@@ -254,8 +254,8 @@ CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
-CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
+CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
 CREATE INDEX job_waits_for_tool ON cortex.job_record USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
@@ -276,7 +276,7 @@ CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp 
  IMMUTABLE PARALLEL SAFE
 RETURN (before + COALESCE(date_part('epoch'::text, (until - suspended_at)), (0)::double precision));
 
--- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
+-- The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
  RETURNS cortex.job_status
  LANGUAGE sql
@@ -381,13 +381,12 @@ CREATE FUNCTION cortex.job_history_of_update()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -401,35 +400,14 @@ BEGIN
                WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
                ELSE '{}'
            END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
-    -- Without subscriptions, announcing costs one look at an empty table per statement.
-    IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce_all(
-            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
-        FROM (
-            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
-                       'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
-                       'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
-                       'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
-                           'code', n.error_code, 'class', n.error_class, 'source', n.error_source,
-                           'message', left(n.error_message, 500)) END,
-                       'by', CASE WHEN n.status = 'CANCELLED' THEN n.cancelled_by END,
-                       'reason', CASE WHEN n.status = 'CANCELLED' THEN left(n.cancel_reason, 500) END)) AS content
-            FROM after n JOIN before o ON o.id = n.id
-            JOIN (VALUES ('COMPLETED', 'job.completed'), ('FAILED', 'job.failed'), ('CANCELLED', 'job.cancelled'))
-                AS t(status, topic) ON t.status = n.status::text
-            LEFT JOIN cortex.agent a ON a.id = n.agent_id
-            WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status
-              AND EXISTS (SELECT FROM cortex.subscription s WHERE t.topic LIKE s.topic_like)
-            ORDER BY n.id) e
-        HAVING count(*) > 0;
-    END IF;
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
@@ -498,7 +476,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -513,7 +491,7 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 GRANT INSERT, SELECT ON cortex.job_step TO cortex_runtime;
@@ -843,24 +821,19 @@ CREATE FUNCTION cortex_worker.task_is_claimed()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     -- Steps and heartbeats change locked tasks only.
     IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
         RETURN NULL;
     END IF;
-    -- The record is looked up by a subquery: that is no join, so it stays a look by index.
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT job_id, previous, 'RUNNING', attempt, locked_by, locked_at, '{}'
-    FROM (
-        SELECT n.job_id, n.attempt, n.locked_by, n.locked_at,
-               (SELECT r.status FROM cortex.job_record r WHERE r.id = n.job_id) AS previous
-        FROM after n JOIN before o ON o.job_id = n.job_id
-        WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' OFFSET 0) started
-    WHERE previous <> 'RUNNING';
+    SELECT n.job_id, latest.new, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
@@ -942,8 +915,8 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
-CREATE FUNCTION cortex.give_tasks(jobs uuid[])
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
@@ -957,7 +930,8 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
@@ -1018,9 +992,9 @@ BEGIN
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
 
--- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
- RETURNS SETOF uuid
+-- Inserts a checked batch of jobs, and fails if one exists. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
 AS $function$
@@ -1028,8 +1002,115 @@ DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
     credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Inserts those of a checked batch of jobs that do not exist; returns their ids. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_new_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id ON CONFLICT (id) DO NOTHING
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
     wrong text;
     late record;
+    -- The subtransaction that finds repeated ids pays from ten jobs on.
+    are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
     keyed record;
 BEGIN
@@ -1068,46 +1149,20 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
-    WITH kind AS MATERIALIZED (
-        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
-               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
-               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
-               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
-        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
-        LEFT JOIN cortex.agent a ON a.name = k.agent
-        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
-        LEFT JOIN cortex.job_type t ON t.name = k.type
-    ), job AS (
-        INSERT INTO cortex.job_record AS j (
-            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
-            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
-            submitted_with)
-        SELECT s.id, s.type, s.payload, k.agent_id, k.agent_version, coalesce(s.tenant, 'default'), s.queue_name,
-               coalesce(s.priority, 0), coalesce(s.run_at, moment), coalesce(s.worker_attempts, k.worker_attempts),
-               coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
-               person, credential
-        FROM (
-            -- Numbered in the order of the batch.
-            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
-            FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts,
-                        max_retries, timeouts_s)
-                AS s(id, type, payload, agent, tenant, queue_name, priority, run_at, worker_attempts, max_retries,
-                     timeout_s)) s
-        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
-        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
-        ORDER BY s.id, s.task_id
-        ON CONFLICT (id) DO NOTHING
-        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
-    ), task AS (
-        INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
-        SELECT j.worker_job_id, j.type, j.id,
-               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
-        FROM job j
-    )
-    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    IF are_new THEN
+        BEGIN
+            new_ids := cortex_worker.insert_jobs(
+                ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+                timeouts_s);
+        EXCEPTION WHEN unique_violation THEN
+            are_new := false;
+        END;
+    END IF;
+    IF NOT are_new THEN
+        new_ids := cortex_worker.insert_new_jobs(
+            ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+            timeouts_s);
+    END IF;
     IF array_remove(job_keys, NULL) <> '{}' THEN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
@@ -1118,7 +1173,8 @@ BEGIN
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
-    RETURN QUERY SELECT unnest(new_ids);
+    -- In the order of the batch, so that a caller can compare them as a whole.
+    RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
@@ -1361,7 +1417,6 @@ CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], no
 AS $function$
 DECLARE
     booked int;
-    exhausted jsonb[];
 BEGIN
     WITH ended AS (
         SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
@@ -1382,7 +1437,6 @@ BEGIN
     ), spent AS (
         UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
         FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
-        RETURNING u.budget_id, u.window_key, u.spent, u.spent - l.used AS before
     ), fact AS (
         INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
                                  pod_id, call_id, amount, currency, data)
@@ -1391,17 +1445,7 @@ BEGIN
                g.note || jsonb_build_object('model', g.model)
         FROM gone g
     )
-    SELECT (SELECT count(*) FROM gone), (
-        SELECT array_agg(jsonb_build_object(
-            'budget', b.name, 'scope', b.scope, 'subject', b.subject, 'unit', b.unit, 'period', b.period,
-            'window', s.window_key, 'spent', s.spent, 'limit', b.limit_amount,
-            'tenant', CASE b.scope WHEN 'tenant' THEN b.subject ELSE 'default' END) ORDER BY b.id)
-        FROM spent s JOIN cortex.budget b ON b.id = s.budget_id
-        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount)
-    INTO booked, exhausted;
-    IF exhausted IS NOT NULL THEN
-        PERFORM cortex.announce('budget.spent', e->>'budget', e, e->>'tenant') FROM unnest(exhausted) AS e;
-    END IF;
+    SELECT count(*) INTO booked FROM gone;
     RETURN booked;
 END $function$;
 
@@ -1586,14 +1630,6 @@ BEGIN
     VALUES (NEW.id, coalesce(NEW.lineage_id, NEW.id),
             cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message), NEW.type, NEW.tenant,
             NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
-    IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce('dead_letter.created', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
-            'job', NEW.id, 'type', NEW.type, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-            'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
-            'retries', NEW.retry_count, 'error', jsonb_build_object(
-                'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
-                'message', left(NEW.error_message, 500)))), NEW.tenant);
-    END IF;
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
@@ -2451,273 +2487,225 @@ REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_reader;
 
--- Who gets which messages: a message is written once for each subscription that matches it.
-CREATE TABLE cortex.subscription (
-    name text NOT NULL,  -- Its name for people. Its circuit breaker is notify:NAME.
-    topic text NOT NULL,  -- Pattern of the topics that it gets; * stands for any characters.
-    topic_like text GENERATED ALWAYS AS (replace(replace(topic, '_'::text, '\_'::text), '*'::text, '%'::text)) STORED,  -- The same as a LIKE pattern.
-    filter jsonb NOT NULL DEFAULT '{}'::jsonb,  -- It gets only messages whose payload contains this object.
-    channel text NOT NULL,  -- How they are sent: to the log, to a webhook, to Slack, by e-mail, or to a handler in the code of pods.
-    config jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the channel: address, template, and the names of its secrets, never the secrets.
-    is_heavy boolean NOT NULL DEFAULT false,  -- A pod sends at most two of its messages at a time.
-    changed_by text NOT NULL,  -- Who changed it last: a person, or the pod whose code has it.
+-- Jobs that are submitted by the clock.
+CREATE TABLE cortex.schedule (
+    name text NOT NULL,  -- Its name.
+    cron text NOT NULL,  -- Five fields, by the rules of Debian's cron; pods evaluate it.
+    zone text NOT NULL,  -- The time zone of the expression.
+    type text NOT NULL,  -- Type of the jobs.
+    arguments jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Their payload.
+    agent text,  -- The name of their agent, of which they get the newest version; or null.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- Their tenant.
+    backfill_s integer NOT NULL DEFAULT 0,  -- How late an instant may be and still fire, after an outage; 0: a minute of grace, which applies to all.
+    overlap text NOT NULL DEFAULT 'skip'::text,  -- When an instant comes before an earlier job has ended: skip it, queue it, or cancel the earlier job.
+    jitter_s integer NOT NULL DEFAULT 0,  -- The longest delay after an instant; the delay follows from the name and the instant.
+    instant_as text,  -- The argument that gets the instant; or null.
+    origin text NOT NULL,  -- Declared by the migrations, by code of a pod, or by a file.
+    next_at timestamptz,  -- The first instant that nothing was done about. It only moves forward, whatever the clock does. Null: none is left.
+    due_at timestamptz,  -- When to look at that instant: with its jitter, or later after a problem.
+    problem text,  -- Why the last try to fire it failed; or null.
+    missed_count bigint NOT NULL DEFAULT 0,  -- How many instants were missed: older than the backfill period.
+    missed_at timestamptz,  -- The last missed instant.
+    paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires.
+    paused_by text,  -- Who paused it.
+    pause_reason text,  -- Why.
+    changed_by text NOT NULL,  -- Who declared it last, or the name of a pod.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
-    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first applied.
-    CONSTRAINT subscription_pkey PRIMARY KEY (name),
-    CONSTRAINT subscription_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
-    CONSTRAINT subscription_channel_check CHECK (channel = ANY (ARRAY['log'::text, 'webhook'::text, 'slack'::text, 'email'::text, 'handler'::text])),
-    CONSTRAINT subscription_config_check CHECK (jsonb_typeof(config) = 'object'::text AND pg_column_size(config) <= 32768),
-    CONSTRAINT subscription_filter_check CHECK (jsonb_typeof(filter) = 'object'::text AND pg_column_size(filter) <= 8192),
-    CONSTRAINT subscription_name_check CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$'::text AND length(name) <= 100),
-    CONSTRAINT subscription_topic_check CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$'::text AND length(topic) <= 100)
+    reason text NOT NULL DEFAULT ''::text,  -- Why; may be empty.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first declared.
+    CONSTRAINT schedule_pkey PRIMARY KEY (name),
+    CONSTRAINT next_is_whole CHECK ((next_at IS NULL) = (due_at IS NULL)),
+    CONSTRAINT pause_is_whole CHECK ((paused_by IS NULL) = (paused_at IS NULL) AND (pause_reason IS NULL) = (paused_at IS NULL)),
+    CONSTRAINT schedule_arguments_check CHECK (jsonb_typeof(arguments) = 'object'::text),
+    CONSTRAINT schedule_backfill_s_check CHECK (backfill_s >= 0 AND backfill_s <= 31622400),
+    CONSTRAINT schedule_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT schedule_cron_check CHECK (length(cron) >= 9 AND length(cron) <= 200),
+    CONSTRAINT schedule_instant_as_check CHECK (length(instant_as) >= 1 AND length(instant_as) <= 100),
+    CONSTRAINT schedule_jitter_s_check CHECK (jitter_s >= 0 AND jitter_s <= 3600),
+    CONSTRAINT schedule_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_origin_check CHECK (origin = ANY (ARRAY['built_in'::text, 'code'::text, 'file'::text])),
+    CONSTRAINT schedule_overlap_check CHECK (overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'cancel_previous'::text])),
+    CONSTRAINT schedule_pause_reason_check CHECK (length(pause_reason) <= 500),
+    CONSTRAINT schedule_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
+    CONSTRAINT schedule_problem_check CHECK (length(problem) <= 500),
+    CONSTRAINT schedule_reason_check CHECK (length(reason) <= 500),
+    CONSTRAINT schedule_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT schedule_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_zone_check CHECK (length(zone) >= 1 AND length(zone) <= 100)
 );
-GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.subscription TO cortex_runtime;
-GRANT SELECT ON cortex.subscription TO cortex_reader;
+CREATE INDEX schedule_due ON cortex.schedule USING btree (due_at) WHERE paused_at IS NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.schedule TO cortex_runtime;
+GRANT SELECT ON cortex.schedule TO cortex_reader;
 
--- Messages to send, one row for each subscription that gets one. Sent rows are deleted after a while.
-CREATE TABLE cortex.outbox (
-    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows: messages of one key are sent in it.
-    id uuid NOT NULL,  -- The message, shared by its rows: receivers discard a second message with the same id.
-    topic text NOT NULL,  -- What it is about: words with dots, such as job.failed.
-    key text,  -- Messages of one key go to a subscription one after another, in order; null: in no order.
-    payload jsonb NOT NULL,  -- Its content.
-    headers jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Further details of its publisher, for its receivers.
-    tenant text NOT NULL,  -- The tenant that it belongs to.
-    trace text,  -- Trace of the work that published it.
-    subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
-    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
-    attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent.
-    available_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
-    is_parked boolean NOT NULL DEFAULT false,  -- Waits behind an earlier message of its key; whoever ends that unparks it.
-    locked_by uuid,  -- The pod that is sending it.
-    locked_until timestamptz,  -- When other pods may take it from that pod, unless that renews its lease.
-    last_error text,  -- Why the last attempt failed.
-    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was published.
-    finished_at timestamptz,  -- When it was sent or given up.
-    CONSTRAINT outbox_pkey PRIMARY KEY (seq),
-    CONSTRAINT finished_at_only_when_final CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['SENT'::text, 'FAILED'::text]))),
-    CONSTRAINT locked_while_processing CHECK ((locked_by IS NOT NULL) = (status = 'PROCESSING'::text) AND (locked_until IS NOT NULL) = (status = 'PROCESSING'::text)),
-    CONSTRAINT outbox_attempts_check CHECK (attempts >= 0),
-    CONSTRAINT outbox_headers_check CHECK (jsonb_typeof(headers) = 'object'::text AND pg_column_size(headers) <= 8192),
-    CONSTRAINT outbox_key_check CHECK (length(key) >= 1 AND length(key) <= 300),
-    CONSTRAINT outbox_last_error_check CHECK (length(last_error) <= 1000),
-    CONSTRAINT outbox_payload_check CHECK (jsonb_typeof(payload) = 'object'::text),
-    CONSTRAINT outbox_status_check CHECK (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text, 'SENT'::text, 'FAILED'::text])),
-    CONSTRAINT outbox_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
-    CONSTRAINT outbox_topic_check CHECK (topic ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'::text AND length(topic) <= 100),
-    CONSTRAINT outbox_trace_check CHECK (length(trace) >= 1 AND length(trace) <= 100),
-    CONSTRAINT parked_only_while_pending CHECK (status = 'PENDING'::text OR NOT is_parked)
-) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
-CREATE INDEX outbox_due ON cortex.outbox USING btree (subscription, available_at, seq) WHERE status = 'PENDING'::text AND NOT is_parked;
-CREATE INDEX outbox_line ON cortex.outbox USING btree (subscription, key, seq) WHERE key IS NOT NULL AND (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
-CREATE INDEX outbox_leased ON cortex.outbox USING btree (locked_until) WHERE status = 'PROCESSING'::text;
-CREATE INDEX outbox_status ON cortex.outbox USING btree (status, seq);
-CREATE INDEX outbox_id ON cortex.outbox USING btree (id);
-GRANT DELETE, SELECT ON cortex.outbox TO cortex_runtime;
-GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at) ON cortex.outbox TO cortex_runtime;
-GRANT SELECT ON cortex.outbox TO cortex_reader;
+-- What became of each instant of a schedule. The key is the fence: an instant is dealt with once, by whichever pod.
+CREATE TABLE cortex.schedule_instant (
+    schedule text NOT NULL,  -- The schedule.
+    instant timestamptz NOT NULL,  -- When it should fire, without jitter.
+    outcome text NOT NULL,  -- SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.
+    job_id uuid,  -- Its job, inserted in the same transaction. No foreign key: retention may delete the job.
+    is_manual boolean NOT NULL DEFAULT false,  -- A person triggered it; it is no instant of the expression.
+    error text,  -- Why it could not be submitted.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When this was decided.
+    ended_at timestamptz,  -- When its job ended, as the schedules' runner saw it; null: it has not, or nobody looked yet.
+    CONSTRAINT schedule_instant_pkey PRIMARY KEY (schedule, instant),
+    CONSTRAINT schedule_instant_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE,
+    CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED'::text),
+    CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED'::text)),
+    CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED'::text)),
+    CONSTRAINT schedule_instant_error_check CHECK (length(error) <= 500),
+    CONSTRAINT schedule_instant_outcome_check CHECK (outcome = ANY (ARRAY['SUBMITTED'::text, 'QUEUED'::text, 'SKIPPED'::text, 'FAILED'::text]))
+);
+CREATE INDEX schedule_instant_job ON cortex.schedule_instant USING btree (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX schedule_instant_open ON cortex.schedule_instant USING btree (schedule) WHERE outcome = 'SUBMITTED'::text AND ended_at IS NULL;
+CREATE INDEX schedule_instant_queued ON cortex.schedule_instant USING btree (schedule, instant) WHERE outcome = 'QUEUED'::text;
+CREATE INDEX schedule_instant_at ON cortex.schedule_instant USING btree (at);
+GRANT INSERT, SELECT, UPDATE ON cortex.schedule_instant TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_instant TO cortex_reader;
 
--- Whether only the runtime itself may publish under this topic.
-CREATE FUNCTION cortex.is_runtime_topic(topic text)
- RETURNS boolean
- LANGUAGE sql
- IMMUTABLE PARALLEL SAFE
-RETURN (split_part(topic, '.'::text, 1) = ANY (ARRAY['job'::text, 'approval'::text, 'breaker'::text, 'budget'::text, 'dead_letter'::text, 'schedule'::text, 'pod'::text, 'work'::text, 'recovery'::text, 'effect'::text, 'runner'::text, 'auth'::text, 'cortex'::text]));
+-- Which pods run code that declares a schedule.
+CREATE TABLE cortex.schedule_pod (
+    schedule text NOT NULL,  -- The schedule.
+    pod_id uuid NOT NULL,  -- The pod, living or ended.
+    CONSTRAINT schedule_pod_pkey PRIMARY KEY (schedule, pod_id),
+    CONSTRAINT schedule_pod_pod_id_fkey FOREIGN KEY (pod_id) REFERENCES cortex.pod(id) ON DELETE CASCADE,
+    CONSTRAINT schedule_pod_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE
+);
+CREATE INDEX schedule_pod_pod ON cortex.schedule_pod USING btree (pod_id);
+GRANT DELETE, INSERT, SELECT ON cortex.schedule_pod TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_pod TO cortex_reader;
 
--- Publishes messages of the runtime, in the caller's transaction; those that nobody subscribes to are not written. Returns how many rows were written.
-CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
- RETURNS integer
+-- Submits the job of one instant, in the caller's transaction; or says why not.
+CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp with time zone, OUT job_id uuid, OUT error text)
+ RETURNS record
  LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
+ SET search_path TO 'pg_catalog'
 AS $function$
-DECLARE
-    written int;
 BEGIN
-    INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
-    SELECT m.id, m.topic, left(m.key, 300), m.payload, m.tenant, m.trace, s.name
-    FROM (SELECT cortex.uuid7() AS id, a.*
-          FROM unnest(topics, keys, payloads, tenants, traces)
-              WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
-    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
-    ORDER BY m.n, s.name;
-    GET DIAGNOSTICS written = ROW_COUNT;
-    IF written > 0 THEN
-        PERFORM pg_notify('cortex_outbox', 'message');
-    END IF;
-    RETURN written;
+    PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    job_id := cortex.submit_job(
+        type => held.type, agent => held.agent, tenant => held.tenant,
+        payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
+            held.instant_as, to_char(of_instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')) END);
+EXCEPTION
+    WHEN no_data_found OR check_violation THEN
+        job_id := NULL;
+        error := left(SQLERRM, 500);
 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.announce_all(text[],text[],jsonb[],text[],text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.announce_all(text[],text[],jsonb[],text[],text[]) TO cortex_runtime;
 
--- The same for one message.
-CREATE FUNCTION cortex.announce(topic text, key text, payload jsonb, tenant text DEFAULT 'default'::text, trace text DEFAULT NULL::text)
- RETURNS integer
- LANGUAGE sql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-SELECT CASE WHEN EXISTS (SELECT FROM cortex.subscription s WHERE $1 LIKE s.topic_like)
-            THEN cortex.announce_all(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5]) ELSE 0 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.announce(text,text,jsonb,text,text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.announce(text,text,jsonb,text,text) TO cortex_runtime;
-
--- See publish; with the id of the message.
-CREATE FUNCTION cortex.publish_as(message uuid, topic text, payload jsonb, key text, tenant text, headers jsonb, trace text)
- RETURNS uuid
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-#variable_conflict use_variable
-DECLARE
-    written int;
-BEGIN
-    IF topic !~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$' OR length(topic) > 100 THEN
-        RAISE EXCEPTION 'topic "%" is not valid', left(topic, 120)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic',
-                  HINT = 'words of lower-case letters, digits, _ and -, with dots between them, such as order.paid';
-    ELSIF cortex.is_runtime_topic(topic) THEN
-        RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
-    ELSIF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
-    END IF;
-    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
-    SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
-    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
-    GET DIAGNOSTICS written = ROW_COUNT;
-    IF written > 0 THEN
-        PERFORM pg_notify('cortex_outbox', 'message');
-    ELSE
-        INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, status, finished_at)
-        VALUES (message, topic, key, payload, headers, tenant, trace, 'SENT', cortex.now());
-    END IF;
-    RETURN message;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.publish_as(uuid,text,jsonb,text,text,jsonb,text) FROM PUBLIC;
-
--- Publishes a message from any language, in the caller's transaction; returns its id. Messages of one key are sent in the order in which they are published, unless their transactions overlap.
-CREATE FUNCTION cortex.publish(topic text, payload jsonb DEFAULT '{}'::jsonb, key text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, headers jsonb DEFAULT '{}'::jsonb, trace text DEFAULT NULL::text)
- RETURNS uuid
- LANGUAGE sql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $function$;
-REVOKE EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) TO cortex_runtime;
-
--- The name of an agent by its id.
-CREATE FUNCTION cortex.agent_name(of_agent uuid)
+-- Decides what becomes of one instant, and submits its job, in the caller's transaction. Null: it was dealt with before.
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, is_late boolean)
  RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    new_job uuid;
+    problem text;
+    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
+        UNION ALL
+        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
+    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
+    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
+                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
+        RETURN NULL;
+    END IF;
+    IF outcome = 'SUBMITTED' THEN
+        SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
+        outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+    END IF;
+    -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
+    VALUES (held.name, of_instant, outcome, new_job, problem);
+    RETURN outcome;
+END $function$;
+
+-- Submits the oldest queued instant of a schedule once no earlier job is open. Null: nothing to do.
+CREATE FUNCTION cortex.release_queued(held cortex.schedule)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    oldest timestamptz;
+    new_job uuid;
+    problem text;
+BEGIN
+    SELECT i.instant INTO oldest FROM cortex.schedule_instant i
+    WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
+    IF NOT FOUND OR EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
+        RETURN NULL;
+    END IF;
+    SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
+    UPDATE cortex.schedule_instant i
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
+        at = cortex.now()
+    WHERE i.schedule = held.name AND i.instant = oldest;
+    RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+END $function$;
+
+-- Submits a job of a schedule now, whatever its overlap says; or says why not.
+CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamp with time zone)
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    -- Never at a whole second, as the instants of an expression are.
+    instant := cortex.now() + CASE WHEN extract(microseconds FROM cortex.now())::bigint % 1000000 = 0
+                                   THEN interval '1 microsecond' ELSE interval '0' END;
+    SELECT s.job_id, s.error INTO job_id, error FROM cortex.submit_instant(held, instant) s;
+    IF error IS NULL THEN
+        INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, is_manual)
+        VALUES (held.name, instant, 'SUBMITTED', job_id, true);
+    END IF;
+END $function$;
+
+-- Deletes instants that were dealt with this long ago, at least a day; returns how many.
+CREATE FUNCTION cortex.forget_instants(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH old AS MATERIALIZED (
+    SELECT i.schedule, i.instant FROM cortex.schedule_instant i JOIN cortex.schedule s ON s.name = i.schedule
+    WHERE i.at < cortex.now() - greatest(kept_s, 86400) * interval '1 second' AND i.outcome <> 'QUEUED'
+      AND (i.ended_at IS NOT NULL OR i.outcome <> 'SUBMITTED')
+      -- No tick can come to it again: the schedule has gone past it.
+      AND (s.next_at IS NULL OR i.instant < s.next_at)
+    ORDER BY i.at LIMIT most FOR UPDATE OF i SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.schedule_instant i USING old WHERE i.schedule = old.schedule AND i.instant = old.instant
+    RETURNING i.instant
+)
+SELECT count(*)::int FROM gone $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) TO cortex_runtime;
+
+-- Whether a living pod can run jobs of this type with the tools of this agent.
+CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
+ RETURNS boolean
  LANGUAGE sql
  STABLE
  SET search_path TO 'pg_catalog'
 AS $function$
-SELECT a.name FROM cortex.agent a WHERE a.id = $1 $function$;
-
-CREATE FUNCTION cortex.approval_announces()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-BEGIN
-    IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce(
-            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
-                            ELSE 'approval.decided' END,
-            NEW.id::text,
-            jsonb_strip_nulls(jsonb_build_object(
-                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
-                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
-                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
-                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
-            NEW.tenant);
-    END IF;
-    RETURN NULL;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.approval_announces() FROM PUBLIC;
-
-CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
-
-CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval FOR EACH ROW WHEN (new.status <> old.status) EXECUTE FUNCTION cortex.approval_announces();
-
-CREATE FUNCTION cortex.breaker_announces()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE
-    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
-        'breaker', NEW.name, 'state', NEW.state, 'failures', greatest(NEW.failures, OLD.failures),
-        'opened_at', coalesce(NEW.opened_at, OLD.opened_at), 'open_until', NEW.open_until, 'by', NEW.forced_by,
-        'reason', left(NEW.forced_reason, 500), 'error', left(coalesce(NEW.last_error, OLD.last_error), 500),
-        'tenant', 'default'));
-BEGIN
-    IF OLD.state = 'CLOSED' AND NEW.state <> 'CLOSED' THEN
-        PERFORM cortex.announce('breaker.opened', NEW.name, content);
-    ELSIF OLD.state <> 'CLOSED' AND NEW.state = 'CLOSED' THEN
-        PERFORM cortex.announce('breaker.closed', NEW.name, content);
-    END IF;
-    IF OLD.escalated_at IS NULL AND NEW.escalated_at IS NOT NULL THEN
-        PERFORM cortex.announce('breaker.escalated', NEW.name, content);
-    END IF;
-    RETURN NULL;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.breaker_announces() FROM PUBLIC;
-
-CREATE TRIGGER breaker_announces AFTER UPDATE ON cortex.breaker FOR EACH ROW WHEN ((old.state = 'CLOSED'::text) <> (new.state = 'CLOSED'::text) OR old.escalated_at IS NULL AND new.escalated_at IS NOT NULL) EXECUTE FUNCTION cortex.breaker_announces();
-
-CREATE FUNCTION cortex.pod_died()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-BEGIN
-    PERFORM cortex.announce('pod.died', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
-        'pod', NEW.id, 'name', NEW.name, 'version', NEW.version, 'heartbeat_at', NEW.heartbeat_at, 'phase', NEW.phase,
-        'tenant', 'default')));
-    RETURN NULL;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.pod_died() FROM PUBLIC;
-
-CREATE TRIGGER pod_died AFTER UPDATE OF state ON cortex.pod FOR EACH ROW WHEN (new.state = 'DEAD'::text AND old.state <> 'DEAD'::text) EXECUTE FUNCTION cortex.pod_died();
-
-CREATE FUNCTION cortex.effect_is_unknown()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-BEGIN
-    PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
-        'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
-    RETURN NULL;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.effect_is_unknown() FROM PUBLIC;
-
-CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect FOR EACH ROW WHEN (new.status = 'UNKNOWN'::text AND old.status <> 'UNKNOWN'::text) EXECUTE FUNCTION cortex.effect_is_unknown();
-
-CREATE FUNCTION cortex.step_publishes()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-BEGIN
-    PERFORM cortex.publish_as(
-        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
-        (NEW.output->'headers')::jsonb, NULL)
-    FROM cortex.job_record j WHERE j.id = NEW.job_id;
-    RETURN NULL;
-END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.step_publishes() FROM PUBLIC;
-
-CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'message'::text) EXECUTE FUNCTION cortex.step_publishes();
+SELECT EXISTS (
+    SELECT FROM cortex.pod p
+    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+      AND (of_agent IS NULL OR p.tools @> ARRAY(
+          SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
+          JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
+      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+      AND (p.liveness <> 'lock' OR EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))) $function$;

@@ -1,9 +1,9 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
-        control, drain requests, breakers; outbox; for clients: result waiters, feeds, answers} >
-        writers {committer} > http {server, if configured} > hand_back {job actors} > intake
-        {dispatcher, takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
+        control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
+        {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
+        takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -65,7 +65,7 @@ from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
@@ -77,7 +77,7 @@ from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import ModelTrouble, PodParts
 from cortex.runtime.pod_ready import Ready, Worker
 from cortex.runtime.process import LoopLag
-from cortex.store import configs, jobs, pods
+from cortex.store import configs, jobs, pods, schedules
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -206,7 +206,6 @@ class _Pod:
             on_task=self._work_came,
             on_control=partial(self._notified, CONTROL),
             on_breaker=partial(self._notified, BREAKER),
-            on_outbox=partial(self._notified, OUTBOX),
         )
         self._open_to_clients(rng)
 
@@ -219,10 +218,6 @@ class _Pod:
                 chance=self._chance,
                 unsettled=self._unsettled,
                 sweep_s=self._settings.sweep_s,
-                pod_id=self._record.id,
-                breakers=self._breakers,
-                handlers=self._parts.handlers,
-                meter=self._metrics,
             )
         )
         self._committer = Committer(
@@ -293,14 +288,12 @@ class _Pod:
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
-            for runner in self._runners:
-                if runner.runs_until_sign_off:
-                    await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
@@ -318,7 +311,9 @@ class _Pod:
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
-                _log.info("pod ready", pod=record.name, slots=record.slots)
+                worker = self._worker  # which shares the log with others
+                at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
+                _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
                     Ready(
                         port=self._port,
@@ -412,6 +407,15 @@ class _Pod:
             rng=self._rng,
         )
 
+    async def _declare_schedules(self) -> None:
+        """Record the schedules that this pod's code declares."""
+        declared = self._parts.registry.schedules
+        if declared:
+            record = self._record
+            crash_point("before_declare")
+            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
+            crash_point("after_declare")
+
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
             self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
@@ -478,8 +482,7 @@ class _Pod:
             poll_s=settings.poll_s,
         )
         for each in self._runners:
-            if not each.runs_until_sign_off:
-                await intake.start(each)
+            await intake.start(each)
         await intake.start(
             TakeOver(
                 port,

@@ -1,7 +1,7 @@
 """The parts of a pod besides its settings: job types, tools, model client, prices."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,6 @@ from cortex.domain.confinement import Confinement
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.durable.attempt import Tools
-from cortex.durable.message_handlers import MessageHandler, handlers_by_name
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
 
@@ -41,8 +40,6 @@ class PodParts:
     tools: Tools
     workspaces: Path
     prices: PriceTable = LIST_PRICES
-    handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
-    """Of messages, by name."""
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
     preload: Callable[[], ModelTrouble | None] | None = None
@@ -83,7 +80,6 @@ def standard_parts(
         workspaces=workspaces,
         confinement=confiner.means,
         prices=prices,
-        handlers={} if app is None else handlers_by_name(app),
         preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
     )
 

@@ -1,6 +1,5 @@
 -- name: figures
--- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), unresolved dead letters,
--- messages of the outbox.
+-- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), unresolved dead letters.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
@@ -80,9 +79,4 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count FROM due) AS due,
        coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
-       (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
-       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PENDING' LIMIT $1) o) AS messages_pending,
-       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' LIMIT $1) o) AS messages_processing,
-       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'FAILED' LIMIT $1) o) AS messages_failed,
-       coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
-                 ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s;
+       (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated;

@@ -6,9 +6,8 @@ from trio.testing import MockClock
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
-from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
+from cortex.runtime.liveness.listener import BREAKER, CONTROL
 from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, RETRY
 from cortex.runtime.maintenance.runners import Means, runners, suspended
 from tests.support.eventually import virtually
@@ -22,6 +21,7 @@ from tests.support.servers.postgres import sql
 LOCKS = {
     "retries": ["cortex.retries"],
     "expire_approvals": ["cortex.expire_approvals"],
+    "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],
@@ -33,16 +33,7 @@ ON_ALL_PODS = frozenset({"outbox"})
 def made(bench: Bench) -> tuple[Runner, ...]:
     chance = Chance(bench.rng, lambda: 1_700_000_000_000)
     unsettled = PendingSettlements(bench.port)
-    return runners(
-        Means(
-            port=bench.port,
-            chance=chance,
-            unsettled=unsettled,
-            sweep_s=10.0,
-            pod_id=bench.pod.id,
-            breakers=BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng),
-        )
-    )
+    return runners(Means(port=bench.port, chance=chance, unsettled=unsettled, sweep_s=10.0))
 
 
 async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
@@ -50,7 +41,7 @@ async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
     all_ = made(bench)
     assert len({each.name for each in all_}) == len(all_)
     hints = {hint for each in all_ for hint in each.woken_by}
-    assert hints <= {BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, POD_LOST}
+    assert hints <= {BREAKER, CONTROL, RETRY, EXPIRY, POD_LOST}
     for each in all_:
         assert not (await each.tick(TickBudget())).is_skipped, each.name
     assert_one_truth(database)

@@ -3,26 +3,23 @@
 To add a runner, write it in this folder and name it here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
-from uuid import UUID
 
 import attrs
 
 from cortex.actors.runner import Runner
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
-from cortex.durable.message_handlers import MessageHandler
 from cortex.postgres.bridge import Port
-from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retries import Retries
+from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
-from cortex.runtime.outbox.outbox import Meter, NoMeter, Outbox
 
 
 @attrs.frozen(kw_only=True)
@@ -34,28 +31,14 @@ class Means:
     unsettled: PendingSettlements
     sweep_s: float
     """The setting of that name."""
-    pod_id: UUID
-    """Holds the leases of what is being sent."""
-    breakers: BreakerRegistry
-    handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
-    """Of the application, by name."""
-    meter: Meter = attrs.field(factory=NoMeter)
 
 
 RUNNERS: Final[tuple[Callable[[Means], Runner], ...]] = (
     lambda means: Retries(means.port, rng=means.chance.rng),
     lambda means: Expiries(means.port, rng=means.chance.rng),
+    lambda means: Schedules(means.port, rng=means.chance.rng),
     lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     lambda means: Reconciler(means.port, unsettled=means.unsettled, rng=means.chance.rng),
-    lambda means: Outbox(
-        means.port,
-        pod_id=means.pod_id,
-        chance=means.chance,
-        breakers=means.breakers,
-        states=means.breakers.states,
-        handlers=means.handlers,
-        meter=means.meter,
-    ),
     lambda means: Housekeeping(means.port, rng=means.chance.rng, every_s=means.sweep_s),
 )
 

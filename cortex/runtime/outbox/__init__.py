@@ -1,1 +1,0 @@
-"""Sends the messages of the outbox."""
