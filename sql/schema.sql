@@ -388,7 +388,7 @@ DECLARE
     ended uuid[];
 BEGIN
     WITH written AS (
-        INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
+        INSERT INTO cortex.job_history AS r (job_id, previous, new, attempt, pod_id, at, metadata)
         SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
                CASE n.status
                    WHEN 'FAILED' THEN jsonb_build_object(
@@ -406,9 +406,9 @@ BEGIN
         FROM after n CROSS JOIN LATERAL (
             SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
         WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL)
-        RETURNING job_id, new
+        RETURNING r.job_id, r.new AS state
     )
-    SELECT array_agg(w.job_id) FILTER (WHERE w.new IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
+    SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
     -- Without subscriptions, announcing costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
