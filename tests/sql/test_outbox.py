@@ -79,7 +79,7 @@ def test_the_end_of_a_job_is_announced(database: str, store: Session, life: Life
     subscribe(store, "job.*")
     done, failed = end(life, tenant="acme"), end(life, error="x" * 900)
     gone = life.job()
-    store(jobs.cancel, [gone], by="ana", reason="wrong")
+    store(jobs.cancel, gone, by="ana", reason="wrong")
     found = announced(database)
     assert [(topic, key) for topic, key, _ in found] == [
         ("job.completed", str(done)),
