@@ -20,6 +20,7 @@ from tests.support.servers.postgres import sql
 
 LOCKS = {
     "retries": ["cortex.retries"],
+    "sweep_zombies": ["cortex.sweep_zombies"],
     "expire_approvals": ["cortex.expire_approvals"],
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
@@ -32,7 +33,16 @@ ON_ALL_PODS = frozenset({"outbox"})
 def made(bench: Bench) -> tuple[Runner, ...]:
     chance = Chance(bench.rng, lambda: 1_700_000_000_000)
     unsettled = PendingSettlements(bench.port)
-    return runners(Means(port=bench.port, chance=chance, unsettled=unsettled, sweep_s=10.0))
+    return runners(
+        Means(
+            port=bench.port,
+            chance=chance,
+            unsettled=unsettled,
+            sweep_s=10.0,
+            zombie_s=300.0,
+            sweep_max=100,
+        )
+    )
 
 
 async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
