@@ -60,6 +60,10 @@ cli = Root(
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "runners": ("cortex.cli.runners:runners", "List background work and its health."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
+            "schedules": (
+                "cortex.cli.schedules:schedules",
+                "Submit jobs by the clock: apply, list, pause.",
+            ),
             "doctor": (
                 "cortex.cli.doctor:doctor",
                 "Find problems here, and show how to fix them.",

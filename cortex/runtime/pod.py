@@ -13,13 +13,13 @@ pod is not ready, and takes no more work. Deadlines count from the signal: see
 """
 
 import gc
+import os
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
 
-import attrs
 import psutil
 import structlog
 import trio
@@ -73,11 +73,11 @@ from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
-from cortex.runtime.pod_parts import ModelTrouble, PodParts
+from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
-from cortex.store import configs, jobs, pods
+from cortex.store import configs, jobs, pods, schedules
 from cortex.store.pods import Vitals
 from cortex.store.runners import DISPATCH
 
@@ -310,6 +310,7 @@ class _Pod:
             await liveness.start(self._metrics_page)
             await liveness.start(self._recorder)
             await liveness.start(self._heartbeat)
+            await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -332,7 +333,9 @@ class _Pod:
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
-                _log.info("pod ready", pod=record.name, slots=record.slots)
+                worker = self._worker  # which shares the log with others
+                at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
+                _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
                     Ready(
                         port=self._port,
@@ -347,22 +350,13 @@ class _Pod:
                         http=url,
                     )
                 )
-                if self._parts.preload is not None:
-                    preload = partial(self._preload, self._parts.preload)
-                    liveness.level.nursery.start_soon(preload, name="preload")
+                if (work := self._parts.preload) is not None:
+                    liveness.level.nursery.start_soon(preload, work, name="preload")
                 await self._shutdown.stop.wait()
             # Beside the drain: a claim that hangs must not hold up the running jobs.
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
             self._idle_actors.close()
-
-    async def _preload(self, work: Callable[[], ModelTrouble | None]) -> None:
-        """Import the model client beside the first jobs: those without models need not wait."""
-        trouble = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-        if trouble is not None:
-            fields = attrs.asdict(trouble, filter=lambda _, value: value is not None)
-            _log.warning(**fields)
-        gc.freeze()  # as for the imports before
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
         """Serve the API, if configured; return its address."""
@@ -426,6 +420,15 @@ class _Pod:
             agents=AgentSpecCache(self._port, rng=self._rng),
             rng=self._rng,
         )
+
+    async def _declare_schedules(self) -> None:
+        """Record the schedules that this pod's code declares."""
+        declared = self._parts.registry.schedules
+        if declared:
+            record = self._record
+            crash_point("before_declare")
+            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
+            crash_point("after_declare")
 
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(

@@ -1,4 +1,4 @@
-"""Deletes what has expired: idempotency keys, old usage of budgets and quotas, model output."""
+"""Deletes what has expired: idempotency keys, old usage and instants, model output."""
 
 from typing import Final
 
@@ -6,10 +6,11 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, quotas, watches
+from cortex.store import budgets, idempotency, quotas, schedules, watches
 from cortex.store.budgets import BudgetUse
 
 DAY_KEPT_S: Final = 35 * 86_400.0
+INSTANT_KEPT_S: Final = 30 * 86_400.0
 RUN_KEPT_S: Final = 7 * 86_400.0
 """A failed job that is continued later gets a fresh run budget."""
 
@@ -37,11 +38,12 @@ async def sweep(db: Database, *, limit: int, after: BudgetUse | None) -> Swept |
             inside, day_s=DAY_KEPT_S, run_s=RUN_KEPT_S, limit=limit, after=after
         )
         quota_uses = await quotas.forget(inside, kept_s=DAY_KEPT_S, limit=limit)
+        instants = await schedules.forget(inside, kept_s=INSTANT_KEPT_S, limit=limit)
         outputs = await watches.forget(inside, limit=limit)
         return Swept(
-            count=keys + uses + quota_uses + outputs,
+            count=keys + uses + quota_uses + instants + outputs,
             after=next_use,
-            is_behind=limit in (keys, quota_uses, outputs) or next_use is not None,
+            is_behind=limit in (keys, quota_uses, instants, outputs) or next_use is not None,
         )
 
     return await db.transact(run_pass)

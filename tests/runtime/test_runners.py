@@ -22,6 +22,7 @@ LOCKS = {
     "retries": ["cortex.retries"],
     "sweep_zombies": ["cortex.sweep_zombies"],
     "expire_approvals": ["cortex.expire_approvals"],
+    "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],

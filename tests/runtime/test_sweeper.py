@@ -184,6 +184,31 @@ async def test_a_job_that_went_on_after_a_wait_is_tried_again_when_its_task_is_g
     assert_one_truth(database)
 
 
+@pytest.mark.parametrize("before", ["PENDING", "RETRY", "WAITING_FOR_APPROVAL"])
+async def test_a_job_that_loses_its_task_before_a_claim_gets_another_one(
+    bench: Bench, database: str, before: str
+) -> None:
+    """No pod has run it meanwhile: that is neither an attempt nor a retry."""
+    (job_id,) = await bench.submit()
+    if before != "PENDING":
+        (first,) = await bench.claim()
+        wait_s, what = (0.0, None) if before == "RETRY" else (None, "person:key")
+        wait = Suspend(lease=first.lease, delay_s=wait_s, waiting_on=what, is_counted=False)
+        await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
+        await bench.port(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
+    path = history(database, job_id)
+    retry_count = job_row(database, job_id)["retry_count"]
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    assert history(database, job_id) == path
+    assert job_row(database, job_id)["retry_count"] == retry_count
+    (again,) = await bench.claim()
+    assert again.lease.job_id == job_id
+    assert history(database, job_id) == [*path, (before, "RUNNING", again.lease.attempt)]
+    assert_one_truth(database)
+
+
 async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:
     """A period sweeps a bounded number, the oldest first, however many pods sweep."""
     await bench.claimed(BATCH_MAX + 5)

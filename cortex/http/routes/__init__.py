@@ -22,6 +22,7 @@ from cortex.http.routes import (
     jobs,
     pods,
     runners,
+    schedules,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -42,6 +43,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *facts.ROUTES,
     *pods.ROUTES,
     *runners.ROUTES,
+    *schedules.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,
     *signing_in.ROUTES,

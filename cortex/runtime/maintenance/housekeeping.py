@@ -1,7 +1,8 @@
-"""Deletes what has expired: idempotency keys, model output for watchers, old usage.
+"""Deletes what has expired: idempotency keys, model output for watchers, old usage and instants.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
-whose jobs have all ended; quota usage of past hours and days; model output for watchers that poll.
+whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
+with a month ago; model output for watchers that poll.
 Invariants: oldest first, at most 1000 of each per pass; one process at a time does this.
 
 On failure: an outage is waited out.

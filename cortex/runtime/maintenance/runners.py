@@ -23,6 +23,7 @@ from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retries import Retries
+from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
 from cortex.runtime.metrics.metrics import Metrics
 
@@ -74,6 +75,7 @@ def _sweeper(means: Means) -> Runner:
 RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Sweeper.name: _sweeper,
     Expiries.name: lambda means: Expiries(means.port, rng=means.chance.rng),
+    Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     Reconciler.name: lambda means: Reconciler(
