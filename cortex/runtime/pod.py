@@ -114,8 +114,7 @@ async def run_pod(
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    name = name or own_name()
-    profile = Profile.of_pod(dsn, name)
+    profile = Profile.of_pod(dsn, name := name or own_name())
     log = ShutdownLog()
     with shutdown.starting:
         async with opens_port(profile, rng=chance.rng) as port:

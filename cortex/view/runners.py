@@ -1,8 +1,11 @@
 """Describes runners: background work that pods and ticks do for the whole system."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from cortex.domain.phrases import age, since_s, span
+from cortex.domain.safe import safe
+from cortex.store.pulse import Trouble
 from cortex.store.runners import RunnerRow
 from cortex.view.cells import Cell
 
@@ -30,10 +33,8 @@ def pulse_text(rows: Sequence[RunnerRow]) -> str:
     return " · ".join(parts) if parts else f"{len(rows)} runners ok"
 
 
-def last_text(row: RunnerRow) -> str:
-    """Describe a runner's last run: `3 items in 12ms, 4s ago by vm:17`."""
-    if row.started_at is None or row.duration_s is None:
-        return "never"
-    items = "1 item" if row.items == 1 else f"{row.items:,} items"
-    ago = age(since_s(row, row.started_at))
-    return f"{items} in {span(row.duration_s)}, {ago} by {row.holder}"
+def late_text(trouble: Trouble, now: datetime) -> str:
+    """Describe a runner that is late, already safe: `runner retries has not succeeded for 5m`."""
+    since = "" if trouble.at is None else f" for {span((now - trouble.at).total_seconds())}"
+    why = "" if trouble.error is None else f": {trouble.error}"
+    return safe(f"runner {trouble.name} has not succeeded{since}{why}")
