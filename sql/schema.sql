@@ -916,8 +916,8 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, or has lost it, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
-CREATE FUNCTION cortex.give_tasks(jobs uuid[])
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
@@ -931,9 +931,10 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
-    ON CONFLICT DO NOTHING  -- it has one
+    ON CONFLICT DO NOTHING
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j

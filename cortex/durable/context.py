@@ -143,10 +143,10 @@ class Context:
         limit_s: StepLimit | None = known_s or self._attempt.step_s
         # A scope of its own would cost the step a tenth of its time in this process.
         scope = self._journal.step_scope if timeout is None and repeat is None else None
-        if known_s is not None and self._attempt.cuts(known_s):
-            run, limit_s = partial(outcome_of, run), None
-        elif known_s is not None and scope is not None:
+        if known_s is not None and scope is not None:
             run, limit_s = partial(outcome_within, scope, run, key, known_s), None
+        elif known_s is not None and self._attempt.cuts(known_s):
+            run, limit_s = partial(outcome_of, run), None
         step = self._journal.once(StepKind.STEP, key, given=given, run=run, limit_s=limit_s)
         return self._journal.promised(key, step)
 

@@ -220,7 +220,7 @@ GRANT SELECT, INSERT, DELETE ON cortex_worker.queue_pause TO cortex_runtime;
 
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
-CREATE FUNCTION cortex.give_tasks(jobs uuid[]) RETURNS SETOF uuid
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid
     LANGUAGE sql SET search_path = pg_catalog AS $$
 WITH made AS (
     INSERT INTO cortex_worker.task (
@@ -231,9 +231,10 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
-    ON CONFLICT DO NOTHING  -- it has one
+    ON CONFLICT DO NOTHING
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j
@@ -241,8 +242,8 @@ SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN c
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS
-    'Gives a task to each of these jobs that waits without one, or has lost it, with the job key that it was submitted '
-    'with; returns the jobs that got one. The caller holds the jobs.';
+    'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns '
+    'the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog AS $$

@@ -88,7 +88,9 @@ WHERE t.ctid = due.place
 RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect, j.process_deaths, j.payload,
           j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
           j.cancel_requested_at IS NOT NULL AS cancel_requested,
-          j.checkpoint <> '{}' AS has_steps, j.has_open,
+          j.checkpoint <> '{}' AS has_steps,
+          -- Not EXISTS: it could become a scan of all effects, hashed.
+          j.has_open AND (SELECT e.job_id FROM cortex.effect e WHERE e.job_id = j.id LIMIT 1) IS NOT NULL AS has_effects,
           -- Time without a pod does not count towards the timeout.
           greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
@@ -434,7 +436,7 @@ WITH alone AS MATERIALIZED (
     ORDER BY since LIMIT cardinality($3::float8[])
 ), renewed AS (
     SELECT count(*) FROM cortex.give_tasks(ARRAY(
-        SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id))
+        SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id), are_lost => true)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
 ), moved AS (

@@ -316,7 +316,7 @@ class JobActors:
 
     def _handle(self, claim: Claim, job: RunningJob) -> Coroutine[Any, Any, str]:
         """Return the run of a handler; of a new job without a frame of its own."""
-        if claim.has_steps or claim.has_open:
+        if claim.has_steps or claim.has_effects:
             return self._resumed(claim, job)
         return self._begun(claim, job, NOTHING_RECORDED)
 
@@ -344,7 +344,7 @@ class JobActors:
         left: Sequence[OpenEffect] = ()
         if claim.has_steps:
             committed_steps = await answered(lambda: self.port(steps.of_job, job_id))
-        if claim.has_open or goes_on:
+        if claim.has_effects or goes_on:
             line = claim.lineage_id or job_id
             left = await answered(
                 lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
