@@ -148,7 +148,7 @@ def test_a_signal_ends_it_in_order_and_a_second_one_at_once(pods: Pods, gate: Pa
 def test_a_runner_that_fails_keeps_no_other_from_running(pods: Pods) -> None:
     sql(pods.dsn, "ALTER TABLE cortex.quota_use RENAME COLUMN began_at TO start_at")
     job_id = submit(pods.dsn, "noop")
-    lock = "SELECT pg_advisory_xact_lock(hashtextextended('cortex.triage', 0))::text"
+    lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.triage', 0)))"
     with holding(pods.dsn, lock, idle_in_transaction_session_timeout="0"):
         done = pods.tick()
     assert done.exit_code == 1
@@ -156,7 +156,9 @@ def test_a_runner_that_fails_keeps_no_other_from_running(pods: Pods) -> None:
     assert "began_at" in done.runners["housekeeping"]["error"]
     assert history(pods.dsn, job_id)[-1][1] == "COMPLETED"
     kept = "SELECT error_count, skip_count FROM cortex.runner WHERE name = $1"
-    counts = [tuple(sql(pods.dsn, kept, each)[0].values()) for each in ("housekeeping", "dead_letters")]
+    counts = [
+        tuple(sql(pods.dsn, kept, each)[0].values()) for each in ("housekeeping", "dead_letters")
+    ]
     assert counts == [(1, 0), (0, 1)]
 
 
