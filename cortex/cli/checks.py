@@ -19,15 +19,17 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, pulse, runners, tasks
+from cortex.store import breakers, pulse, runners, schedules, tasks
 from cortex.store import doctor as store
 from cortex.store.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
+from cortex.view.schedules import state_of
 
 T = TypeVar("T")
 
 BOUND_S: Final = 5.0
+SCHEDULES_MAX: Final = 1000
 OVERDUE_S: Final = 10.0
 """A dead pod's jobs move within two seconds; these did not."""
 
@@ -143,6 +145,15 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
+    yield doctor.of_schedules(
+        [
+            (row.name, words)
+            for row in call(schedules.page, limit=SCHEDULES_MAX)
+            for word, words, style in [state_of(row)]
+            if style == "fail" or word == "undeclared"
+            if pods or word != "unserved"  # that no pod lives is a finding already
+        ]
+    )
 
 
 def _of_blocked(call: Session, zombie_s: float) -> Finding:

@@ -289,6 +289,15 @@ def of_effects(unknown: int) -> Finding:
     return warn("effects", text, "record the outcomes: cortex effects ls")
 
 
+def of_schedules(troubled: Sequence[tuple[str, str]]) -> Finding:
+    """Whether schedules cannot fire, or nobody declares them; each with what is wrong."""
+    if not troubled:
+        return ok("schedules", "all can fire")
+    (name, words), *more = troubled
+    text = f"{name}: {words}" + (f"; and {len(more)} more" if more else "")
+    return fail("schedules", text, "cortex schedules ls")
+
+
 def _of_no_pods(due: int) -> Finding:
     fix = "start one: cortex up"
     if due:
