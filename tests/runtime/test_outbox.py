@@ -64,7 +64,7 @@ async def publish(bench: Bench, *numbers: int, key: str | None = None) -> list[U
 
 def make(bench: Bench, *handlers: MessageHandler, **more: Any) -> Outbox:
     registry = BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng)
-    values: dict[str, Any] = {"allowed": LOOPBACK, "breakers": registry, "states": registry.states}
+    values: dict[str, Any] = {"allowed": LOOPBACK, "breakers": registry}
     return Outbox(
         bench.port,
         pod_id=bench.pod.id,
@@ -216,7 +216,7 @@ async def test_a_breaker_opens_and_messages_wait_without_attempts(
     await subscribe(bench, hook(receiver))
     await publish(bench, *range(40))
     registry = BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng)
-    sends = make(bench, breakers=registry, states=registry.states)
+    sends = make(bench, breakers=registry)
     await sends.tick(BUDGET)
     assert registry.states()["notify:a"] is BreakerState.OPEN
     posted = len(receiver.posted)

@@ -6,7 +6,6 @@ from trio.testing import MockClock
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
-from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
 from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, RETRY
@@ -28,7 +27,8 @@ LOCKS = {
     "housekeeping": ["cortex.housekeeping"],
 }
 """The advisory locks of each runner that is a singleton."""
-ON_ALL_PODS = frozenset({"outbox"})
+OTHERS = frozenset({"outbox", "sweep_zombies"})
+"""All pods deliver; `test_sweeper` shows that one process sweeps."""
 
 
 def made(bench: Bench) -> tuple[Runner, ...]:
@@ -40,8 +40,8 @@ def made(bench: Bench) -> tuple[Runner, ...]:
             chance=chance,
             unsettled=unsettled,
             sweep_s=10.0,
-            pod_id=bench.pod.id,
-            breakers=BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng),
+            zombie_s=300.0,
+            sweep_max=100,
         )
     )
 
@@ -66,7 +66,7 @@ async def test_while_another_process_ticks_one_the_tick_is_skipped(
     lock = "SELECT count(pg_advisory_xact_lock(hashtextextended(name, 0)))"
     with holding(database, f"{lock} FROM (VALUES {names}) AS locks(name)"):
         for each in made(bench):
-            assert each.name in LOCKS.keys() | ON_ALL_PODS, "it needs a lock, or to be on all pods"
+            assert each.name in LOCKS.keys() | OTHERS, "it needs a lock, or to be on all pods"
             result = await each.tick(TickBudget())
             assert (result.items, result.is_skipped) == (0, each.name in LOCKS), each.name
     assert not sql(database, "SELECT FROM cortex.dead_letter WHERE state <> 'OPEN'")

@@ -11,7 +11,7 @@ message, and delays no other subscription.
 On stop: nothing more is claimed; calls under way get `GRACE_S`, then all leases are handed back.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 from uuid import UUID
@@ -70,6 +70,13 @@ class Meter(Protocol):
     def message_ended(self, channel: str, outcome: str, seconds: float) -> None: ...
 
 
+class Breakers(CircuitBreakers, Protocol):
+    """Circuit breakers, and what is known of them."""
+
+    def states(self) -> Mapping[str, BreakerState]:
+        """Return the known states; those that are missing are closed."""
+
+
 class NoMeter:
     """Counts nothing."""
 
@@ -90,14 +97,14 @@ class Outbox(Runner):
         *,
         pod_id: UUID,
         chance: Chance,
-        breakers: CircuitBreakers,
-        states: Callable[[], Mapping[str, BreakerState]],
+        breakers: Breakers,
         handlers: Mapping[str, MessageHandler] | None = None,
         allowed: AllowedAddresses | None = None,
         meter: Meter | None = None,
+        read_breakers: Callable[[TickBudget], Awaitable[object]] | None = None,
         send_s: float = SEND_S,
     ) -> None:
-        """`states` returns the known states of breakers; those that it lacks are closed.
+        """`read_breakers`: what a tick alone does first, since nothing else reads them.
 
         `send_s`: for one message by any channel but a handler.
         """
@@ -105,7 +112,7 @@ class Outbox(Runner):
         self._port = port
         self._pod_id = pod_id
         self._breakers = breakers
-        self._states = states
+        self._read_breakers = read_breakers
         self._handlers = handlers or {}
         self._allowed = AllowedAddresses.of_environment() if allowed is None else allowed
         self._meter: Meter = meter or NoMeter()
@@ -137,6 +144,8 @@ class Outbox(Runner):
         if self._nursery is not None:
             return await self._claim()
         items = 0
+        if self._read_breakers is not None:
+            await self._read_breakers(budget)
         async with self._open():
             while items < budget.items and trio.current_time() < budget.until:
                 was_idle = not self._held
@@ -177,7 +186,7 @@ class Outbox(Runner):
 
     def _look_again_s(self, due_s: float | None) -> float | None:
         """Return when to claim again; None: at the loop's own pace. Breakers change by time."""
-        states = self._states()
+        states = self._breakers.states()
         is_waiting = any(
             states.get(each.subscription.breaker, BreakerState.CLOSED) is not BreakerState.CLOSED
             for each in self._lanes.values()
@@ -189,7 +198,7 @@ class Outbox(Runner):
     def _rooms(self) -> dict[str, int]:
         if self._is_stopping:
             return {}
-        states = self._states()
+        states = self._breakers.states()
         rooms = {}
         for name, lane in self._lanes.items():
             room = lane.room(states.get(lane.subscription.breaker, BreakerState.CLOSED))
