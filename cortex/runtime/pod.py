@@ -16,7 +16,7 @@ import gc
 import os
 import random
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -25,7 +25,7 @@ import structlog
 import trio
 
 import cortex
-from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownLog, phase
+from cortex.actors.phases import Outcome, Phase, PhaseRecord, ShutdownLog, phase
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
@@ -70,7 +70,7 @@ from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
+from cortex.runtime.maintenance.runners import RUNNERS, Means, PodMeans, runners, suspended, wake
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
@@ -168,6 +168,7 @@ class _Pod:
         self._rng = rng
         self._shutdown = shutdown
         self._log = log
+        self._supervisor = partial(open_supervisor, rng=rng, restart=RESTART, log=log, grace_s=0)
         self._record = self._introduction(name)
         running = self._running = RunningJobs(slots=settings.slots)
         self._self_fence = _self_fence(settings)
@@ -232,7 +233,8 @@ class _Pod:
                     breakers=self._breakers,
                     trouble=lambda: self._watch.report,
                 ),
-            )
+            ),
+            RUNNERS if self._claims_max is None else (),  # a tick runs each by itself
         )
         self._recorder = RunRecorder(self._port, holder=self._record.name, rng=self._rng)
         for each in self._runners:
@@ -303,29 +305,27 @@ class _Pod:
             stack.push_async_callback(self._sign_off)
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
-            await liveness.start(self._loop_lag)
-            await liveness.start(
-                DeafHandlers(self._port, pod_id=self._record.id, running=self._running)
-            )
-            await liveness.start(JobDeadlines(self._running))
-            await liveness.start(self._watch)
-            await liveness.start(self._metrics_page)
-            await liveness.start(self._recorder)
-            await liveness.start(self._heartbeat)
+            for first in (
+                self._loop_lag,
+                DeafHandlers(self._port, pod_id=self._record.id, running=self._running),
+                JobDeadlines(self._running),
+                *(self._watch, self._metrics_page, self._recorder, self._heartbeat),
+            ):
+                await liveness.start(first)
             await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
-            for runner in self._runners if self._claims_max is None else ():
-                if runner.runs_until_sign_off:
-                    await liveness.start(runner)
+            for runner in (each for each in self._runners if each.runs_until_sign_off):
+                await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
             await writers.start(self._committer, restart=RestartPolicy())
-            stack.callback(self._flush)
+            stack.callback(self._committer.close)
+            stack.callback(self.drain.enter, DrainPhase.FLUSH)
             url = await self._serve_http(stack)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
@@ -501,9 +501,8 @@ class _Pod:
             poll_s=settings.poll_s,
             on_run=self._ran,
         )
-        for each in self._runners if self._claims_max is None else ():
-            if not each.runs_until_sign_off:
-                await intake.start(each)
+        for each in (runner for runner in self._runners if not runner.runs_until_sign_off):
+            await intake.start(each)
         takeover = TakeOver(
             port,
             pod_id=pod_id,
@@ -555,10 +554,6 @@ class _Pod:
         if channel == CONTROL:
             self._sender.wake()
 
-    def _flush(self) -> None:
-        self.drain.enter(DrainPhase.FLUSH)
-        self._committer.close()
-
     async def _sign_off(self) -> None:
         """Sign off, also when the start is cut short, so that no other pod waits for this one.
 
@@ -583,13 +578,6 @@ class _Pod:
         await self._port(pods.leave, self._record.id)
         self._has_signed_off = True
         crash_point("after_sign_off")
-
-    def _supervisor(
-        self, name: str, *, grace_s: Seconds = 0, bound_s: Seconds | None = None
-    ) -> AbstractAsyncContextManager[Supervisor]:
-        return open_supervisor(
-            name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s, bound_s=bound_s
-        )
 
     def _vitals(self) -> Vitals:
         is_draining = self._shutdown.stop.is_set() or self._running.is_drain_requested

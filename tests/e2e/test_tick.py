@@ -32,6 +32,7 @@ ALL_OK = {
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",
+    "outbox": "ok",
     "housekeeping": "ok",
 }
 

@@ -299,7 +299,7 @@ class Outbox(Runner):
                 self._held.pop(held.message.seq, None)
             else:
                 self._end(held, outcome)
-                self._report(lane, held.message, outcome, trio.current_time() - began)
+                self._count(lane, held.message, outcome, trio.current_time() - began)
 
     async def _outcome(self, lane: Lane, message: Message) -> Outcome:
         crash_point("before_message_sent")
@@ -337,7 +337,7 @@ class Outbox(Runner):
                 return failure_of(error)
         return failure_of(TimeoutError(f"no answer within {limit_s:g} s"))
 
-    def _report(self, lane: Lane, message: Message, outcome: Outcome, seconds: float) -> None:
+    def _count(self, lane: Lane, message: Message, outcome: Outcome, seconds: float) -> None:
         word = outcome.status.value.lower() if outcome.is_counted else "handed_back"
         if outcome.status is MessageStatus.PENDING and outcome.is_counted:
             word = "retried"
