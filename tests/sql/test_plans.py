@@ -62,7 +62,6 @@ YES, NO = [True] * BATCH, [False] * BATCH
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.claim": ((POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"]), BATCH),
     "tasks.promote": ((BATCH,), 2 * BATCH),
-    "tasks.has_work": ((), 1),
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),
     "tasks.orphans": ((POD, IDS), RUNNING),
