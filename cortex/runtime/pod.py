@@ -60,7 +60,7 @@ from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.idle_actors import IdleActors
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.jobs.policies import AgentSpecCache, Policies
+from cortex.runtime.jobs.policies import AgentSpecCache, FlowSpecCache, Policies
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
@@ -443,6 +443,7 @@ class _Pod:
             ),
             tools=self._parts.tools,
             agents=policies.agents,
+            flows=FlowSpecCache(self._port, rng=self._rng),
             policies=policies,
             breakers=self._breakers,
             facts=facts,
