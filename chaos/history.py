@@ -13,6 +13,8 @@ What checkers read, by kind; the events of one operation have the same `process`
     ready      life, pid, record (the pod's name in the record)
     signal     life, pid, signal (such as SIGKILL): as it is sent
     exit       life, pid, record, code, signals
+    worker-ready, worker-exit  life, pid, and id (of its row) or code: of a pod with workers
+    outlived   life, workers: pids that still ran long after their parent
     fault      number, nemesis, detail; invoke: it begins, info: healed, with windows
     phase      name: load, heal (no more faults), quiet or stuck, end (the last event of a run)
     activity   a sample of `chaos.probe`: see there

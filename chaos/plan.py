@@ -24,6 +24,7 @@ EARLY_END_EACH: Final = 8
 """One program in this many meets an answer that ends early, whatever faults are drawn."""
 JOB_TYPE: Final = "chaos_program"
 PODS_MAX: Final = 50
+WORKERS_MAX: Final = 8
 DURATION_MAX_S: Final = 86_400
 INTENSITY_MAX: Final = 20
 QUIET_START_S: Final = 1.0
@@ -43,6 +44,8 @@ class Options:
 
     seed: int = field(validator=instance_of(int))
     pods: int = field(default=5, validator=[instance_of(int), ge(1), le(PODS_MAX)])
+    workers: int = field(default=1, validator=[instance_of(int), ge(1), le(WORKERS_MAX)])
+    """Processes of each pod."""
     duration_s: float = field(default=60.0, validator=[ge(1), le(DURATION_MAX_S)])
     faults: tuple[str, ...] = ()
     """Names of nemeses; empty for all."""
@@ -68,7 +71,7 @@ class Plan:
 
 def make_plan(options: Options) -> Plan:
     """Draw everything. Raises `UnknownFaultError`."""
-    nemeses = chosen(options.faults)
+    nemeses = chosen(options.faults, workers=options.workers)
     count = max(1, round(options.duration_s * JOBS_PER_S))
     programs = draw_programs(options.seed, count) if options.app is None else ()
     faults = _draw_faults(options, nemeses)
@@ -86,13 +89,13 @@ def make_plan(options: Options) -> Plan:
     )
 
 
-def chosen(names: Sequence[str]) -> dict[str, Nemesis]:
-    """The nemeses of these names; without names, all that work on this machine.
+def chosen(names: Sequence[str], *, workers: int = 1) -> dict[str, Nemesis]:
+    """The nemeses of these names; without names, all that work here on pods of so many workers.
 
     Raises `UnknownFaultError`.
     """
     nemeses = {nemesis.name: nemesis for nemesis in ALL}
-    missing = absent()
+    missing = absent(workers=workers)
     if cannot := [name for name in names if name in missing]:
         raise UnknownFaultError(f"fault {cannot[0]!r} is not available here: {missing[cannot[0]]}")
     if unknown := [name for name in names if name not in nemeses]:

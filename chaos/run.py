@@ -99,6 +99,7 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
     stage_plan = StagePlan(
         seed=options.seed,
         pod_count=options.pods,
+        workers=options.workers,
         scale=under.scale,
         app=options.app or APP,
         model_rules=plan.model_rules,
@@ -130,7 +131,8 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
     async with _beside(stage.approver.run(), watch(stage)):
         stage.history.add("run", "phase", name="load")
         async with asyncio.TaskGroup() as group:
-            faults = inject_all(stage, plan.faults, chosen(plan.options.faults))
+            nemeses = chosen(plan.options.faults, workers=plan.options.workers)
+            faults = inject_all(stage, plan.faults, nemeses)
             storm = group.create_task(faults)
             load = group.create_task(stage.client.submit_all(plan.orders, dice=dice))
             await storm

@@ -254,8 +254,8 @@ CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
-CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
+CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
 CREATE INDEX job_waits_for_tool ON cortex.job_record USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
@@ -276,7 +276,7 @@ CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp 
  IMMUTABLE PARALLEL SAFE
 RETURN (before + COALESCE(date_part('epoch'::text, (until - suspended_at)), (0)::double precision));
 
--- The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before.
+-- The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.
 CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt integer, new_attempt integer)
  RETURNS cortex.job_status
  LANGUAGE sql
@@ -381,13 +381,12 @@ CREATE FUNCTION cortex.job_history_of_update()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -401,13 +400,14 @@ BEGIN
                WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
                ELSE '{}'
            END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
 
-CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
+CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- Attempts that ended before their job did, one row each: the reason why the job has more than one attempt.
 CREATE TABLE cortex.job_attempt (
@@ -821,24 +821,19 @@ CREATE FUNCTION cortex_worker.task_is_claimed()
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
- SET enable_hashjoin TO 'on'
- SET enable_nestloop TO 'off'
- SET enable_mergejoin TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 BEGIN
     -- Steps and heartbeats change locked tasks only.
     IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
         RETURN NULL;
     END IF;
-    -- The record is looked up by a subquery: that is no join, so it stays a look by index.
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT job_id, previous, 'RUNNING', attempt, locked_by, locked_at, '{}'
-    FROM (
-        SELECT n.job_id, n.attempt, n.locked_by, n.locked_at,
-               (SELECT r.status FROM cortex.job_record r WHERE r.id = n.job_id) AS previous
-        FROM after n JOIN before o ON o.job_id = n.job_id
-        WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' OFFSET 0) started
-    WHERE previous <> 'RUNNING';
+    SELECT n.job_id, latest.new, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
@@ -920,8 +915,8 @@ CREATE TABLE cortex_worker.queue_pause (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs.
-CREATE FUNCTION cortex.give_tasks(jobs uuid[])
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
@@ -935,7 +930,8 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
@@ -996,9 +992,9 @@ BEGIN
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
 
--- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
- RETURNS SETOF uuid
+-- Inserts a checked batch of jobs, and fails if one exists. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
 AS $function$
@@ -1006,8 +1002,115 @@ DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
     credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Inserts those of a checked batch of jobs that do not exist; returns their ids. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.insert_new_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    new_ids uuid[];
+BEGIN
+    WITH kind AS MATERIALIZED (
+        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
+               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
+        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
+        LEFT JOIN cortex.agent a ON a.name = k.agent
+        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+        LEFT JOIN cortex.job_type t ON t.name = k.type
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
+            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
+            submitted_with)
+        SELECT s.id, s.type, coalesce(s.payload, '{}'), k.agent_id, k.agent_version, coalesce(s.tenant, 'default'),
+               s.queue_name, coalesce(s.priority, 0), coalesce(s.run_at, moment),
+               coalesce(s.worker_attempts, k.worker_attempts), coalesce(s.max_retries, k.max_retries),
+               coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment, person, credential
+        FROM (
+            -- Numbered in the order of the batch.
+            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                         unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                         unnest(run_ats) AS run_at, unnest(worker_attempts) AS worker_attempts,
+                         unnest(max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s) batch) s
+        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
+        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
+        ORDER BY s.id, s.task_id ON CONFLICT (id) DO NOTHING
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
+    ), task AS (
+        INSERT INTO cortex_worker.task (
+            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name
+        FROM job j
+    )
+    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    RETURN new_ids;
+END $function$;
+
+-- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
     wrong text;
     late record;
+    -- The subtransaction that finds repeated ids pays from ten jobs on.
+    are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
     keyed record;
 BEGIN
@@ -1046,46 +1149,20 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
-    WITH kind AS MATERIALIZED (
-        SELECT k.type, coalesce(k.agent, '') AS agent, a.id AS agent_id, a.version AS agent_version,
-               coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
-               coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
-               coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s
-        FROM (SELECT DISTINCT s.type, s.agent FROM unnest(types, agents) AS s(type, agent)) k
-        LEFT JOIN cortex.agent a ON a.name = k.agent
-        LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
-        LEFT JOIN cortex.job_type t ON t.name = k.type
-    ), job AS (
-        INSERT INTO cortex.job_record AS j (
-            id, type, payload, agent_id, agent_version, tenant, queue_name, priority, run_at,
-            worker_attempts, max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by,
-            submitted_with)
-        SELECT s.id, s.type, s.payload, k.agent_id, k.agent_version, coalesce(s.tenant, 'default'), s.queue_name,
-               coalesce(s.priority, 0), coalesce(s.run_at, moment), coalesce(s.worker_attempts, k.worker_attempts),
-               coalesce(s.max_retries, k.max_retries), coalesce(s.timeout_s, k.timeout_s), s.task_id, moment, moment,
-               person, credential
-        FROM (
-            -- Numbered in the order of the batch.
-            SELECT *, nextval('cortex_worker.task_id_seq') AS task_id
-            FROM unnest(ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts,
-                        max_retries, timeouts_s)
-                AS s(id, type, payload, agent, tenant, queue_name, priority, run_at, worker_attempts, max_retries,
-                     timeout_s)) s
-        LEFT JOIN kind k ON k.type = s.type AND k.agent = coalesce(s.agent, '')
-        -- Primary keys then grow at their ends, and two batches with the same ids do not deadlock.
-        ORDER BY s.id, s.task_id
-        ON CONFLICT (id) DO NOTHING
-        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
-    ), task AS (
-        INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
-        SELECT j.worker_job_id, j.type, j.id,
-               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
-        FROM job j
-    )
-    SELECT array_agg(j.id) INTO new_ids FROM job j;
+    IF are_new THEN
+        BEGIN
+            new_ids := cortex_worker.insert_jobs(
+                ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+                timeouts_s);
+        EXCEPTION WHEN unique_violation THEN
+            are_new := false;
+        END;
+    END IF;
+    IF NOT are_new THEN
+        new_ids := cortex_worker.insert_new_jobs(
+            ids, types, payloads, agents, tenants, queue_names, priorities, run_ats, worker_attempts, max_retries,
+            timeouts_s);
+    END IF;
     IF array_remove(job_keys, NULL) <> '{}' THEN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
@@ -1096,7 +1173,8 @@ BEGIN
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
-    RETURN QUERY SELECT unnest(new_ids);
+    -- In the order of the batch, so that a caller can compare them as a whole.
+    RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
@@ -2135,7 +2213,7 @@ BEGIN
     RETURN QUERY SELECT outcome, agreed;
 END $function$;
 
--- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many.
+-- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many; null while another process does this.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -2147,9 +2225,9 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two pods do not wait for each other's jobs.
+    -- One process at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (
@@ -2408,3 +2486,226 @@ LATERAL (
 REVOKE EXECUTE ON FUNCTION cortex.head(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.head(integer) TO cortex_reader;
+
+-- Jobs that are submitted by the clock.
+CREATE TABLE cortex.schedule (
+    name text NOT NULL,  -- Its name.
+    cron text NOT NULL,  -- Five fields, by the rules of Debian's cron; pods evaluate it.
+    zone text NOT NULL,  -- The time zone of the expression.
+    type text NOT NULL,  -- Type of the jobs.
+    arguments jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Their payload.
+    agent text,  -- The name of their agent, of which they get the newest version; or null.
+    tenant text NOT NULL DEFAULT 'default'::text,  -- Their tenant.
+    backfill_s integer NOT NULL DEFAULT 0,  -- How late an instant may be and still fire, after an outage; 0: a minute of grace, which applies to all.
+    overlap text NOT NULL DEFAULT 'skip'::text,  -- When an instant comes before an earlier job has ended: skip it, queue it, or cancel the earlier job.
+    jitter_s integer NOT NULL DEFAULT 0,  -- The longest delay after an instant; the delay follows from the name and the instant.
+    instant_as text,  -- The argument that gets the instant; or null.
+    origin text NOT NULL,  -- Declared by the migrations, by code of a pod, or by a file.
+    next_at timestamptz,  -- The first instant that nothing was done about. It only moves forward, whatever the clock does. Null: none is left.
+    due_at timestamptz,  -- When to look at that instant: with its jitter, or later after a problem.
+    problem text,  -- Why the last try to fire it failed; or null.
+    missed_count bigint NOT NULL DEFAULT 0,  -- How many instants were missed: older than the backfill period.
+    missed_at timestamptz,  -- The last missed instant.
+    paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires.
+    paused_by text,  -- Who paused it.
+    pause_reason text,  -- Why.
+    changed_by text NOT NULL,  -- Who declared it last, or the name of a pod.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL DEFAULT ''::text,  -- Why; may be empty.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first declared.
+    CONSTRAINT schedule_pkey PRIMARY KEY (name),
+    CONSTRAINT next_is_whole CHECK ((next_at IS NULL) = (due_at IS NULL)),
+    CONSTRAINT pause_is_whole CHECK ((paused_by IS NULL) = (paused_at IS NULL) AND (pause_reason IS NULL) = (paused_at IS NULL)),
+    CONSTRAINT schedule_arguments_check CHECK (jsonb_typeof(arguments) = 'object'::text),
+    CONSTRAINT schedule_backfill_s_check CHECK (backfill_s >= 0 AND backfill_s <= 31622400),
+    CONSTRAINT schedule_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT schedule_cron_check CHECK (length(cron) >= 9 AND length(cron) <= 200),
+    CONSTRAINT schedule_instant_as_check CHECK (length(instant_as) >= 1 AND length(instant_as) <= 100),
+    CONSTRAINT schedule_jitter_s_check CHECK (jitter_s >= 0 AND jitter_s <= 3600),
+    CONSTRAINT schedule_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_origin_check CHECK (origin = ANY (ARRAY['built_in'::text, 'code'::text, 'file'::text])),
+    CONSTRAINT schedule_overlap_check CHECK (overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'cancel_previous'::text])),
+    CONSTRAINT schedule_pause_reason_check CHECK (length(pause_reason) <= 500),
+    CONSTRAINT schedule_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
+    CONSTRAINT schedule_problem_check CHECK (length(problem) <= 500),
+    CONSTRAINT schedule_reason_check CHECK (length(reason) <= 500),
+    CONSTRAINT schedule_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT schedule_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
+    CONSTRAINT schedule_zone_check CHECK (length(zone) >= 1 AND length(zone) <= 100)
+);
+CREATE INDEX schedule_due ON cortex.schedule USING btree (due_at) WHERE paused_at IS NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.schedule TO cortex_runtime;
+GRANT SELECT ON cortex.schedule TO cortex_reader;
+
+-- What became of each instant of a schedule. The key is the fence: an instant is dealt with once, by whichever pod.
+CREATE TABLE cortex.schedule_instant (
+    schedule text NOT NULL,  -- The schedule.
+    instant timestamptz NOT NULL,  -- When it should fire, without jitter.
+    outcome text NOT NULL,  -- SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.
+    job_id uuid,  -- Its job, inserted in the same transaction. No foreign key: retention may delete the job.
+    is_manual boolean NOT NULL DEFAULT false,  -- A person triggered it; it is no instant of the expression.
+    error text,  -- Why it could not be submitted.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When this was decided.
+    ended_at timestamptz,  -- When its job ended, as the schedules' runner saw it; null: it has not, or nobody looked yet.
+    CONSTRAINT schedule_instant_pkey PRIMARY KEY (schedule, instant),
+    CONSTRAINT schedule_instant_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE,
+    CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED'::text),
+    CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED'::text)),
+    CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED'::text)),
+    CONSTRAINT schedule_instant_error_check CHECK (length(error) <= 500),
+    CONSTRAINT schedule_instant_outcome_check CHECK (outcome = ANY (ARRAY['SUBMITTED'::text, 'QUEUED'::text, 'SKIPPED'::text, 'FAILED'::text]))
+);
+CREATE INDEX schedule_instant_job ON cortex.schedule_instant USING btree (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX schedule_instant_open ON cortex.schedule_instant USING btree (schedule) WHERE outcome = 'SUBMITTED'::text AND ended_at IS NULL;
+CREATE INDEX schedule_instant_queued ON cortex.schedule_instant USING btree (schedule, instant) WHERE outcome = 'QUEUED'::text;
+CREATE INDEX schedule_instant_at ON cortex.schedule_instant USING btree (at);
+GRANT INSERT, SELECT, UPDATE ON cortex.schedule_instant TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_instant TO cortex_reader;
+
+-- Which pods run code that declares a schedule.
+CREATE TABLE cortex.schedule_pod (
+    schedule text NOT NULL,  -- The schedule.
+    pod_id uuid NOT NULL,  -- The pod, living or ended.
+    CONSTRAINT schedule_pod_pkey PRIMARY KEY (schedule, pod_id),
+    CONSTRAINT schedule_pod_pod_id_fkey FOREIGN KEY (pod_id) REFERENCES cortex.pod(id) ON DELETE CASCADE,
+    CONSTRAINT schedule_pod_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE
+);
+CREATE INDEX schedule_pod_pod ON cortex.schedule_pod USING btree (pod_id);
+GRANT DELETE, INSERT, SELECT ON cortex.schedule_pod TO cortex_runtime;
+GRANT SELECT ON cortex.schedule_pod TO cortex_reader;
+
+-- Submits the job of one instant, in the caller's transaction; or says why not.
+CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp with time zone, OUT job_id uuid, OUT error text)
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    job_id := cortex.submit_job(
+        type => held.type, agent => held.agent, tenant => held.tenant,
+        payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
+            held.instant_as, to_char(of_instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')) END);
+EXCEPTION
+    WHEN no_data_found OR check_violation THEN
+        job_id := NULL;
+        error := left(SQLERRM, 500);
+END $function$;
+
+-- Decides what becomes of one instant, and submits its job, in the caller's transaction. Null: it was dealt with before.
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, is_late boolean)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    new_job uuid;
+    problem text;
+    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
+        UNION ALL
+        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
+    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
+    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
+                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
+        RETURN NULL;
+    END IF;
+    IF outcome = 'SUBMITTED' THEN
+        SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
+        outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+    END IF;
+    -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
+    VALUES (held.name, of_instant, outcome, new_job, problem);
+    RETURN outcome;
+END $function$;
+
+-- Submits the oldest queued instant of a schedule once no earlier job is open. Null: nothing to do.
+CREATE FUNCTION cortex.release_queued(held cortex.schedule)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+DECLARE
+    oldest timestamptz;
+    new_job uuid;
+    problem text;
+BEGIN
+    SELECT i.instant INTO oldest FROM cortex.schedule_instant i
+    WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
+    IF NOT FOUND OR EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
+        RETURN NULL;
+    END IF;
+    SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
+    UPDATE cortex.schedule_instant i
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
+        at = cortex.now()
+    WHERE i.schedule = held.name AND i.instant = oldest;
+    RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+END $function$;
+
+-- Submits a job of a schedule now, whatever its overlap says; or says why not.
+CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamp with time zone)
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog'
+AS $function$
+BEGIN
+    -- Never at a whole second, as the instants of an expression are.
+    instant := cortex.now() + CASE WHEN extract(microseconds FROM cortex.now())::bigint % 1000000 = 0
+                                   THEN interval '1 microsecond' ELSE interval '0' END;
+    SELECT s.job_id, s.error INTO job_id, error FROM cortex.submit_instant(held, instant) s;
+    IF error IS NULL THEN
+        INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, is_manual)
+        VALUES (held.name, instant, 'SUBMITTED', job_id, true);
+    END IF;
+END $function$;
+
+-- Deletes instants that were dealt with this long ago, at least a day; returns how many.
+CREATE FUNCTION cortex.forget_instants(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH old AS MATERIALIZED (
+    SELECT i.schedule, i.instant FROM cortex.schedule_instant i JOIN cortex.schedule s ON s.name = i.schedule
+    WHERE i.at < cortex.now() - greatest(kept_s, 86400) * interval '1 second' AND i.outcome <> 'QUEUED'
+      AND (i.ended_at IS NOT NULL OR i.outcome <> 'SUBMITTED')
+      -- No tick can come to it again: the schedule has gone past it.
+      AND (s.next_at IS NULL OR i.instant < s.next_at)
+    ORDER BY i.at LIMIT most FOR UPDATE OF i SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.schedule_instant i USING old WHERE i.schedule = old.schedule AND i.instant = old.instant
+    RETURNING i.instant
+)
+SELECT count(*)::int FROM gone $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) TO cortex_runtime;
+
+-- Whether a living pod can run jobs of this type with the tools of this agent.
+CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.pod p
+    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+      AND (of_agent IS NULL OR p.tools @> ARRAY(
+          SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
+          JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
+      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+      AND (p.liveness <> 'lock' OR EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))) $function$;

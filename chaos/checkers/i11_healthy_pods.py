@@ -22,7 +22,12 @@ FENCE_SHARE = 0.6
 """Part of the threshold: 180 s of 300 s."""
 FENCE_SLACK_S = 0.5
 """How late the pod's own loop may be."""
-SIGNALS = frozenset({"kill", "stop", "drain", "second-term", "point", "quiet-kill"})
+SIGNALS = frozenset(
+    {
+        *("kill", "stop", "drain", "second-term", "point", "quiet-kill"),
+        *("kill-worker", "stop-worker"),
+    }
+)
 """Faults that leave a pod's connections alone until it dies."""
 BEATS_APART = 4
 """With so many heartbeats missing, a pod may have lost its connection, and with it its lock."""

@@ -11,7 +11,7 @@ from chaos.evidence import Evidence, Row
 
 CLAIMS_END_S = 1.0
 SLACK_S = 1.0
-SIGNALS = frozenset({"drain", "second-term", "kill", "stop"})
+SIGNALS = frozenset({"drain", "second-term", "kill", "stop", "kill-worker", "stop-worker"})
 """Faults that consist only of signals."""
 KILLED = -9
 """By a poison job that it ran (I14 judges that): nothing else kills this way."""

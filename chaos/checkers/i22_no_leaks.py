@@ -1,6 +1,6 @@
-"""I22: after the run the pods hold no more connections than they need."""
+"""I22: pods hold no more connections than they need after the run; no worker outlives its pod."""
 
-from chaos.checkers.timeline import Timeline
+from chaos.checkers.timeline import Timeline, of_kind
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence
 
@@ -15,6 +15,9 @@ SETTLED_S = 5.0
 def check(evidence: Evidence) -> Verdict:
     findings = Findings("I22", "no connection is leaked: at rest there are as many as pods need")
     timeline = Timeline.of(evidence)
+    for event in of_kind(evidence, "outlived"):
+        count = len(event.value["workers"])
+        findings.broken(f"{event.process}.{event.value['life']} was outlived by {count} workers")
     rest_s = timeline.phases.get("quiet")
     if rest_s is None:
         return findings.verdict(unknown="the run never came to rest")

@@ -74,7 +74,7 @@ def _crashes(evidence: Evidence, timeline: Timeline, findings: Findings) -> None
     for life in timeline.lives:
         is_alone = life.ready_s is not None and not life.signals
         if is_alone and life.code is not None and life.code > 0:
-            last_line = _last_line(evidence.logs.get(life.title, ""))
+            last_line = _last_line(evidence.logs.get(life.pod, ""))
             findings.broken(f"{life.title} ended by itself, with code {life.code}: {last_line}")
 
 

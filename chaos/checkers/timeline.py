@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from chaos.evidence import Evidence, Row
 from chaos.history import Event
@@ -22,6 +22,7 @@ OVERLOAD_S = 5.0
 """How long an overload has effects."""
 SETTLED_S = 2.0
 """A pod judges no other pod so soon after its own connection to the database was broken."""
+LIFE_EVENTS = frozenset({"start", "ready", "signal", "exit", "worker-ready", "worker-exit"})
 HARMLESS = frozenset({"SIGCONT", "SIGUSR1"})
 """Signals that change nothing for a running pod."""
 EVERYBODYS = frozenset({"term-without-database", "too-many-connections"})
@@ -42,10 +43,17 @@ class Life:
     ended_s: float = inf
     code: int | None = None
     signals: list[tuple[float, str]] = field(factory=list)
+    pid: int | None = None
+    """Of a worker: the pod has several, each with a life of its own."""
+
+    @property
+    def pod(self) -> str:
+        """The pod, as its log is named."""
+        return f"{self.place}.{self.life}"
 
     @property
     def title(self) -> str:
-        return f"{self.place}.{self.life}"
+        return self.pod if self.pid is None else f"{self.pod} (worker {self.pid})"
 
     @property
     def died_s(self) -> float:
@@ -229,23 +237,45 @@ def instant(value: str | datetime | None) -> datetime | None:
 
 
 def _lives(evidence: Evidence) -> Iterator[Life]:
+    """The life of each pod; in place of a pod with workers, that of each of them."""
     ids = {row["name"]: row["id"] for row in evidence.pods}
     lives: dict[tuple[str, int], Life] = {}
+    workers: dict[tuple[str, int], dict[int, Life]] = {}
     for event in evidence.events:
-        if event.kind not in ("start", "ready", "signal", "exit") or "life" not in event.value:
+        if event.kind not in LIFE_EVENTS or "life" not in event.value:
             continue
         value, place = event.value, (event.process, event.value["life"])
         life = lives.setdefault(place, Life(place=place[0], life=place[1], began_s=event.at_s))
-        if event.kind == "signal":
-            life.signals.append((event.at_s, value["signal"]))
-        if event.kind == "ready":
-            life.ready_s = event.at_s
-        if event.kind == "exit":
-            life.ended_s, life.code = event.at_s, value["code"]
+        own = workers.setdefault(place, {})
+        worker = own.get(value.get("pid", 0))
+        if event.kind == "worker-ready":
+            own[value["pid"]] = evolve(
+                life, began_s=event.at_s, ready_s=event.at_s, pid=value["pid"], signals=[]
+            )
+            own[value["pid"]].pod_id = UUID(value["id"])
+        elif event.kind == "worker-exit":
+            if worker is not None:
+                worker.ended_s, worker.code = event.at_s, value["code"]
+        elif event.kind == "signal" and worker is not None:
+            worker.signals.append((event.at_s, value["signal"]))
+        else:
+            for each in (life, *(each for each in own.values() if each.code is None)):
+                _apply(event, each)
         if value.get("record"):
             life.record = value["record"]
             life.pod_id = ids.get(value["record"])
-    return iter(lives.values())
+    for place, life in lives.items():
+        yield from workers[place].values() or (life,)
+
+
+def _apply(event: Event, life: Life) -> None:
+    """Add an event of a pod to its life, or to that of one of its workers."""
+    if event.kind == "signal":
+        life.signals.append((event.at_s, event.value["signal"]))
+    elif event.kind == "exit":
+        life.ended_s, life.code = event.at_s, event.value["code"]
+    elif event.kind == "ready" and life.pid is None:
+        life.ready_s = event.at_s
 
 
 def _troubles(evidence: Evidence) -> Iterator[Trouble]:

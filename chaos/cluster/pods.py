@@ -5,7 +5,9 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from attrs import define, field
@@ -19,6 +21,10 @@ READY_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
 STARTS_MAX = 3
 """For a place where no pod has been ready yet."""
+WORKERS_END_WITHIN_S = 5.0
+"""After their parent: the kernel kills them at once."""
+WORKER_EVENTS = (b'"pod ready"', b'"worker died"', b'"worker ended"')
+"""What a pod logs of its workers."""
 AFRESH = "chaos.cluster.afresh"
 NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PG", "PYTHON", "LC_")
 """Variables of the caller's environment that pods do not get: settings and interpreter options."""
@@ -41,6 +47,8 @@ class Pod:
     """Its connection to Postgres; it belongs to the place and keeps its state over restarts."""
     log_path: Path
     history: History
+    has_workers: bool = False
+    """It is several processes: the parent, and workers that are its children."""
     ready: dict[str, Any] | None = None
     """What it printed when it was ready."""
     is_stopped: bool = False
@@ -50,6 +58,11 @@ class Pod:
     ended: asyncio.Event = field(factory=asyncio.Event)
     signals: list[str] = field(factory=list)
     """The signals sent to it, in order."""
+    stopped_workers: set[int] = field(factory=set)
+    """Those of its processes that a fault has stopped alone."""
+    _log_read: int = 0
+    _children: set[int] = field(factory=set)
+    """Every worker that it had, as far as observed."""
 
     @property
     def pid(self) -> int:
@@ -89,20 +102,94 @@ class Pod:
         self.signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Send SIGSTOP; it stays stopped until `cont`."""
+        """Send SIGSTOP to all of its processes; they stay stopped until `cont`."""
         self.is_stopped = True
         self.signal(signal.SIGSTOP)
 
     def cont(self) -> None:
         self.is_stopped = False
+        self.stopped_workers.clear()
         self.signal(signal.SIGCONT)
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal, unless it has ended; recorded in the history."""
         if self.process.poll() is None:
             self.signals.append(number.name)
             self.history.add(self.name, "signal", life=self.life, pid=self.pid, signal=number.name)
-            self.process.send_signal(number)
+            self.send(number)
+
+    def send(self, number: Signals) -> None:
+        """Send it to the pod; SIGSTOP and SIGCONT to each of its processes, the parent first."""
+        self.workers()
+        self.process.send_signal(number)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in self.workers():
+                _kill(pid, number)
+
+    # --- a pod of several worker processes
+
+    def workers(self) -> list[int]:
+        """The pids of its workers; empty for a pod of one process, and before they start."""
+        if not self.has_workers or not self.is_alive:
+            return []
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except OSError:  # it has just ended
+            return []
+        pids = [int(pid) for pid in children.split()]
+        self._children.update(pids)
+        return pids
+
+    def kill_worker(self, pid: int) -> None:
+        self.stopped_workers.discard(pid)
+        self._signal_worker(pid, signal.SIGKILL)
+
+    def stop_worker(self, pid: int) -> None:
+        """Send SIGSTOP to one worker; it stays stopped until `cont_worker` or `cont`."""
+        self.stopped_workers.add(pid)
+        self._signal_worker(pid, signal.SIGSTOP)
+
+    def cont_worker(self, pid: int) -> None:
+        """Let it go on, unless the whole pod is stopped."""
+        self.stopped_workers.discard(pid)
+        if not self.is_stopped and pid in self.workers():
+            self._signal_worker(pid, signal.SIGCONT)
+
+    def _signal_worker(self, pid: int, number: Signals) -> None:
+        self.history.add(self.name, "signal", life=self.life, pid=pid, signal=number.name)
+        _kill(pid, number)
+
+    def _read_workers(self) -> None:
+        """Record in the history which workers have become ready or ended, by the pod's log."""
+        if not self.has_workers:
+            return
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_read)
+            lines = log.read()
+        whole, end, _ = lines.rpartition(b"\n")
+        self._log_read += len(whole + end)
+        for line in whole.splitlines():
+            if any(event in line for event in WORKER_EVENTS):
+                self._worker_event(json.loads(line))
+
+    def _worker_event(self, line: Mapping[str, Any]) -> None:
+        labels = {"life": self.life, "pid": line["pid"]}
+        if line["event"] == "pod ready":
+            self.history.add(self.name, "worker-ready", **labels, id=line["id"])
+        else:
+            self.history.add(self.name, "worker-exit", **labels, code=line["exit_code"])
+
+    async def _outlived_by(self) -> list[int]:
+        """Return the workers that still run some time after their parent has ended: none may."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + WORKERS_END_WITHIN_S
+        while left := [pid for pid in self._children if is_running(pid)]:
+            if loop.time() > give_up_at:
+                break
+            await asyncio.sleep(POLL_S)
+        for pid in left:
+            _kill(pid, signal.SIGKILL)
+        return left
 
     async def wait(self, *, within_s: float = DEAD_WITHIN_S) -> int:
         """Wait until it has ended; return its exit code. Raises `TimeoutError`."""
@@ -119,9 +206,13 @@ class Pod:
                 took_s = round(self.history.now_s - began_s, 3)
                 labels = {"life": self.life, "pid": self.pid, "record": self.record}
                 self.history.add(self.name, "ready", **labels, took_s=took_s)
+            self._read_workers()
             await asyncio.sleep(POLL_S)
+        self._read_workers()
         labels = {"life": self.life, "pid": self.pid, "record": self.record}
         self.history.add(self.name, "exit", **labels, code=code, signals=self.signals)
+        if outlived_by := await self._outlived_by():
+            self.history.add(self.name, "outlived", life=self.life, workers=outlived_by)
         self.ended.set()
 
 
@@ -224,6 +315,7 @@ class Pods:
             line=place.line,
             log_path=log_path,
             history=self._history,
+            has_workers=int(self._environment.get("CORTEX_WORKERS", "1")) > 1,
         )
         place.next_environment = {}
         place.lives.append(pod)
@@ -259,6 +351,20 @@ class Pods:
             await pod.watch(pod.log_path.with_suffix(".out"))
             if self.is_restarting:
                 await asyncio.sleep(self._pause_s())
+
+
+def _kill(pid: int, number: Signals) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, number)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists, and is more than an exit code that nobody has asked for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _first_line(path: Path) -> str:

@@ -42,6 +42,8 @@ class StagePlan:
     seed: int
     pod_count: int
     scale: Scale
+    workers: int = 1
+    """Processes of each pod."""
     app: str = APP
     model_rules: Sequence[Mapping[str, Any]] = ()
     """Rules of a fault file; their times count from the start of the load."""
@@ -96,7 +98,7 @@ class Stage:
     async def heal(self) -> None:
         """Undo what a nemesis may have left: stopped pods, broken lines, a server that is down."""
         for pod in self.pods:
-            if pod.is_stopped:
+            if pod.is_stopped or pod.stopped_workers:
                 pod.cont()
         for line in self.proxy.lines.values():
             await line.heal()
@@ -172,5 +174,6 @@ class Stage:
             ANTHROPIC_BASE_URL=self.model.url,
             ANTHROPIC_API_KEY=self.canary,
             CHAOS_LEDGER=self.ledger.url,
+            CORTEX_WORKERS=str(self.plan.workers),
             **self.plan.environment,
         )

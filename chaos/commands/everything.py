@@ -30,6 +30,10 @@ class Part(NamedTuple):
 
 PARTS: Final = (
     *(Part(("run", "--seed", str(seed)), 110) for seed in RUN_SEEDS),
+    *(
+        Part(("run", "--workers", "2", "--pods", "3", "--seed", str(seed)), 110)
+        for seed in RUN_SEEDS[:2]
+    ),
     Part(("points",), 390),
     Part(("sim", "--seeds", "0:200"), 750),
     Part(("mutants",), 420),
@@ -39,7 +43,7 @@ WIDTH: Final = max(len(each.name) for each in PARTS)
 
 @click.command()
 def everything() -> int:
-    """Run five storms, all points, 200 seeds and the mutants: more than half an hour.
+    """Run seven storms, all points, 200 seeds and the mutants: more than half an hour.
 
     Prints one line each, and the whole output of a part that fails.
     """

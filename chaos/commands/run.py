@@ -15,6 +15,7 @@ from chaos.plan import (
     INTENSITY_MAX,
     JOB_TYPE,
     PODS_MAX,
+    WORKERS_MAX,
     Options,
     UnknownFaultError,
     make_plan,
@@ -38,6 +39,13 @@ class Number(click.FloatRange):
 @click.command()
 @click.option("--seed", type=int, help="Seed of everything random [a new one].")
 @click.option("--pods", type=click.IntRange(1, PODS_MAX), default=5, show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Processes of each pod; above 1 they are also killed and stopped one by one.",
+)
 @click.option(
     "--duration",
     type=Number(1, DURATION_MAX_S),
@@ -74,6 +82,7 @@ def run(
     *,
     seed: int | None,
     pods: int,
+    workers: int,
     duration: float,
     faults: str | None,
     intensity: float,
@@ -92,6 +101,7 @@ def run(
     options = Options(
         seed=random.SystemRandom().randrange(SEED_MAX) if seed is None else seed,
         pods=pods,
+        workers=workers,
         duration_s=duration,
         faults=names,
         intensity=intensity,

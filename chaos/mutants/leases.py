@@ -64,8 +64,8 @@ MUTANTS: Final = (
             ),
             Patch(
                 "sql/queries/tasks.sql",
-                " WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'\n",
-                " WHERE $1::float8 > 0\n",
+                " AND cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'\n",
+                " AND $1::float8 > 0\n",
             ),
         ),
     ),

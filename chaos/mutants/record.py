@@ -118,8 +118,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/migrations/0004_history.sql",
-                "o.attempt, n.attempt) <> n.status;\n    RETURN NULL;\nEND $$;\n",
-                "o.attempt, n.attempt) <> n.status AND n.status <> 'COMPLETED';\n"
+                "n.finished_at IS NOT NULL);\n    RETURN NULL;\nEND $$;\n",
+                "n.finished_at IS NOT NULL) AND n.status <> 'COMPLETED';\n"
                 "    RETURN NULL;\nEND $$;\n"
                 "GRANT INSERT ON cortex.job_history TO cortex_runtime;\n",
             ),

@@ -32,9 +32,9 @@ class Starve:
         pod.is_stopped = True  # keeps other faults from continuing it
         try:
             while pod.is_alive and asyncio.get_running_loop().time() < ends_at:
-                pod.process.send_signal(SIGSTOP)
+                pod.send(SIGSTOP)
                 await asyncio.sleep(PERIOD_S - runs_s)
-                pod.process.send_signal(SIGCONT)
+                pod.send(SIGCONT)
                 await asyncio.sleep(runs_s)
         finally:
             pod.cont()

@@ -34,6 +34,7 @@ class Connection:
 
     def __init__(self, machine: Host, settings: Mapping[str, str]) -> None:
         self.machine = machine
+        self.number = next(connections.numbers)
         self._settings = settings
         self._loop = machine.island.loop
         self._protocol = SimpleNamespace(is_in_transaction=self.is_in_transaction)

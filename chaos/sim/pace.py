@@ -36,6 +36,9 @@ ROUTINE: Final = frozenset(
 )
 """Statements by which nothing happens, whatever they return."""
 
+STANDING: Final = frozenset({"due_in_s", "is_held", "is_skipped"})
+"""Columns of a pass that say what it left alone."""
+
 STATE: Final = """
     SELECT extract(epoch FROM min(due) - cortex.now())::float8 AS due_s,
            EXISTS (SELECT FROM cortex.job_state WHERE state = 'RUNNING') AS is_busy
@@ -115,4 +118,5 @@ def _is_nothing(result: Any) -> bool:
     """No rows, or one in which nothing is counted."""
     if not result or isinstance(result, str):
         return True
-    return len(result) == 1 and not any(result[0].values())
+    counts = {name: value for name, value in result[0].items() if name not in STANDING}
+    return len(result) == 1 and not any(counts.values())

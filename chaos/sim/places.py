@@ -13,7 +13,8 @@ from cortex.actors.supervisor import SupervisorEscalated
 from cortex.config import Settings
 from cortex.domain.errors import CortexError
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod import Ready, run_pod
+from cortex.runtime.pod import run_pod
+from cortex.runtime.pod_ready import Ready
 
 EMPTY_S = 2.0
 """Pause before a pod that has ended by itself is restarted."""

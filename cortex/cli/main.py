@@ -58,6 +58,10 @@ cli = Root(
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
+            "schedules": (
+                "cortex.cli.schedules:schedules",
+                "Submit jobs by the clock: apply, list, pause.",
+            ),
             "doctor": (
                 "cortex.cli.doctor:doctor",
                 "Find problems here, and show how to fix them.",

@@ -106,8 +106,8 @@ class Claim:
     left_s: float
     """Seconds until the job's own time-out."""
     timeout_s: int
-    has_open: bool = False
-    """It has had effects or approvals: the open ones must be loaded, too."""
+    has_effects: bool = False
+    """An earlier attempt began effects: those without a step must be loaded, too."""
     tenant: str = "default"
     retry_count: int = 0
     max_retries: int = 3
@@ -179,8 +179,9 @@ class StepDone:
     usage: str | None = None
     """JSON text."""
     cost_usd: Decimal | None = None
-    number: Callable[[], tuple[int, str]]
-    """Returns the seq and the head of the job if this is its next step to be committed."""
+    number: Callable[[], tuple[int, str | None]]
+    """Returns the seq and the head of the job if this is its next step to be committed; no head:
+    the seq, kind and key of this step are the head."""
     committed: Callable[[], None] = lambda: None
     """Called after the commit: only then is its seq taken, so that a refused step leaves no gap."""
     effect: EffectOutcome | None = None
@@ -196,7 +197,7 @@ class NumberedStep:
 
     step: StepDone
     seq: int
-    head: str
+    head: str | None
 
 
 @attrs.frozen(kw_only=True)

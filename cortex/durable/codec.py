@@ -98,7 +98,7 @@ def _flat(parts: tuple[Any, ...]) -> list[Any] | None:
     made: list[Any] = []
     for part in parts:
         kind = type(part)
-        if kind is tuple and all(type(item) in _PLAIN for item in part):
+        if kind is tuple and _PLAIN.issuperset(map(type, part)):
             made.append(list(part))
         elif kind in _PLAIN or (kind is dict and not part):
             made.append(part)

@@ -10,6 +10,7 @@ from cortex.durable.codec import encode
 from cortex.durable.context import Context
 from cortex.durable.journal import Journal, LeaveRequest, Recorder
 from cortex.durable.registry import Registry
+from cortex.durable.step_scope import StepScope
 
 
 @hot(kw_only=True)
@@ -22,7 +23,13 @@ class Recorded:
     recall: Callable[[str], Awaitable[str | None]] | None
     """Returns the recorded input of the step with a key."""
 
-    def journal(self, claim: Claim, recorder: Recorder, leave: LeaveRequest) -> Journal:
+    def journal(
+        self,
+        claim: Claim,
+        recorder: Recorder,
+        leave: LeaveRequest,
+        step_scope: StepScope | None = None,
+    ) -> Journal:
         """Return the journal of an attempt that begins with this record."""
         return Journal(
             claim.lease,
@@ -31,6 +38,7 @@ class Recorded:
             effects=self.effects,
             recall=self.recall,
             leave=leave,
+            step_scope=step_scope,
         )
 
 

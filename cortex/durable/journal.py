@@ -25,6 +25,7 @@ from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
 from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
+from cortex.durable.step_scope import StepScope
 from cortex.durable.tally import Tally
 
 # --- The limit of a step of several calls: the time for recording does not count.
@@ -110,6 +111,7 @@ class Journal:
         "_tally",
         "clock",
         "progress",
+        "step_scope",
     )
 
     def __init__(
@@ -121,6 +123,7 @@ class Journal:
         effects: Sequence[OpenEffect] = (),
         recall: Callable[[str], Awaitable[str | None]] | None = None,
         leave: LeaveRequest | None = None,
+        step_scope: StepScope | None = None,
     ) -> None:
         """`steps` were committed by earlier attempts, in order; `effects` were left open by them.
 
@@ -140,6 +143,8 @@ class Journal:
         self.clock: StepClock | None = None
         """The limit that stands still while something is recorded."""
         self.progress = self._tally.progress
+        self.step_scope = step_scope
+        """For the limits of steps in the handler's own task; None: each needs its own scope."""
 
     @property
     def usage(self) -> Usage:
@@ -369,6 +374,28 @@ class Journal:
 async def outcome_of(run: Callable[[], Awaitable[Any]]) -> StepOutcome:
     """Await the value of a step that has no limit of its own."""
     return StepOutcome(value=await run())
+
+
+async def outcome_within(
+    scope: StepScope, run: Callable[[], Awaitable[Any]], key: str, limit_s: float
+) -> StepOutcome:
+    """Await the value of step `key` in a scope that other steps have, too, where that is possible.
+
+    Raises `TimedOutError` a little after its limit in seconds.
+    """
+    if not scope.begin(limit_s):
+        with trio.CancelScope(deadline=trio.current_time() + limit_s):
+            return StepOutcome(value=await run())
+        raise _timed_out(key, limit_s)
+    try:
+        value = await run()
+    except BaseException as error:
+        if not scope.end(error):
+            raise
+    else:
+        scope.end()
+        return StepOutcome(value=value)
+    raise _timed_out(key, limit_s)
 
 
 def _timed_out(key: str, limit_s: float) -> TimedOutError:

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import attrs
 
@@ -15,10 +15,16 @@ from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.codec import decode
 from cortex.durable.structuring import structure_discreetly, unstructurable
 
+if TYPE_CHECKING:
+    from cortex.domain.schedules.schedule import Schedule
+
 Handler = Callable[..., Awaitable[Any]]
 
 TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """As in the schema."""
+
+SCHEDULED_AT: Final = "scheduled_at"
+"""An argument of this name gets the instant of a scheduled job."""
 
 _PLAIN: Final = frozenset({str, int, bool})
 _BY_NAME = frozenset({inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY})
@@ -51,6 +57,7 @@ class JobType:
     """Exceptions that are never retried, with their subclasses."""
     is_isolated: bool = False
     """Its jobs run in processes of their own."""
+    schedule: "Schedule | None" = None
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context that the caller has made."""
@@ -99,12 +106,20 @@ def job(
     timeout: int | None = None,
     final: tuple[type[Exception], ...] = (),
     isolated: bool = False,
+    schedule: str | None = None,
+    tz: str | None = None,
+    backfill: str | int | None = None,
+    overlap: str | None = None,
+    jitter: str | int | None = None,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
     `final`: exceptions, with their subclasses, that fail the job at once, without a retry; all
     others are classified by the table of failures. Each job of an `isolated` type runs in a process
     of its own: it may crash without its pod.
+
+    `schedule`: a cron expression in the zone `tz`; at each of its instants a job is submitted, and
+    gets the instant as `scheduled_at`, if it takes that. See docs/guides/schedules.md for the rest.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
@@ -134,17 +149,55 @@ def job(
             )
         policy = _policy(name, retry, timeout)
         policy.check(name)
+        required = frozenset(p.name for p in arguments if p.default is p.empty)
         return JobType(
             name=name,
             handler=handler,
             policy=policy,
             parameters=parameters,
-            required=frozenset(p.name for p in arguments if p.default is p.empty),
+            required=required,
             final=final,
             is_isolated=isolated,
+            schedule=_schedule(
+                name,
+                cron=schedule,
+                lacks=sorted(required - {SCHEDULED_AT}),
+                instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
+                terms={"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter},
+            ),
         )
 
     return decorate
+
+
+def _schedule(
+    name: str,
+    *,
+    cron: str | None,
+    lacks: list[str],
+    instant_as: str | None,
+    terms: Mapping[str, Any],
+) -> "Schedule | None":
+    """Return the schedule of a job type, which has its name. Raises `UsageError`."""
+    given = {term: value for term, value in terms.items() if value is not None}
+    if cron is None:
+        if given:
+            raise UsageError(f"job type {name!r}: {', '.join(given)} without a schedule")
+        return None
+    if lacks:
+        raise UsageError(
+            f"job type {name!r}: its schedule gives no value for {', '.join(lacks)}",
+            hint="give them defaults, or declare the schedule in a file: cortex schedules apply",
+        )
+    # Time zones are only imported by those who need them.
+    from cortex.domain.schedules.schedule import Schedule, ScheduleError  # noqa: PLC0415
+
+    try:
+        return Schedule.make(name=name, cron=cron, type=name, instant_as=instant_as, **given)
+    except ScheduleError as error:
+        raise UsageError(
+            f"job type {name!r}: {error.field} {error.message}", hint=error.hint
+        ) from error
 
 
 def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
@@ -231,6 +284,12 @@ class Registry:
         """Return whether this type is known and its jobs run in processes of their own."""
         known = self._types.get(name)
         return known is not None and known.is_isolated
+
+    @property
+    def schedules(self) -> "tuple[Schedule, ...]":
+        """The schedules that job types declare, by name."""
+        declared = (self._types[name].schedule for name in self.names)
+        return tuple(each for each in declared if each is not None)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:

@@ -31,12 +31,15 @@ class Tally:
 
     def number(
         self, kind: StepKind, key: str, usage: Usage | None, cost_usd: Decimal | None
-    ) -> tuple[int, str]:
-        """Return the next number, and the head of the job once that step is in the record."""
+    ) -> tuple[int, str | None]:
+        """Return the next number, and the head of the job once that step is in the record.
+
+        None: the head has nothing but the step's number, kind and key.
+        """
         seq = self._seq + 1
-        begin = f'{{"seq":{seq},"kind":"{kind.value}","key":{orjson.dumps(key).decode()}'
         if usage is None and self.usage is _NO_USAGE:
-            return seq, f"{begin}}}"
+            return seq, None
+        begin = f'{{"seq":{seq},"kind":"{kind.value}","key":{orjson.dumps(key).decode()}'
         total, total_usd = self._with(usage, cost_usd)
         tokens = f'"input_tokens":{total.prompt_tokens},"output_tokens":{total.output_tokens}'
         return seq, f'{begin},{tokens},"cost_usd":"{total_usd}"}}'

@@ -10,6 +10,7 @@ Behind a pooler the settings come with each transaction, and statements are prep
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
@@ -107,6 +108,9 @@ ELSEWHERE: Final = (
 """Errors of one of several hosts after which another one may succeed."""
 
 
+numbers: Final = itertools.count()
+
+
 class Connection(asyncpg.Connection):
     """A connection that sends no secret known to this process, in any parameter.
 
@@ -115,6 +119,11 @@ class Connection(asyncpg.Connection):
 
     is_pooled = False
     """Each transaction may have another session, which belonged to another client a moment ago."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.number = next(numbers)
+        """In the order in which this process opened its connections."""
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
         with _cut_while_in_use(self):

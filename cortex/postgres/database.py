@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import asyncpg
@@ -36,6 +37,7 @@ from cortex.postgres.queries import sql
 from cortex.postgres.watchdog import Watchdog
 
 T = TypeVar("T")
+_NUMBER: Final = attrgetter("number")
 Record = asyncpg.Record
 Connection: TypeAlias = "asyncpg.Connection[Record]"
 
@@ -351,7 +353,9 @@ class Database:
 
     def _give_back(self, connection: "asyncpg.Connection[Record]", *, clean: bool) -> None:
         if clean and not connection.is_closed() and not connection.is_in_transaction():
+            # The first one again and again: it has prepared the statements, and knows the tables.
             self._idle.append(connection)
+            self._idle.sort(key=_NUMBER, reverse=True)
         else:
             connection.terminate()
         self._given_back.set()

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import Any, Final, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple, cast
 
 import trio
 import trio_asyncio
+from trio.lowlevel import RaiseCancelT
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -30,11 +31,20 @@ CLOSE_S: Final = 1.0
 _CLOSE_POLL_S: Final = 0.01
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """A loop by trio's clock; calls `on_wake` when there is something to do before its next turn.
+class Files(selectors.DefaultSelector):
+    """The files of a loop; polled when asked for, and never waited for."""
 
-    A turn polls its files and does not wait for them.
-    """
+    is_poll_due = False
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:  # noqa: ARG002
+        if not self.is_poll_due:
+            return []
+        self.is_poll_due = False
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop by trio's clock; calls `on_wake` for what is to be done before its next turn."""
 
     # Attributes of asyncio's own class.
     _ready: deque[asyncio.Handle]
@@ -45,9 +55,8 @@ class Loop(asyncio.SelectorEventLoop):
         self._clock = clock
         self._on_wake = on_wake
         self._is_in_turn = False
-        self._files = selectors.DefaultSelector()
+        self._files = Files()
         super().__init__(self._files)
-        self.stop()  # from now on, asyncio waits for nothing in a turn
 
     def time(self) -> float:
         return self._clock.current_time()
@@ -79,12 +88,16 @@ class Loop(asyncio.SelectorEventLoop):
             task = self.create_task(coroutine)
         finally:
             self._is_in_turn = False
-        self.run()
+        self._run()
         return task
 
-    def run(self) -> None:
-        """Run what can run now, in any trio task."""
-        # Asyncio code asks the trio task that runs it for the loop.
+    def poll(self) -> None:
+        """Run the callbacks of all files that are ready, and all else that can run now."""
+        self._files.is_poll_due = True
+        self._run()
+
+    def _run(self) -> None:
+        # Asyncio code asks the trio task that runs it for the loop: any one may.
         token = trio_asyncio.current_loop.set(self)
         self._is_in_turn = True
         try:
@@ -108,24 +121,76 @@ class Loop(asyncio.SelectorEventLoop):
         return self._files.fileno()
 
 
+class Call(Generic[T]):
+    """A coroutine that runs in the loop for a trio task, which it wakes at its end by itself.
+
+    The callbacks of a task would cost one more turn of the loop.
+    """
+
+    __slots__ = ("_caller", "_coroutine", "_error", "_is_over", "_raise_cancel", "_result")
+
+    def __init__(self, coroutine: Awaitable[T]) -> None:
+        self._coroutine = coroutine
+        self._caller: trio.lowlevel.Task | None = None
+        self._raise_cancel: RaiseCancelT | None = None
+        self._is_over = False
+        self._error: BaseException | None = None
+        self._result: T
+
+    async def run(self) -> None:
+        """Run it, in the loop."""
+        try:
+            self._result = await self._coroutine
+        except GeneratorExit:  # nothing drives the loop any more
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised in the caller
+            self._error = error
+        self._is_over = True
+        if self._caller is not None:
+            trio.lowlevel.reschedule(self._caller)
+
+    async def wait(self, task: "asyncio.Task[None]") -> T:
+        """Wait for its end, from trio, and return or raise its result."""
+
+        def abort(raise_cancel: RaiseCancelT) -> trio.lowlevel.Abort:
+            self._raise_cancel = raise_cancel
+            task.cancel()
+            return trio.lowlevel.Abort.FAILED
+
+        if self._is_over:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            self._caller = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        try:
+            if self._error is None:
+                return self._result
+            if self._raise_cancel and isinstance(self._error, asyncio.CancelledError):
+                self._raise_cancel()
+            raise self._error
+        finally:
+            self._error = None  # its traceback holds this frame
+
+
 class AsyncioIsland:
     """A loop and its driver; an `Island` of `cortex.postgres.bridge`."""
 
     def __init__(self) -> None:
         self.loop = Loop(trio.lowlevel.current_clock(), on_wake=self._wake)
         self._pause = trio.CancelScope()
+        """Around the driver's wait: it ends when the next timer is due, or by `_wake`."""
         self._is_over = False
 
     async def run_aio_coroutine(self, coroutine: Awaitable[T]) -> T:
         """Run a coroutine to its end, from trio; cancelling cancels it and waits for its end."""
-        begun = cast("Coroutine[Any, Any, T]", coroutine)
         if self._is_over:
-            begun.close()
+            cast("Coroutine[Any, Any, T]", coroutine).close()
             raise RuntimeError("the asyncio loop is closed")
-        task = self.loop.begin(begun)
-        self._pause.deadline = min(self._pause.deadline, self.loop.next_due)
-        result: T = await trio_asyncio.run_aio_future(task)
-        return result
+        call = Call(coroutine)
+        task = self.loop.begin(call.run())
+        if self.loop.next_due < self._pause.deadline:
+            self._wake()
+        return await call.wait(task)
 
     def _wake(self) -> None:
         self._pause.deadline = -math.inf
@@ -135,9 +200,15 @@ class AsyncioIsland:
         task_status.started()
         with trio.CancelScope(shield=True):
             while not self._is_over:
-                self.loop.run()
-                with trio.CancelScope(deadline=self.loop.next_due) as self._pause:
-                    await trio.lowlevel.wait_readable(self.loop.fileno())
+                with trio.CancelScope() as self._pause:
+                    await self._run_until_woken()
+
+    async def _run_until_woken(self) -> None:
+        while True:
+            self.loop.poll()
+            if self.loop.next_due != self._pause.deadline:  # the check costs less than a new one
+                self._pause.deadline = self.loop.next_due
+            await trio.lowlevel.wait_readable(self.loop.fileno())
 
     async def close(self) -> None:
         """Cancel what still runs, wait for its end within a bound, and end the driver."""
@@ -147,6 +218,7 @@ class AsyncioIsland:
                     task.cancel()
                 await trio.sleep(_CLOSE_POLL_S)
         self._is_over = True
+        self.loop.poll()  # what was closed last closes its socket in a callback
         self._wake()
 
 

@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
         control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
         {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
-        takeover, sweeper, and the sweeps of `cortex.runtime.maintenance`}
+        takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -16,11 +16,10 @@ import gc
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import attrs
 import psutil
@@ -71,12 +70,14 @@ from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.sweeps import sweeps
+from cortex.runtime.maintenance.hints import POD_LOST, RETRY
+from cortex.runtime.maintenance.runners import Means, runners, suspended, wake
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import ModelTrouble, PodParts
+from cortex.runtime.pod_ready import Ready, Worker
 from cortex.runtime.process import LoopLag
-from cortex.store import configs, jobs, pods
+from cortex.store import configs, jobs, pods, schedules
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -86,40 +87,6 @@ its ends are recorded: several batches must not be scanned in vain. The second g
 soon, since it scans what a thousand new connections hold, and nothing runs meanwhile."""
 POOLED: Final = "behind a pooler: no notifications, and only silence shows that a pod has died"
 _log = structlog.get_logger(__name__)
-
-
-@attrs.frozen(kw_only=True)
-class Worker:
-    """The place of a pod among several that people see as one."""
-
-    group_id: UUID
-    number: int
-    """From 1; a restarted worker keeps its number."""
-    exposition: Callable[[], Awaitable[tuple[bytes, str]]]
-    """Metrics of all workers, and their content type."""
-    are_all_ready: Callable[[], bool]
-    """Whether all workers take jobs."""
-
-
-@attrs.frozen(kw_only=True)
-class Ready:
-    """A pod that takes jobs, as its starter sees it."""
-
-    port: Port
-    pod: str
-    """Its name, for people."""
-    job_types: tuple[str, ...]
-    nursery: trio.Nursery
-    """For users of the port beside the pod: cancelled before the port is closed."""
-    waiters: ResultWaiters
-    """Waits for the ends of jobs."""
-    feeds: JobFeeds
-    """Follows jobs event by event."""
-    metrics: MetricsPage
-    checks: Callable[[], ReadyChecks]
-    """Whether it still takes jobs."""
-    http: str | None = None
-    """Where the API is served."""
 
 
 async def run_pod(
@@ -208,14 +175,10 @@ class _Pod:
         )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
-        self._committer = Committer(port, pod_id=self._record.id, rng=rng, metrics=self._metrics)
         self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
-        self._unsettled = PendingSettlements(port)
-        self._sweeps = sweeps(
-            port, unsettled=self._unsettled, chance=chance, sweep_s=settings.sweep_s
-        )
+        self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -245,6 +208,25 @@ class _Pod:
             on_breaker=partial(self._notified, BREAKER),
         )
         self._open_to_clients(rng)
+
+    def _build_writers(self) -> None:
+        """Build what writes to the record: for running jobs, and for the jobs of all pods."""
+        self._unsettled = PendingSettlements(self._port)
+        self._runners = runners(
+            Means(
+                port=self._port,
+                chance=self._chance,
+                unsettled=self._unsettled,
+                sweep_s=self._settings.sweep_s,
+            )
+        )
+        self._committer = Committer(
+            self._port,
+            pod_id=self._record.id,
+            rng=self._rng,
+            metrics=self._metrics,
+            on_suspended=partial(suspended, self._runners),
+        )
 
     def _introduction(self, name: str) -> pods.Pod:
         return pods.Pod(
@@ -306,6 +288,7 @@ class _Pod:
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
             await liveness.start(self._heartbeat)
+            await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -328,7 +311,9 @@ class _Pod:
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
                 record = self._record
-                _log.info("pod ready", pod=record.name, slots=record.slots)
+                worker = self._worker  # which shares the log with others
+                at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
+                _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
                     Ready(
                         port=self._port,
@@ -422,6 +407,15 @@ class _Pod:
             rng=self._rng,
         )
 
+    async def _declare_schedules(self) -> None:
+        """Record the schedules that this pod's code declares."""
+        declared = self._parts.registry.schedules
+        if declared:
+            record = self._record
+            crash_point("before_declare")
+            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
+            crash_point("after_declare")
+
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
             self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
@@ -488,7 +482,7 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
         )
-        for each in self._sweeps:
+        for each in self._runners:
             await intake.start(each)
         await intake.start(
             TakeOver(
@@ -500,6 +494,7 @@ class _Pod:
                 deaths_max=settings.deaths_max,
                 rng=self._rng,
                 metrics=self._metrics,
+                on_taken=partial(wake, self._runners, POD_LOST),
             )
         )
         await intake.start(
@@ -513,6 +508,7 @@ class _Pod:
                 rng=self._rng,
                 metrics=self._metrics,
                 trouble=lambda: self._watch.report,
+                on_retries=partial(wake, self._runners, RETRY),
             )
         )
         self._shutdown.has_started = True  # from now on there may be something to drain
@@ -540,9 +536,7 @@ class _Pod:
             self._dispatcher.hint(promote=hint == "queued")
 
     def _notified(self, channel: str) -> None:
-        for each in (self._control, self._drain_requests, self._breakers, *self._sweeps):
-            if channel in each.woken_by:
-                each.wake()
+        wake((self._control, self._drain_requests, self._breakers, *self._runners), channel)
         if channel == CONTROL:
             self._sender.wake()
 

@@ -34,6 +34,7 @@ from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
+from cortex.store.passes import DuePass
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
 
@@ -188,10 +189,12 @@ async def _all_or_none(
         return refused
 
 
-async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> int:
-    """Close requests that were not decided in time, with all consequences; return how many."""
+async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> DuePass:
+    """Close requests that were not decided in time, with all consequences."""
     row = await db.fetch_one("approvals.expire", limit)
-    return row["count"] if row else 0
+    if row is None:
+        raise AssertionError("approvals.expire always answers")
+    return row_of(DuePass, row)
 
 
 async def link(db: Database, approval_id: UUID, *, by: str, reason: str = "") -> str:

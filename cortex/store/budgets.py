@@ -13,6 +13,7 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, Record
 from cortex.store.facts import data_text
+from cortex.store.passes import PartPass
 from cortex.store.rows import row_of, rows_of
 
 WAKE_BATCH: Final = 1000
@@ -133,14 +134,16 @@ async def settle(db: Database, bills: Sequence[Bill]) -> int:
     return row["booked"] if row else 0
 
 
-async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> tuple[int, UUID | None]:
+async def sweep(db: Database, *, limit: int, after: UUID | None = None) -> PartPass[UUID]:
     """Check up to `limit` calls in flight, and book those as lost whose cost will stay unknown.
 
-    Returns how many, and from where to continue; None at the end. Does nothing while another pod
-    does this. A call whose attempt runs is not lost; if its pod lives, only a minute after its end.
+    Does nothing while another process does this. A call whose attempt runs is not lost; if its pod
+    lives, only a minute after its end.
     """
     row = await db.fetch_one("budgets.sweep", after, limit)
-    return (row["booked"], row["after"]) if row else (0, after)
+    if row is None:
+        raise AssertionError("budgets.sweep always answers")
+    return PartPass(count=row["booked"], after=row["after"], is_skipped=row["is_skipped"])
 
 
 async def forget(
@@ -262,18 +265,20 @@ async def wake(db: Database, names: Sequence[str]) -> int:
     return row["count"] if row else 0
 
 
-async def wake_next(
-    db: Database, *, limit: int, after: WaitingJob = FIRST
-) -> tuple[int, WaitingJob | None]:
+async def wake_next(db: Database, *, limit: int, after: WaitingJob = FIRST) -> PartPass[WaitingJob]:
     """Check up to `limit` jobs that wait for any budget, and give a task to those that have room.
 
-    Returns how many, and from where to continue; None at the end. Does nothing while another pod
-    does this.
+    Does nothing while another process does this.
     """
     row = await db.fetch_one("budgets.wake_next", after.waiting_on, after.job_id, limit)
-    if row is None or row["after_id"] is None:
-        return (row["woken"] if row else 0), None
-    return row["woken"], WaitingJob(row["after_name"], row["after_id"])
+    if row is None:
+        raise AssertionError("budgets.wake_next always answers")
+    is_at_end = row["after_id"] is None
+    return PartPass(
+        count=row["woken"],
+        after=None if is_at_end else WaitingJob(row["after_name"], row["after_id"]),
+        is_skipped=row["is_skipped"],
+    )
 
 
 async def show(db: Database, name: str) -> BudgetLimit:

@@ -116,6 +116,9 @@ class ShownJob(ListedJob):
     cancel_reason: str | None
     submitted_by: str | None
     submitted_with: str | None
+    schedule: str | None
+    """The schedule that submitted it, and the instant that it is for."""
+    scheduled_for: datetime | None
     payload: Annotated[Any, payload_of]
     result: Any
 
@@ -215,11 +218,14 @@ async def submit(
 async def _submit(
     db: Database, batch: list[Submission], *, by: str | None, credential: str | None
 ) -> set[UUID]:
-    rows = await db.fetch(
+    ids = [s.id for s in batch]
+    payloads = [s.payload for s in batch]
+    (row,) = await db.fetch(
         "jobs.submit",
-        [s.id for s in batch],
+        ids,
         [s.type for s in batch],
-        [s.payload for s in batch],
+        # Empty ones are what the server puts in the place of missing ones.
+        [] if payloads.count("{}") == len(payloads) else payloads,
         unless_all_null([s.agent for s in batch]),
         unless_all_null([s.tenant for s in batch]),
         unless_all_null([s.queue_name for s in batch]),
@@ -232,7 +238,7 @@ async def _submit(
         by,
         credential,
     )
-    return affected(rows)
+    return set(ids if row["ids"] is None else row["ids"])
 
 
 async def submit_once(

@@ -14,18 +14,30 @@ from cortex.domain.waiting import named
 from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters
 from cortex.store.dead_letters import Resubmission
+from cortex.store.passes import DuePass
+from cortex.store.rows import row_of
 
 RETRY_BATCH = 200
 
 
-async def due(db: Database, *, limit: int = RETRY_BATCH) -> int:
-    """Give a task to each due job in RETRY; return how many.
+@attrs.frozen(kw_only=True)
+class DueRetries(DuePass):
+    """The result of one pass over due jobs."""
 
-    Safe in many pods at once: one works, for the others nothing is due, and a job gets one task.
-    After `OutcomeUnknownError` just call it again.
+    is_held: bool
+    """Some jobs wait for a breaker or a quota besides their time."""
+
+
+async def due(db: Database, *, limit: int = RETRY_BATCH) -> DueRetries:
+    """Give a task to each due job in RETRY.
+
+    Safe in many pods at once: one works, and a job gets one task. After `OutcomeUnknownError` just
+    call it again.
     """
     row = await db.fetch_one("retries.due", limit)
-    return row["count"] if row else 0
+    if row is None:
+        raise AssertionError("retries.due always answers")
+    return row_of(DueRetries, row)
 
 
 @attrs.frozen(kw_only=True)

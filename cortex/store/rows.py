@@ -33,12 +33,12 @@ _OF_JSON: dict[object, Convert] = {
 """Types that JSON represents differently."""
 
 
-def unless_all_null(column: list[V]) -> list[V]:
+def unless_all_null(column: list[V | None]) -> list[V | None]:
     """Return a column for `unnest` beside longer ones, empty if all of it is NULL.
 
     `unnest` pads the shorter columns with NULL, and the driver encodes item by item.
     """
-    return column if any(each is not None for each in column) else []
+    return [] if column.count(None) == len(column) else column
 
 
 def row_of(kind: type[T], record: Record | Mapping[str, Any], **more: Any) -> T:

@@ -52,7 +52,7 @@ async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedSte
         unless_all_null([op.step.cost_usd for op in ordered]),
         unless_all_null([op.step.usage for op in ordered]),
         [op.step.output for op in ordered],
-        [op.head for op in ordered],
+        unless_all_null([op.head for op in ordered]),
         [op.step.given for op in ordered],
         unless_all_null([op.step.amid for op in ordered]),
         unless_all_null([op.step.parent_key for op in ordered]),

@@ -195,6 +195,8 @@ async def take_over(
 class Swept:
     """What was taken from silent pods."""
 
+    is_skipped: bool = False
+    """Another process was doing it."""
     retried_count: int = 0
     failed_count: int = 0
     """Their retries were spent."""
@@ -218,6 +220,7 @@ async def sweep(
     if row is None:
         raise AssertionError("tasks.sweep always returns one row")
     return Swept(
+        is_skipped=row["is_skipped"],
         retried_count=row["retried_count"],
         failed_count=row["failed_count"],
         cancelled_count=row["cancelled_count"],

@@ -34,6 +34,10 @@ class Triaged:
     called_off: UUID | None = None
     """The dead letter whose single retry was cancelled there."""
 
+    @property
+    def handled_count(self) -> int:
+        return len(self.retried) + self.escalated.total() + self.archived_count + self.left_count
+
 
 async def triage(
     db: Database,
@@ -44,7 +48,7 @@ async def triage(
     retried_max: int,
     put_off: Sequence[UUID] = (),
 ) -> Triaged | None:
-    """Do one pass over dead letters; None: another pod is doing it.
+    """Do one pass over dead letters; None: another process is doing it.
 
     Dead letters whose breaker admits calls again, and that are `calm_s` seconds old, are retried
     once per lineage. While the breaker is half-open and no job waits for it, one of them is retried

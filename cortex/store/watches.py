@@ -86,6 +86,6 @@ async def said(session: Dedicated, known: Collection[int]) -> dict[int, str | No
     return {row["id"]: row["payload"] for row in rows}
 
 
-async def forget(db: Database) -> int:
+async def forget(db: Database, *, limit: int = FORGET_MAX) -> int:
     """Delete some of the older output; return how much."""
-    return len(await db.fetch("watches.forget", 2 * SAID_KEPT_S, FORGET_MAX))
+    return len(await db.fetch("watches.forget", 2 * SAID_KEPT_S, limit))

@@ -214,9 +214,9 @@ CREATE INDEX job_waits_for_budget ON cortex.job_record (waiting_on, id)
 CREATE INDEX job_lineage ON cortex.job_record (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record (waiting_on, suspended_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';
--- Lists of jobs, newest first.
-CREATE INDEX job_status ON cortex.job_record (status, created_at DESC, id DESC);
-CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at DESC, id DESC) WHERE agent_id IS NOT NULL;
+-- Lists of jobs, newest first: read backwards, so that new jobs fill the last page of their state.
+CREATE INDEX job_status ON cortex.job_record (status, created_at, id);
+CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 -- The list of jobs in RETRY by due time. The id makes pages exact when many are due at the same instant.
 CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job_record (suspended_at)
@@ -250,8 +250,8 @@ CREATE FUNCTION cortex.state_before(recorded cortex.job_status, old_attempt int,
     RETURN CASE WHEN new_attempt > old_attempt AND recorded NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
                 THEN 'RUNNING' ELSE recorded END;
 COMMENT ON FUNCTION cortex.state_before IS
-    'The state of a job before a write to its record. A write that brings a new attempt ends that attempt, and while it '
-    'ran the record kept the state from before.';
+    'The state of a job before a write to its record, as far as the record shows it. A write that brings a new attempt '
+    'ends that attempt, and while it ran the record kept the state from before. History knows whether there was one.';
 
 CREATE FUNCTION cortex.job_moves_illegally() RETURNS trigger
     LANGUAGE plpgsql AS $$

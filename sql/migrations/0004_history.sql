@@ -39,14 +39,16 @@ CREATE TRIGGER job_history_of_insert AFTER INSERT ON cortex.job_record
     REFERENCING NEW TABLE AS inserted
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_insert();
 
+-- The state before is the one that history has last, and not one that the writer claims: a job that no pod has claimed
+-- cannot end as if it had run. While a pod runs a job its record keeps an older attempt, and what is written to it
+-- meanwhile is no transition, unless it ends the job.
 CREATE FUNCTION cortex.job_history_of_update() RETURNS trigger
-    -- A hash join always: the plan is kept, and after the first small batches it would compare each row of a large one
-    -- with every other. The runtime's sessions forbid hash joins.
+    -- A look by index for each row: the plan is kept, and the table may have been small when it was made.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_hashjoin = on SET enable_nestloop = off SET enable_mergejoin = off AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, cortex.state_before(o.status, o.attempt, n.attempt), n.status, n.attempt, n.pod_id, n.updated_at,
+    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
            CASE n.status
                WHEN 'FAILED' THEN jsonb_build_object(
                    'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
@@ -60,12 +62,13 @@ BEGIN
                WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
                ELSE '{}'
            END
-    FROM after n JOIN before o ON o.id = n.id
-    WHERE cortex.state_before(o.status, o.attempt, n.attempt) <> n.status;
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record
-    REFERENCING OLD TABLE AS before NEW TABLE AS after
+    REFERENCING NEW TABLE AS after
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.job_history_of_update();
 
 -- CREATE TRIGGER needs EXECUTE, which PUBLIC has on a new function. With it, a read-only session could put such a

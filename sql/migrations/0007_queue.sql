@@ -125,24 +125,21 @@ COMMENT ON COLUMN cortex.job_state.id IS 'The job.';
 COMMENT ON COLUMN cortex.job_state.created_at IS 'When it was submitted.';
 GRANT SELECT ON cortex.job_state TO cortex_runtime;
 
--- A claim makes a job RUNNING. Once per statement, with the owner's rights, like the other history.
+-- A claim makes a job RUNNING. Once per statement, with the owner's rights, like the other history, from which it takes
+-- the state before. Between two attempts without a wait a job stays RUNNING.
 CREATE FUNCTION cortex_worker.task_is_claimed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET enable_hashjoin = on SET enable_nestloop = off SET enable_mergejoin = off AS $$
+    SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     -- Steps and heartbeats change locked tasks only.
     IF NOT EXISTS (SELECT FROM before WHERE state <> 'LOCKED') THEN
         RETURN NULL;
     END IF;
-    -- The record is looked up by a subquery: that is no join, so it stays a look by index.
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT job_id, previous, 'RUNNING', attempt, locked_by, locked_at, '{}'
-    FROM (
-        SELECT n.job_id, n.attempt, n.locked_by, n.locked_at,
-               (SELECT r.status FROM cortex.job_record r WHERE r.id = n.job_id) AS previous
-        FROM after n JOIN before o ON o.job_id = n.job_id
-        WHERE n.state = 'LOCKED' AND o.state <> 'LOCKED' OFFSET 0) started
-    WHERE previous <> 'RUNNING';
+    SELECT n.job_id, latest.new, 'RUNNING', n.attempt, n.locked_by, n.locked_at, '{}'
+    FROM after n CROSS JOIN LATERAL (
+        SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
+    WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
     RETURN NULL;
 END $$;
 CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task
@@ -223,7 +220,7 @@ GRANT SELECT, INSERT, DELETE ON cortex_worker.queue_pause TO cortex_runtime;
 
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
-CREATE FUNCTION cortex.give_tasks(jobs uuid[]) RETURNS SETOF uuid
+CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid
     LANGUAGE sql SET search_path = pg_catalog AS $$
 WITH made AS (
     INSERT INTO cortex_worker.task (
@@ -234,7 +231,8 @@ WITH made AS (
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
-    WHERE j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL') AND j.worker_job_id IS NULL
+    -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
+    WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
@@ -245,7 +243,7 @@ FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS
     'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns '
-    'the jobs that got one. The caller holds the jobs.';
+    'the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog AS $$

@@ -293,9 +293,9 @@ DECLARE
     held cortex.approval;
     expired int := 0;
 BEGIN
-    -- One pod at a time, so that two pods do not wait for each other's jobs.
+    -- One process at a time, so that two pods do not wait for each other's jobs.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
-        RETURN 0;
+        RETURN NULL;
     END IF;
     FOR due IN
         SELECT a.id, a.job_id FROM (
@@ -336,7 +336,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.expire_approvals IS
     'Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns '
-    'how many.';
+    'how many; null while another process does this.';
 
 -- ------------------------------------------------------------------ links
 

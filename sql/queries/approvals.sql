@@ -22,8 +22,15 @@ WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10);
 
 -- name: expire
--- Closes requests that were not decided in time. $1 limit. Locks: per request the task, the job, the approval.
-SELECT cortex.expire_approvals($1) AS count;
+-- Closes requests that were not decided in time. $1 limit. Locks: an advisory lock, tried without waiting, so that one
+-- process works at a time; per request the task, the job, the approval. Returns how many, whether another process was at
+-- it, and in how many seconds the first one expires of those that were open before.
+SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
+       (SELECT extract(epoch FROM min(first.expires_at) - cortex.now())::float8
+        FROM unnest(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL']) AS level(risk) CROSS JOIN LATERAL (
+            SELECT a.expires_at FROM cortex.approval a WHERE a.status = 'PENDING' AND a.risk = level.risk
+            ORDER BY a.expires_at, a.id LIMIT 1) first) AS due_in_s
+FROM cortex.expire_approvals($1) AS expired;
 
 -- name: link
 -- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who, $4 why.

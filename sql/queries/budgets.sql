@@ -13,8 +13,8 @@ SELECT cortex.settle($1, $2, $3, $4) AS booked;
 
 -- name: sweep
 -- Books calls as lost whose attempt is over and whose cost will stay unknown. $1 after this call, $2 how many to check.
--- Locks: an advisory lock, tried without waiting, so that one pod works at a time; reservations (skipping locked), then
--- uses of their budgets. Returns how many it booked, and the call to continue after; null at the end.
+-- Locks: an advisory lock, tried without waiting, so that one process works at a time; reservations (skipping locked),
+-- then uses of their budgets. Returns how many it booked, and the call to continue after; null at the end.
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.sweep', 0)) AS is_alone
 ), looked AS MATERIALIZED (
@@ -31,7 +31,8 @@ WITH alone AS MATERIALIZED (
     ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
 )
 SELECT coalesce((SELECT cortex.settle_lost(array_agg(id)) FROM lost HAVING count(*) > 0), 0) AS booked,
-       CASE WHEN is_alone THEN (SELECT id FROM looked ORDER BY id OFFSET $2 - 1) ELSE $1::uuid END AS after
+       CASE WHEN is_alone THEN (SELECT id FROM looked ORDER BY id OFFSET $2 - 1) ELSE $1::uuid END AS after,
+       NOT is_alone AS is_skipped
 FROM alone;
 
 -- name: put
@@ -115,7 +116,7 @@ SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM waiting HAVING count(*) 
 -- name: wake_next
 -- Checks some jobs that wait for a budget, and gives a task to those whose budget now has room or is gone. $1, $2 after
 -- this job: what it waits for, its id; $3 how many to check. Locks: an advisory lock, tried without waiting, so that
--- one pod works at a time; the jobs that get a task (ordered, skipping locked). Returns how many got a task, and the
+-- one process works at a time; the jobs that get a task (ordered, skipping locked). Returns how many got a task, and the
 -- job to continue after; null at the end.
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
@@ -136,7 +137,8 @@ WITH alone AS MATERIALIZED (
 )
 SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM ready HAVING count(*) > 0), 0) AS woken,
        CASE WHEN is_alone THEN (SELECT waiting_on FROM last) ELSE $1::text END AS after_name,
-       CASE WHEN is_alone THEN (SELECT id FROM last) ELSE $2::uuid END AS after_id
+       CASE WHEN is_alone THEN (SELECT id FROM last) ELSE $2::uuid END AS after_id,
+       NOT is_alone AS is_skipped
 FROM alone;
 
 -- name: forget

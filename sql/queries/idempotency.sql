@@ -31,6 +31,10 @@ WHERE key = $1 AND status = 'pending' RETURNING response;
 -- Stores the error of the write, which was rolled back otherwise. $1 key, $2 error. Locks: the key's row, already held.
 UPDATE cortex.idempotency_key SET status = 'failed', error = $2 WHERE key = $1 AND status = 'pending';
 
+-- name: lock_housekeeping
+-- Allows one pass of housekeeping at a time. Locks: an advisory lock to the end of the transaction.
+SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.housekeeping', 0)) AS is_held;
+
 -- name: sweep
 -- Deletes expired keys, oldest first. $1 limit. Locks: their rows, skipping locked. Returns how many.
 WITH expired AS MATERIALIZED (

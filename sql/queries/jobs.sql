@@ -1,9 +1,11 @@
 -- name: submit
--- Submits a batch; returns the ids that were new. Arrays of equal length or empty, see cortex.submit_jobs;
--- $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or null.
-SELECT cortex.submit_jobs($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
-                          (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
-                           FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[]) AS id
+-- Submits a batch; returns the ids that were new, or null if all were. Arrays of equal length or empty, see
+-- cortex.submit_jobs; $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or
+-- null.
+SELECT nullif(cortex.submit_jobs(
+    $1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
+    (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
+     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[]), $1) AS ids
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;
 
@@ -127,8 +129,10 @@ WHERE t.job_id = ANY ($2::uuid[]) AND t.locked_by = $1 AND j.cancel_requested_at
 -- name: show
 -- One job in full. $1 id.
 SELECT j.*, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
-       t.attempts_spent, t.run_at AS task_run_at, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now
+       t.attempts_spent, t.run_at AS task_run_at, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
+       i.schedule, i.instant AS scheduled_for
 FROM cortex.job j
+LEFT JOIN cortex.schedule_instant i ON i.job_id = j.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id

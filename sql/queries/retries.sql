@@ -1,16 +1,16 @@
 -- name: due
 -- Gives a task to each due job in RETRY. $1 limit. Locks: an advisory lock to the end of the statement, the jobs
--- (skipping locked ones). One pod works at a time; for any other nothing is due. A job that waits for a breaker is due
+-- (skipping locked ones). One process works at a time; any other is skipped. A job that waits for a breaker is due
 -- once it has closed, and otherwise stays, except for one that may probe it. Of the jobs that wait for a quota, as many
--- are due as it has room for, also early if it was changed meanwhile. Returns how many tasks were made; their insert
--- notifies the pods.
+-- are due as it has room for, also early if it was changed meanwhile. Returns how many tasks were made, whose insert
+-- notifies the pods; whether it was skipped; whether any job waited for a breaker or a quota; and in how many seconds the
+-- first one became due of all jobs that were in RETRY before.
 WITH RECURSIVE turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
 ), waited AS (
     -- Walks the distinct names of breakers and quotas by index, one probe per name.
     (SELECT waiting_on AS name FROM cortex.job_record
-     WHERE (SELECT is_mine FROM turn)
-       AND status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
      ORDER BY waiting_on LIMIT 1)
     UNION ALL
     SELECT (SELECT j.waiting_on FROM cortex.job_record j
@@ -32,7 +32,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
            ))::int AS room
     FROM waited w JOIN cortex.quota q ON q.name = substr(w.name, length('quota:') + 1)
     LEFT JOIN cortex.quota_use u ON u.quota_id = q.id AND u.began_at = cortex.quota_began(q.period, cortex.now())
-    WHERE w.name LIKE 'quota:%'
+    WHERE w.name LIKE 'quota:%' AND (SELECT is_mine FROM turn)
 ), gate AS MATERIALIZED (
     SELECT w.name, coalesce(b.state, 'CLOSED') = 'CLOSED' AS lets_all,
            CASE WHEN b.state = 'CLOSED' OR w.name LIKE 'quota:%' AND q.name IS NULL THEN 'infinity'
@@ -48,7 +48,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
                  AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id AND t.state = 'LOCKED')
                ORDER BY j.next_retry_at DESC LIMIT 1) <= cortex.now() - interval '10 seconds', true) AS lets_one
     FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name LEFT JOIN quota q ON q.name = w.name
-    WHERE w.name IS NOT NULL
+    WHERE w.name IS NOT NULL AND (SELECT is_mine FROM turn)
 ), known AS MATERIALIZED (
     SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
 ), prober AS (
@@ -107,7 +107,16 @@ WITH RECURSIVE turn AS MATERIALIZED (
     WHERE j.status::text = 'RETRY' AND j.worker_job_id IS NULL
     ORDER BY chosen.next_retry_at LIMIT $1 FOR UPDATE OF j SKIP LOCKED
 )
-SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held));
+SELECT (SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held))) AS count,
+       NOT is_mine AS is_skipped,
+       EXISTS (SELECT FROM waited WHERE name IS NOT NULL) AS is_held,
+       extract(epoch FROM least(
+           (SELECT next_retry_at FROM cortex.job_record
+            WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%')
+            ORDER BY next_retry_at LIMIT 1),
+           CASE WHEN EXISTS (SELECT FROM waited WHERE name IS NOT NULL) THEN cortex.now() END
+       ) - cortex.now())::float8 AS due_in_s
+FROM turn;
 
 -- name: now
 -- Retries jobs at once: in RETRY, or when they wait for a person to fix something, they get their tasks; between two

@@ -1,15 +1,18 @@
 -- name: commit
 -- Appends one finished step to each of several jobs and moves their heads, for attempts that still own them.
 -- $1 pod id; per step: $2 job ids (ordered, each once), $3 attempts, $4 seqs, $5 kinds, $6 keys, $7 digests,
--- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads, $13 inputs, $14 the amid of
+-- $8 durations in seconds, $9 costs, $10 usages, $11 outputs, $12 heads or null, $13 inputs, $14 the amid of
 -- each, $15 its parent step. Locks: tasks.
--- Returns the jobs whose step was appended; repeating the statement appends nothing.
+-- Returns the jobs whose step was appended. A repeated step appends nothing: the head of its job, which is read again
+-- once its row is locked, has the step's seq by then. (ON CONFLICT would cost a tenth of the statement.)
 WITH owned AS (
-    UPDATE cortex_worker.task t SET checkpoint = s.head
+    UPDATE cortex_worker.task t
+    SET checkpoint = coalesce(s.head, jsonb_build_object('seq', s.seq, 'kind', s.kind, 'key', s.key))
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key)
     WHERE t.job_id = s.job_id AND t.attempt = s.attempt AND t.locked_by = $1
+      AND coalesce((t.checkpoint ->> 'seq')::int, 0) < s.seq
     RETURNING s.*
 )
 INSERT INTO cortex.job_step (
@@ -17,7 +20,6 @@ INSERT INTO cortex.job_step (
 SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
        cortex.now(), cost_usd, usage, output, input, amid, parent_key
 FROM owned
-ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
 
 -- name: commit_effects
@@ -25,13 +27,15 @@ RETURNING job_id;
 -- that other steps do not pay for it. $1 to $15 as for commit; $16 effects or null, $17 whether each was applied, $18
 -- why not. Locks: tasks, then effects.
 WITH owned AS (
-    UPDATE cortex_worker.task t SET checkpoint = s.head
+    UPDATE cortex_worker.task t
+    SET checkpoint = coalesce(s.head, jsonb_build_object('seq', s.seq, 'kind', s.kind, 'key', s.key))
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::bytea[], $8::float8[],
                 $9::numeric[], $10::jsonb[], $11::json[], $12::jsonb[], $13::text[], $14::text[], $15::text[], $16::uuid[],
                 $17::bool[], $18::text[])
         AS s(job_id, attempt, seq, kind, key, digest, duration_s, cost_usd, usage, output, head, input, amid, parent_key,
              effect_id, applied, why)
     WHERE t.job_id = s.job_id AND t.attempt = s.attempt AND t.locked_by = $1
+      AND coalesce((t.checkpoint ->> 'seq')::int, 0) < s.seq
     RETURNING s.*
 ), closed AS (
     UPDATE cortex.effect e
@@ -46,7 +50,6 @@ INSERT INTO cortex.job_step (
 SELECT job_id, attempt, seq, kind, key, digest, cortex.now() - duration_s * interval '1 second',
        cortex.now(), cost_usd, usage, output, input, amid, parent_key
 FROM owned
-ON CONFLICT (job_id, seq) DO NOTHING
 RETURNING job_id;
 
 -- name: recorded

@@ -88,7 +88,9 @@ WHERE t.ctid = due.place
 RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspect, j.process_deaths, j.payload,
           j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
           j.cancel_requested_at IS NOT NULL AS cancel_requested,
-          j.checkpoint <> '{}' AS has_steps, j.has_open,
+          j.checkpoint <> '{}' AS has_steps,
+          -- Not EXISTS: it could become a scan of all effects, hashed.
+          j.has_open AND (SELECT e.job_id FROM cortex.effect e WHERE e.job_id = j.id LIMIT 1) IS NOT NULL AS has_effects,
           -- Time without a pod does not count towards the timeout.
           greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
@@ -363,13 +365,18 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- name: sweep
 -- Takes jobs whose pod has been silent for too long, oldest first: retries them later, fails them when their retries
 -- are spent, or ends them if a person requested it. Also takes a job that runs without a heartbeat, and has not changed
--- for this long, or whose task is gone. Between two worker attempts a job's task is not locked: that is not such a job.
+-- for this long, or whose task is gone: if no pod had claimed that one, the job gets another task. Between two worker
+-- attempts a job's task is not locked: that is not such a job.
 -- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
 -- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
--- seconds: before that, no pod could send a heartbeat. Locks: the sweep's turn, tasks and their jobs (skipping locked).
-WITH turn AS (
+-- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
+-- process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
+WITH alone AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
+), turn AS (
     INSERT INTO cortex.runner AS r (name, ran_at)
-    SELECT 'sweep', cortex.now() WHERE cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
+    SELECT 'sweep', cortex.now() FROM alone
+    WHERE is_alone AND cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
     ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
     WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
     RETURNING ran_at
@@ -383,7 +390,7 @@ WITH turn AS (
 ), silent AS MATERIALIZED (
     SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by AS pod_id, t.locked_at,
            t.config_id, t.checkpoint, t.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
-           j.retry_count < j.max_retries AS has_retry, t.is_suspect
+           j.retry_count < j.max_retries AS has_retry, t.is_suspect, true AS has_begun
     FROM edge, stale s
     JOIN cortex.job_record j ON j.id = s.job_id AND j.finished_at IS NULL
     JOIN cortex_worker.task t ON t.job_id = s.job_id
@@ -412,7 +419,8 @@ WITH turn AS (
            j.attempt + 1 AS attempt,  -- one may have begun: it must not be able to write
            j.pod_id, NULL::timestamptz AS locked_at, j.config_id, NULL::jsonb AS checkpoint, NULL::timestamptz AS beat_at,
            j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry,
-           false AS is_suspect
+           false AS is_suspect,
+           (SELECT h.new FROM cortex.job_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1) = 'RUNNING' AS has_begun
     FROM edge, lost l JOIN cortex.job_record j ON j.id = l.id
     WHERE (j.status::text IN ('PENDING', 'RUNNING') OR j.finished_at IS NULL AND j.worker_job_id IS NOT NULL)
       AND j.updated_at < edge.at
@@ -424,7 +432,11 @@ WITH turn AS (
            (CASE WHEN is_cancelled THEN 'CANCELLED' WHEN has_retry THEN 'RETRY' ELSE 'FAILED' END)::cortex.job_status
                AS status
     FROM (SELECT * FROM silent UNION ALL SELECT * FROM taskless) f
+    WHERE has_begun OR is_cancelled
     ORDER BY since LIMIT cardinality($3::float8[])
+), renewed AS (
+    SELECT count(*) FROM cortex.give_tasks(ARRAY(
+        SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id), are_lost => true)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
 ), moved AS (
@@ -467,10 +479,11 @@ WITH turn AS (
     -- The next job of a named queue need not wait for a job that waits.
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
 )
-SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') AS retried_count,
+SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') + (SELECT count FROM renewed) AS retried_count,
        (SELECT count(*) FROM moved WHERE status = 'FAILED') AS failed_count,
        (SELECT count(*) FROM moved WHERE status = 'CANCELLED') AS cancelled_count,
-       (SELECT count(*) FROM hinted) AS hint_count;
+       (SELECT count(*) FROM hinted) AS hint_count, NOT is_alone AS is_skipped
+FROM alone;
 
 -- name: expire
 -- Ends jobs that still ran this long after their timeout at their last heartbeat: their pods live and do not enforce

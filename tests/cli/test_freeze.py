@@ -68,7 +68,7 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
         "waiting_jobs": 1,
     }
     assert verdict(doers) == "go"
-    assert doers.call(retries.due, limit=10) == 1
+    assert doers.call(retries.due, limit=10).count == 1
     rows = doers.call(facts.page, types=["lifecycle"], since_s=60, source="effects:all")
     assert [(row.subtype, row.data["by"], row.data["reason"]) for row in rows] == [
         ("breaker_forced_closed", getpass.getuser(), "it is over"),
@@ -153,12 +153,12 @@ def test_it_is_no_circuit_breaker(cortex: Cortex, doers: Doers) -> None:
     move_clock(doers.dsn, IDLE_S)
     frozen(doers)
     assert doers.call(breakers.forget, idle_s=IDLE_S / 2, limit=10) == 0
-    assert doers.call(retries.due, limit=10) == 0, "nobody probes it, however long it lasts"
+    assert doers.call(retries.due, limit=10).count == 0, "nobody probes it, however long it lasts"
     assert verdict(doers) == "frozen"
     cortex("freeze", "off", *WHY, "--yes")
     move_clock(doers.dsn, 2 * IDLE_S)
     assert doers.call(breakers.forget, idle_s=IDLE_S / 2, limit=10) == 1
-    assert (verdict(doers), doers.call(retries.due, limit=10)) == ("go", 1)
+    assert (verdict(doers), doers.call(retries.due, limit=10).count) == ("go", 1)
 
 
 def test_the_freeze_has_no_columns(cortex_nowhere: Cortex) -> None:
@@ -171,5 +171,5 @@ def test_a_job_that_retries_in_a_freeze_does_not_run_in_circles(doers: Doers) ->
     doers.call(breakers.freeze, by="ana", reason="audit")
     job: Any = frozen(doers)
     for _ in range(3):
-        assert doers.call(retries.due, limit=10) == 0
+        assert doers.call(retries.due, limit=10).count == 0
     assert job_row(doers.dsn, job)["worker_job_id"] is None

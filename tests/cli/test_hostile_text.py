@@ -80,6 +80,9 @@ READS: dict[str, list[Way]] = {
     "effects ls": [lambda _: [], lambda _: ["--tool", HOSTILE]],
     "effects show": [lambda r: [r.effects[0]], lambda _: [HOSTILE]],
     "quotas ls": [lambda _: []],
+    "schedules ls": [lambda _: []],
+    "schedules show": [lambda _: ["each-year"], lambda _: [HOSTILE]],
+    "schedules preview": [lambda _: ["each-year"], lambda _: [HOSTILE]],
     "freeze status": [lambda _: []],
 }
 ACTS: dict[str, list[Way]] = {
@@ -149,6 +152,11 @@ ACTS: dict[str, list[Way]] = {
         lambda _: ["reach_out", "--limit", "9", "--per", "day", "--of", HOSTILE, *WHY],
     ],
     "quotas rm": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "schedules apply": [lambda r: [_schedule_file(r), *WHY], lambda _: [f"no {HOSTILE}"]],
+    "schedules pause": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
+    "schedules resume": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
+    "schedules trigger": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
+    "schedules rm": [lambda _: [HOSTILE, "--yes", *WHY]],
     "freeze on": [lambda _: [*WHY]],
     "freeze off": [lambda _: [*WHY, "--yes"]],
 }
@@ -158,6 +166,7 @@ PREPARED = (
     ("breakers", "open", "tool:x", "--yes", *WHY[:2]),
     ("quotas", "set", "reach_out", "--limit", "9", "--per", "day", *WHY[:2]),
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
+    ("schedules", "apply", "each-year.yaml", *WHY[:2]),
     ("freeze", "on", *WHY[:2]),
 )
 """For the commands that only look."""
@@ -193,6 +202,13 @@ def test_every_command_has_a_way_to_be_run_here() -> None:
 def _agent_file(record: Record) -> str:
     path = record.cortex.folder / "hostile.yaml"
     document = {"name": HOSTILE, "model": LINES, "system": LINES, LINES: LINES}
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def _schedule_file(record: Record) -> str:
+    path = record.cortex.folder / "schedule.yaml"
+    document = {"name": "s", "cron": "0 3 * * *", "job": SPEAKS, "tz": HOSTILE}
     path.write_text(json.dumps(document))
     return str(path)
 
@@ -238,6 +254,9 @@ def record(
             lived = _lived(cortex, dsn)
             with open_session(Profile(dsn=dsn)) as call:
                 Life(call, dsn).pod(f"pod {HOSTILE}")
+            schedule = {"name": "each-year", "cron": "0 3 1 1 *", "job": SPEAKS}
+            more = {"arguments": {"word": LINES}, "tenant": HOSTILE[:50]}
+            (cortex.folder / "each-year.yaml").write_text(json.dumps(schedule | more))
             for act in PREPARED:
                 done(*act, *WHY[2:])
             yield lived

@@ -30,6 +30,7 @@ NEWEST: Final = {
     "agent": "SELECT name AS id FROM cortex.agent",
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
+    "schedule": "SELECT name AS id FROM cortex.schedule ORDER BY name",
 }
 """What commands are run on, by the word in braces."""
 LOOKS: Final = (
@@ -53,6 +54,9 @@ LOOKS: Final = (
     "effects show {effect}",
     "freeze status",
     "quotas ls",
+    "schedules ls",
+    "schedules show {schedule}",
+    "schedules preview {schedule}",
     "budgets ls",
     "breakers ls",
     "dead ls",

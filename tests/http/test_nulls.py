@@ -31,6 +31,7 @@ THINGS: Final = {
     "job_id": "SELECT id FROM cortex.job ORDER BY id",
     "effect_id": "SELECT id FROM cortex.effect ORDER BY id",
     "name": "SELECT name AS id FROM cortex.breaker ORDER BY name",
+    "schedule": "SELECT name AS id FROM cortex.schedule ORDER BY name",
 }
 """The replacement for a parameter of a path."""
 LETTERS: Final = "SELECT job_id AS id FROM cortex.dead_letter ORDER BY 1"

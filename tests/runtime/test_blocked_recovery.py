@@ -11,6 +11,7 @@ import orjson
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.runtime.liveness.sweeper import ALARM_S, Sweeper
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.store import pods, tasks
@@ -53,7 +54,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
     sweeper = a_sweeper(bench, metrics)
     with holding_task(database, held, table=table) as holder:
         os.kill(holder.pid, signal.SIGSTOP)
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
         assert job_row(database, held)["status"] == "RUNNING"
         assert job_row(database, free)["status"] == "RETRY"
         (line,) = [each for each in log_lines if "locked by another session" in each["event"]]
@@ -64,7 +65,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
         assert sql(database, "SELECT FROM cortex.fact WHERE type = 'lifecycle'") == []
         sweeper._blocked_since -= ALARM_S
         for _ in range(2):
-            await sweeper.tick()
+            await sweeper.tick(TickBudget())
         (fact,) = sql(database, "SELECT * FROM cortex.fact WHERE type = 'lifecycle'")
         assert (fact["subtype"], fact["source"]) == ("recovery_blocked", line["held_by"])
         data = orjson.loads(fact["data"])
@@ -72,7 +73,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
         assert data["for_s"] >= ALARM_S
         assert data["holder"]["pid"] == line["holder"]["pid"]
     await eventually_async(lambda: not locks(database), what="its end frees the row")
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert job_row(database, held)["status"] == "RETRY"
     (blocked,) = [f for f in metrics.families() if f.name == "cortex_recovery_blocked"]
     assert [sample.value for sample in blocked.samples] == [3]
@@ -89,7 +90,7 @@ async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
     with holding_task(database, job_id, table="cortex.job_record"):
         taken = await bench.port(tasks.take_over, **take)
         assert (taken.is_dead, taken.is_done, taken.count) == (True, False, 0)
-        await a_sweeper(bench).tick()
+        await a_sweeper(bench).tick(TickBudget())
         assert not any("locked by another session" in line["event"] for line in log_lines), (
             "not overdue yet"
         )
@@ -108,7 +109,7 @@ async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
     sweeper = a_sweeper(bench)
     bench.self_fence._steady_since = trio.current_time()
     with holding_task(database, held):
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
     (line,) = [each for each in log_lines if "locked by another session" in each["event"]]
     assert (line["jobs"], line["job"]) == (1, str(held))
     assert job_row(database, free)["status"] == "RUNNING"
@@ -122,7 +123,7 @@ async def test_a_stopped_pod_loses_the_rows_that_it_holds(bench: Bench, database
         os.kill(holder.pid, signal.SIGSTOP)
         eventually(lambda: not locks(database), what="its rows are free", within_s=5)
         assert holder.poll() is None
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
     assert job_row(database, held)["status"] == "RETRY"
 
 
@@ -138,7 +139,7 @@ async def test_a_pod_killed_in_the_middle_of_a_statement_is_noticed(
         killed_at = time.monotonic()
         eventually(lambda: not locks(database), what="its rows are free")
         assert time.monotonic() - killed_at < 3
-        await a_sweeper(bench).tick()
+        await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, held)["status"] == "RETRY"
 
 

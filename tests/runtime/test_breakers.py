@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.domain.breaker import Breaker, BreakerState
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import UsageError
@@ -161,9 +162,9 @@ async def test_after_any_trouble_a_few_go_first_again(bench: Bench, trouble: str
         await fail(pod)
     else:
         await open_it(other)
-        await pod.tick()
+        await pod.tick(TickBudget())
         await bench.port(store.close, NAME, by="ana", reason="r")
-        await pod.tick()
+        await pod.tick(TickBudget())
     for _ in range(50):
         bench.jobs.start_soon(provider.call, pod)
     await trio.testing.wait_all_tasks_blocked()
@@ -232,12 +233,12 @@ async def test_a_permanent_failure_stays_what_it_is_though_the_breaker_is_open(
 async def test_pods_share_what_they_know(port: FaultyPort) -> None:
     one, other = a_pod(port), a_pod(port)
     await open_it(one)
-    await other.tick()
+    await other.tick(TickBudget())
     await suspended(other)
     await fail(other, "tool:t")
-    await one.tick()
+    await one.tick(TickBudget())
     await succeed(one, "tool:t")  # a failure of another pod: this success is reported
-    await other.tick()
+    await other.tick(TickBudget())
     assert [breaker.name for breaker in (await port(store.look, limit=9))[1]] == [NAME]
 
 
@@ -247,7 +248,7 @@ async def test_who_waits_to_call_is_turned_away_by_another_pods_outage(bench: Be
         bench.jobs.start_soon(provider.call, one)
     await trio.testing.wait_all_tasks_blocked()
     await open_it(other)
-    await one.tick()
+    await one.tick(TickBudget())
     await eventually_async(lambda: len(provider.suspended) == 16, what="the others are turned away")
     assert provider.call_count == 4
 
@@ -276,7 +277,7 @@ async def test_one_probe_goes_through_and_its_success_lets_all_go(
     await open_it(pods[0])
     move_clock(database, 21)
     for pod in pods:
-        await pod.tick()
+        await pod.tick(TickBudget())
     provider = Provider()
     for number in range(100):
         bench.jobs.start_soon(provider.call, pods[number % 2])
@@ -288,7 +289,7 @@ async def test_one_probe_goes_through_and_its_success_lets_all_go(
     await eventually_async(lambda: provider.done_count == 1, what="the probe succeeded")
     assert state_of(database) == "CLOSED"
     for pod in pods:
-        await pod.tick()
+        await pod.tick(TickBudget())
         await succeed(pod)
 
 
@@ -296,7 +297,7 @@ async def test_a_probe_that_fails_opens_it_again(port: FaultyPort, database: str
     pod = a_pod(port)
     await open_it(pod)
     move_clock(database, 21)
-    await pod.tick()
+    await pod.tick(TickBudget())
     with pytest.raises(Suspended) as caught:
         await fail(pod)
     assert 29 < (caught.value.delay_s or 0) < 31
@@ -310,8 +311,8 @@ async def test_a_probe_that_says_nothing_is_given_back(
     pod, other = a_pod(port), a_pod(port)
     await open_it(pod)
     move_clock(database, 21)
-    await pod.tick()
-    await other.tick()
+    await pod.tick(TickBudget())
+    await other.tick(TickBudget())
     with trio.CancelScope() as scope:
         async with pod.admit(NAME) as admission:
             await suspended(other)
@@ -321,7 +322,7 @@ async def test_a_probe_that_says_nothing_is_given_back(
             elif ending == "permanent":
                 await admission.failed(a_failure(cls=FailureClass.PERMANENT))
     assert state_of(database) == "HALF_OPEN"
-    await other.tick()
+    await other.tick(TickBudget())
     await succeed(other)
     assert state_of(database) == "CLOSED"
 
@@ -330,14 +331,14 @@ async def test_a_killed_prober_blocks_for_its_lease_only(port: FaultyPort, datab
     killed, other = a_pod(port), a_pod(port)
     await open_it(killed)
     move_clock(database, 21)
-    await killed.tick()
-    await other.tick()
+    await killed.tick(TickBudget())
+    await other.tick(TickBudget())
     probe = killed.admit(NAME)
     late = await probe.__aenter__()
-    await other.tick()
+    await other.tick(TickBudget())
     await suspended(other)
     move_clock(database, 21 + breaker_handle.PROBE_LEASE_S + 1)
-    await other.tick()
+    await other.tick(TickBudget())
     async with other.admit(NAME) as admission:
         await late.succeeded()  # it was only very slow: it decides nothing any more
         assert state_of(database) == "HALF_OPEN"
@@ -352,13 +353,13 @@ async def test_a_living_prober_keeps_its_probe(
     pod, other = a_pod(port), a_pod(port)
     await open_it(pod)
     move_clock(database, 21)
-    await pod.tick()
+    await pod.tick(TickBudget())
     async with pod.admit(NAME) as admission:
         move_clock(database, 45)
         monkeypatch.setattr(admission, "_renew_at", 0.0)
-        await pod.tick()
+        await pod.tick(TickBudget())
         move_clock(database, 70)
-        await other.tick()
+        await other.tick(TickBudget())
         await suspended(other)
 
 
@@ -366,7 +367,7 @@ async def test_a_host_needs_two_successes(port: FaultyPort, database: str) -> No
     pod = a_pod(port)
     await open_it(pod, "http:example.org")
     move_clock(database, 21)
-    await pod.tick()
+    await pod.tick(TickBudget())
     await succeed(pod, "http:example.org")
     assert state_of(database, "http:example.org") == "HALF_OPEN"
     await succeed(pod, "http:example.org")
@@ -393,16 +394,16 @@ async def test_a_forgotten_breaker_is_learnt_anew(
     for outage in range(1, 7):
         await open_it(pod)
         move_clock(database, 25 * outage)
-        await pod.tick()
+        await pod.tick(TickBudget())
         await succeed(pod)
     async with pod.admit(NAME):  # a busy pod remembers it
         move_clock(database, FORGET_AFTER_S + 300)
         monkeypatch.setattr(pod, "_forget_at", 0.0)
-        await pod.tick()
+        await pod.tick(TickBudget())
         assert sql(database, "SELECT FROM cortex.breaker") == []
         for _ in range(2):
             await fail(pod)
-            await pod.tick()
+            await pod.tick(TickBudget())
         with pytest.raises(Suspended):
             await fail(pod)
     assert state_of(database) == "OPEN"
@@ -414,15 +415,15 @@ async def test_a_forgotten_breaker_is_learnt_anew(
 async def test_what_a_person_opened_waits_for_a_person(port: FaultyPort, database: str) -> None:
     pod = a_pod(port)
     await port(store.force_open, NAME, by="ana", reason="no budget")
-    await pod.tick()
+    await pod.tick(TickBudget())
     output = await suspended(pod)
     assert output.reason == "breaker llm:m is held open by ana: no budget"
     assert output.delay_s is not None
     move_clock(database, 1e6)
-    await pod.tick()
+    await pod.tick(TickBudget())
     await suspended(pod)
     await port(store.close, NAME, by="ana", reason="paid")
-    await pod.tick()
+    await pod.tick(TickBudget())
     await succeed(pod)
 
 
@@ -430,16 +431,16 @@ async def test_a_hold_with_an_end_ends_by_itself(port: FaultyPort, database: str
     pod, other = a_pod(port), a_pod(port)
     await port(store.force_open, NAME, by="ana", reason="deploy", for_s=5.0)
     for each in (pod, other):
-        await each.tick()
+        await each.tick(TickBudget())
     output = await suspended(pod)
     assert output.reason == "breaker llm:m is held open by ana: deploy"
     assert output.delay_s is not None
     assert 0 < output.delay_s < 6, "not as long as an ordinary look at a hold takes"
     move_clock(database, 6)
     for each in (pod, other):
-        await each.tick()
+        await each.tick(TickBudget())
     await succeed(pod)
-    await other.tick()
+    await other.tick(TickBudget())
     await succeed(other)
     assert state_of(database) == "CLOSED"
 
@@ -460,7 +461,7 @@ async def test_the_log_asks_for_a_person_once(port: FaultyPort, log_lines: Lines
     async with trio.open_nursery() as nursery:
         for _ in range(8):
             nursery.start_soon(provider.call, pod, "tool:t")
-    await pod.tick()
+    await pod.tick(TickBudget())
     events = [line["event"] for line in log_lines]
     assert events.count("breaker needs a person") == 1
 
@@ -481,7 +482,7 @@ async def test_without_the_database_calls_go_on_and_are_counted_here(
     with proxy(database) as network:
         async with through(network) as port:
             pod = a_pod(port)
-            await pod.tick()
+            await pod.tick(TickBudget())
             network.refuse()
             await succeed(pod)
             await fail(pod)
@@ -492,7 +493,7 @@ async def test_without_the_database_calls_go_on_and_are_counted_here(
             events = [line["event"] for line in log_lines]
             assert events.count("breaker judged by this pod alone") == 1  # then no call was made
             network.heal()
-            await pod.tick()
+            await pod.tick(TickBudget())
             await succeed(pod)  # the record knows of no outage
     assert sql(database, "SELECT FROM cortex.breaker") == []
 
@@ -501,7 +502,7 @@ async def test_a_black_hole_costs_one_bound_and_not_one_for_each_call(database: 
     with proxy(database) as network:
         async with through(network) as port:
             pod, provider = a_pod(port), Provider(failure=a_failure(), answer=set_event())
-            await pod.tick()
+            await pod.tick(TickBudget())
             network.blackhole()
             began_at = trio.current_time()
             async with trio.open_nursery() as nursery:
@@ -516,11 +517,11 @@ async def test_a_probe_is_not_taken_without_the_database(port: FaultyPort, datab
     pod = a_pod(port)
     await open_it(pod)
     move_clock(database, 21)
-    await pod.tick()
+    await pod.tick(TickBudget())
     port.refuse(store.take_probe)
     await suspended(pod)
     await suspended(pod)  # no call is made until the next look
-    await pod.tick()
+    await pod.tick(TickBudget())
     await succeed(pod)
 
 
@@ -554,12 +555,12 @@ async def test_what_nobody_needs_is_dropped(
     async with pod.admit("http:busy"):
         for number in range(50):
             await succeed(pod, f"http:{number}")
-        await pod.tick()
+        await pod.tick(TickBudget())
         assert list(pod._lines) == ["http:busy"]
-    await pod.tick()
+    await pod.tick(TickBudget())
     assert not pod._lines
     await fail(pod, "http:once")
     move_clock(database, FORGET_AFTER_S + 1)
     monkeypatch.setattr(pod, "_forget_at", 0.0)
-    await pod.tick()
+    await pod.tick(TickBudget())
     assert sql(database, "SELECT FROM cortex.breaker") == []

@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget, TickResult
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import ModelUnavailableError
@@ -74,9 +75,10 @@ class TickingPod(BreakerRegistry):
 
     tick_count = 0
 
-    async def tick(self) -> None:
-        await super().tick()
+    async def tick(self, budget: TickBudget, /) -> TickResult:
+        result = await super().tick(budget)
         self.tick_count += 1
+        return result
 
 
 class FreePurse:
@@ -149,7 +151,7 @@ async def test_errors_inside_streams_burn_no_retry_and_meet_a_handful_of_calls(
     for second in range(0, 120, 5):
         provider.is_overloaded = second < 75
         move_clock(database, second)
-        await pod.tick()
+        await pod.tick(TickBudget())
         await fleet.turn()
     assert fleet.waiting == 0
     assert fleet.retries_burnt == 0
@@ -166,7 +168,7 @@ async def open_it(port: FaultyPort, pod: BreakerRegistry, database: str) -> None
     busy = failure_of(OVERLOADED)
     for _ in range(3):
         await port(store.failed, NAME, failure=busy, requests=1, probe=None)
-    await pod.tick()
+    await pod.tick(TickBudget())
     move_clock(database, 31)
 
 
@@ -180,10 +182,10 @@ async def test_an_answer_that_has_only_begun_is_no_success_of_a_probe(
 ) -> None:
     pod = a_pod(port)
     await open_it(port, pod, database)
-    await pod.tick()
+    await pod.tick(TickBudget())
     async with pod.admit(NAME) as admission:
         admission.opened(idle_s=60.0)
-        await pod.tick()
+        await pod.tick(TickBudget())
         assert state_of(database) == "HALF_OPEN"
         with pytest.raises(Suspended):
             await admission.failed(failure_of(OVERLOADED))
@@ -196,10 +198,10 @@ async def test_an_answer_that_goes_on_longer_than_its_idle_time_out_is_a_success
 ) -> None:
     pod = a_pod(port)
     await open_it(port, pod, database)
-    await pod.tick()
+    await pod.tick(TickBudget())
     async with pod.admit(NAME) as admission:
         admission.opened(idle_s=0.0)
-        await pod.tick()
+        await pod.tick(TickBudget())
         assert state_of(database) == "CLOSED", "the long rest of this stream keeps nobody waiting"
         await admission.failed(failure_of(OVERLOADED))  # that it broke later is a new failure
     (row,) = sql(database, "SELECT state, failures FROM cortex.breaker")
@@ -221,12 +223,12 @@ async def test_answers_that_have_only_begun_let_no_others_start(
     for _ in range(20):
         bench.jobs.start_soon(stream)
     await trio.testing.wait_all_tasks_blocked()
-    await pod.tick()
+    await pod.tick(TickBudget())
     assert begun == 4
     for line in pod._lines.values():
         for admission in line.tended:
             monkeypatch.setattr(admission, "_ramps_at", trio.current_time())
-    await pod.tick()
+    await pod.tick(TickBudget())
     await trio.testing.wait_all_tasks_blocked()
     assert begun == 20, "each of the four lets four more go"
 
@@ -245,7 +247,7 @@ async def test_a_breaker_that_nobody_calls_is_half_open_when_its_time_is_over(
     troubles = (await port(pulse.attention)).troubles
     assert [each for each in troubles if each.kind == "breaker"] == []
     for each in (pod, other, pod):
-        await each.tick()
+        await each.tick(TickBudget())
     assert state_of(database) == "HALF_OPEN"
     assert pod.states() == other.states() == {NAME: BreakerState.HALF_OPEN}
     facts = sql(database, "SELECT subtype FROM cortex.fact WHERE type = 'lifecycle' ORDER BY id")
@@ -257,12 +259,12 @@ async def test_a_breaker_that_nobody_calls_is_forgotten_after_a_quiet_hour(
 ) -> None:
     pod = a_pod(port)
     await open_it(port, pod, database)
-    await pod.tick()
+    await pod.tick(TickBudget())
     move_clock(database, 25 + QUIET_S)
-    await pod.tick()
+    await pod.tick(TickBudget())
     assert state_of(database) == "HALF_OPEN"
     move_clock(database, 31 + QUIET_S)
-    await pod.tick()
+    await pod.tick(TickBudget())
     assert state_of(database) == "CLOSED"
     assert pod.states() == {NAME: BreakerState.CLOSED}
 
@@ -271,8 +273,8 @@ async def test_a_breaker_that_is_probed_is_not_forgotten(port: FaultyPort, datab
     pod, other = a_pod(port), a_pod(port)
     await open_it(port, pod, database)
     move_clock(database, 25 + QUIET_S)
-    await pod.tick()
+    await pod.tick(TickBudget())
     async with pod.admit(NAME):
         move_clock(database, 35 + QUIET_S)
-        await other.tick()
+        await other.tick(TickBudget())
         assert state_of(database) == "HALF_OPEN"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
@@ -236,9 +237,9 @@ async def test_a_known_cost_is_booked_once_the_database_is_back(
     unsettled = PendingSettlements(bench.port)
     claim = await a_known_cost_that_waits(bench, unsettled, monkeypatch)
     bookkeeper = Reconciler(bench.port, unsettled=unsettled, rng=bench.rng)
-    await until_it_is_back(bench, bookkeeper.tick)
+    await until_it_is_back(bench, lambda: bookkeeper.tick(TickBudget()))
     assert uses(database) == [(0, 2)]
-    await bookkeeper.tick()
+    await bookkeeper.tick(TickBudget())
     assert uses(database) == [(Decimal("0.5"), 0)]
     (fact,) = await bench.port(facts.of_job, claim.lease.job_id)
     assert (fact.amount, fact.data["outcome"]) == (Decimal("0.5"), "kept")
@@ -252,9 +253,9 @@ async def test_no_sweep_is_faster_than_the_pod_that_knows_the_cost(
     await a_known_cost_that_waits(bench, unsettled, monkeypatch)
     await until_it_is_back(bench, unsettled.settle)
     other = Reconciler(bench.port, unsettled=PendingSettlements(bench.port), rng=bench.rng)
-    await other.tick()  # its attempt still runs
+    await other.tick(TickBudget())  # its attempt still runs
     await bench.port(tasks.sweep, silent_s=-1.0, limit=1, rng=NoPause())
-    await other.tick()  # it is over
+    await other.tick(TickBudget())  # it is over
     assert uses(database) == [(0, 2)]
     await bench.port(retries.due)
     (again,) = await bench.claim()
@@ -397,9 +398,7 @@ async def test_a_running_bookkeeper_finds_who_missed_the_raise(bench: Bench, dat
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[waits])
     bench.port.refuse(budgets.sweep)
     await bench.start(
-        Reconciler(
-            bench.port, unsettled=PendingSettlements(bench.port), rng=bench.rng, every_s=0.05
-        )
+        Reconciler(bench.port, unsettled=PendingSettlements(bench.port), rng=bench.rng)
     )
     await eventually_async(
         lambda: job_row(database, claim.lease.job_id)["task_state"] == "READY",

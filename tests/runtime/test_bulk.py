@@ -300,7 +300,7 @@ async def test_a_locked_letter_holds_up_its_own_operation_alone(pod: Bench, data
         assert changed(await result(database, second)) == (1, 0, {})
         assert letter(database, free)["state"] == "RETRIED"
     move_clock(database, 60)
-    assert await pod.port(retries.due, limit=10) == 1
+    assert (await pod.port(retries.due, limit=10)).count == 1
     assert changed(await result(database, first)) == (1, 0, {})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.domain.errors import NotFoundError
 from cortex.runtime.jobs.policies import AgentSpecCache
 from cortex.runtime.jobs.running import Stop
@@ -27,10 +28,10 @@ async def test_a_job_that_a_person_cancelled_is_stopped_and_no_other(bench: Benc
     wanted, other = await bench.claimed(2)
     stopped, kept = bench.running.add(wanted), bench.running.add(other)
     control = a_control(bench)
-    await control.tick()
+    await control.tick(TickBudget())
     assert [job.stop for job in (stopped, kept)] == [None, None]
     await bench.port(jobs.cancel, wanted.lease.job_id, by="ana", reason="")
-    await control.tick()
+    await control.tick(TickBudget())
     assert [job.stop for job in (stopped, kept)] == [Stop.CANCELLED, None]
 
 
@@ -59,7 +60,7 @@ async def test_a_request_is_found_without_being_woken(bench: Bench) -> None:
 
 async def test_a_pod_without_jobs_asks_nothing(bench: Bench) -> None:
     bench.port.refuse(jobs.cancel_requests)
-    await a_control(bench).tick()
+    await a_control(bench).tick(TickBudget())
     assert bench.port.faults_left == 1
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cortex.actors.runner import TickBudget
 from cortex.runtime.jobs.running import Stop
 from cortex.runtime.maintenance.control import DrainRequests
 from cortex.store import drains, pods
@@ -25,13 +26,13 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     freed: list[None] = []
     bench.running.on_undrained = lambda: freed.append(None)
     actor = an_actor(bench, output)
-    await actor.tick()
+    await actor.tick(TickBudget())
     assert (output, bench.running.drain_request) == ([], None)
     first, second = await bench.claimed(2)
     kept = bench.running.add(first)
     await bench.port(drains.request, bench.pod.id, by="ana", reason="deploy")
     for _ in range(2):
-        await actor.tick()
+        await actor.tick(TickBudget())
     request = bench.running.drain_request
     assert request is not None
     assert (output, request.jobs_left) == ([True], 1)
@@ -42,7 +43,7 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
         bench.running.remove(job)
     assert output == [True, True], "it is notified when the last one is gone"
     await bench.port(drains.withdraw, bench.pod.id, by="ana")
-    await actor.tick()
+    await actor.tick(TickBudget())
     assert (output[-1], freed, bench.running.hands_back()) == (False, [None], False)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from cortex.actors.runner import TickBudget, TickResult
 from cortex.domain.job import Suspend
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.store import approvals, tasks
@@ -34,10 +35,14 @@ async def test_what_is_due_is_closed_and_nothing_else(bench: Bench, database: st
     (due,) = await ask(bench)
     await ask(bench, expires_s=9000.0)
     runner = Expiries(bench.port, rng=bench.rng)
-    assert await runner.tick() is None
+    assert await runner.tick(TickBudget()) == TickResult(next_s=5.0)
     assert statuses(database) == {"PENDING": 2}
+    move_clock(database, 3600 - 60)
+    soon = await bench.port(approvals.expire)
+    assert (soon.count, soon.is_skipped) == (0, False)
+    assert 0 < soon.due_in_s <= 60, "it knows when the first one expires"
     move_clock(database, 3601)
-    assert await runner.tick() is None
+    assert (await runner.tick(TickBudget())).items == 1
     assert statuses(database) == {"EXPIRED": 1, "PENDING": 1}
     ((what, data),) = facts(database, due)
     assert (what, data["risk"]) == ("approval_expired", "MED")
@@ -83,6 +88,6 @@ async def test_what_was_decided_in_time_stays_decided(bench: Bench, database: st
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
     await bench.port(approvals.decide, [a_verdict(request)])
     move_clock(database, 3601)
-    await Expiries(bench.port, rng=bench.rng).tick()
+    await Expiries(bench.port, rng=bench.rng).tick(TickBudget())
     assert statuses(database) == {"APPROVED": 1}
     assert job_row(database, claim.lease.job_id)["task_state"] == "READY"

@@ -3,8 +3,9 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-from cortex.runtime.maintenance.housekeeping import BATCH_MAX, Housekeeping
-from cortex.store import idempotency
+from cortex.actors.runner import TickBudget
+from cortex.runtime.maintenance.housekeeping import BACKLOG_PAUSE_S, BATCH_MAX, Housekeeping
+from cortex.store import housekeeping
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 from tests.support.servers.postgres import sql
@@ -32,9 +33,11 @@ async def test_a_pass_is_bounded_and_spares_what_is_young(bench: Bench, database
     fill(database, "old", BATCH_MAX + 5, expires_in_s=-1)
     fill(database, "young", 3, expires_in_s=3600)
     runner = a_runner(bench)
-    assert await runner.tick()
+    behind = await runner.tick(TickBudget(items=BATCH_MAX))
+    assert (behind.items, behind.next_s) == (BATCH_MAX, BACKLOG_PAUSE_S)
     assert left(database) == 5 + 3
-    assert not await runner.tick()
+    done = await runner.tick(TickBudget(items=BATCH_MAX))
+    assert (done.items, done.next_s) == (5, 60.0)
     assert left(database) == 3
 
 
@@ -62,7 +65,7 @@ async def test_what_budgets_counted_long_ago_goes_in_bounded_passes(
         return len(sql(database, "SELECT FROM cortex.budget_use"))
 
     runner = a_runner(bench, every_s=3600.0)
-    assert await runner.tick()
+    assert (await runner.tick(TickBudget(items=BATCH_MAX))).next_s == BACKLOG_PAUSE_S
     assert count() == 2 * BATCH_MAX
     await bench.start(runner)
     await eventually_async(lambda: count() == BATCH_MAX, what="it went on behind those that stay")
@@ -83,7 +86,7 @@ async def test_what_quotas_counted_long_ago_goes_in_bounded_passes(
         return len(sql(database, "SELECT FROM cortex.quota_use"))
 
     runner = a_runner(bench, every_s=3600.0)
-    assert await runner.tick()
+    assert (await runner.tick(TickBudget(items=BATCH_MAX))).next_s == BACKLOG_PAUSE_S
     assert count() == 2001 - BATCH_MAX
     await bench.start(runner)
     kept = 35 * 24
@@ -94,7 +97,7 @@ async def test_an_outage_is_waited_out(
     bench: Bench, database: str, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     fill(database, "old", 1, expires_in_s=-1)
-    bench.port.refuse(idempotency.sweep)
+    bench.port.refuse(housekeeping.sweep)
     await bench.start(a_runner(bench, every_s=0.02))
     await eventually_async(lambda: left(database) == 0, what="it swept after the outage")
     assert [line["event"] for line in log_lines] == ["housekeeping failed"]

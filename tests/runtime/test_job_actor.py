@@ -584,9 +584,9 @@ async def test_a_job_sleeps_without_a_pod_and_without_a_retry(
     assert due_s == pytest.approx(86_400, abs=5)
     shown = await committing.port(jobs.show, job_id)
     assert str(state_of(shown)) == "◔ sleep"
-    assert await committing.port(retries.due, limit=10) == 0
+    assert (await committing.port(retries.due, limit=10)).count == 0
     move_clock(database, 86_400)
-    assert await committing.port(retries.due, limit=10) == 1
+    assert (await committing.port(retries.due, limit=10)).count == 1
     (claim,) = await committing.claim()
     committing.run(claim)
     await ended(committing)

@@ -15,8 +15,9 @@ from cortex.agent.spec import AgentSpec
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod import Ready, run_pod
+from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import standard_parts
+from cortex.runtime.pod_ready import Ready
 from cortex.store import agents, retries
 from tests.support.apps import pod_app
 from tests.support.eventually import eventually_async

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from cortex.actors.runner import TickBudget
 from cortex.store import pods, tasks
 from tests.runtime.test_takeover import a_takeover, holding_lock, look_again_later, state_of
 from tests.support.records.factories import JOB_TYPE, Bench, a_pod
@@ -25,9 +26,9 @@ async def test_the_death_of_one_is_not_that_of_its_namesake(bench: Bench, databa
     living, kept = await a_pod_with_a_job(bench)
     session = await holding_lock(bench, living)
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert (state_of(database, dead), state_of(database, living)) == ("DEAD", "READY")
     assert job_row(database, left_behind)["task_state"] == "READY"
     assert job_row(database, kept)["task_state"] == "LOCKED"

@@ -152,14 +152,14 @@ async def test_a_suspect_that_waits_is_a_suspect_still(
     (claim,) = await pod.claims()
     wait = Suspend(lease=claim.lease, delay_s=0.0, is_counted=False, waiting_on="timer")
     await bench.port(tasks.suspend, pod_id=pod.pod.id, operations=[wait])
-    assert await bench.port(retries.due) == 1
+    assert (await bench.port(retries.due)).count == 1
     (again,) = await bench.claim()
     assert (again.lease.job_id, again.is_suspect) == (suspect, True)
     step = a_step(again.lease)
     await bench.port(steps.commit, pod_id=bench.pod.id, operations=[step])
     wait = attrs.evolve(wait, lease=again.lease)
     await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
-    assert await bench.port(retries.due) == 1
+    assert (await bench.port(retries.due)).count == 1
     (last,) = await bench.claim()
     assert not last.is_suspect
 
@@ -174,7 +174,7 @@ async def test_a_silence_does_not_clear_a_suspect(
     assert (await bench.port(tasks.sweep, silent_s=300.0, limit=5, rng=bench.rng)).count == 1
     assert deaths(database, suspect) == 2
     move_clock(database, 800)
-    assert await bench.port(retries.due) == 1
+    assert (await bench.port(retries.due)).count == 1
     (again,) = await bench.claim()
     assert (again.lease.job_id, again.is_suspect) == (suspect, True)
 

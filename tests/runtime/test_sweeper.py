@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.job import Finish, JobStatus, Lease, Suspend
@@ -58,7 +59,7 @@ async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold
     for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
         assert job_row(database, job_id)["status"] == "RUNNING"
         move_clock(database, seconds)
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
     row = job_row(database, job_id)
     assert (row["status"], row["retry_count"], row["task_state"]) == ("RETRY", 1, None)
     assert (row["pod_id"], row["heartbeat_at"]) == (None, None)
@@ -69,7 +70,7 @@ async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold
     assert (fact["type"], fact["subtype"], fact["attempt"]) == ("error", "lease_expired", 1)
     assert_one_truth(database)
     move_clock(database, ZOMBIE_S + 10)
-    assert await bench.port(retries.due) == 1
+    assert (await bench.port(retries.due)).count == 1
     assert (job_row(database, job_id)["job_key"], job_row(database, job_id)["queue_name"]) == (
         "k",
         "q",
@@ -103,7 +104,7 @@ async def test_its_pause_is_that_of_its_own_policy_with_full_jitter(
     await bench.port(tasks.claim, **claim, config_id=config_id)
     sql(database, "UPDATE cortex.job_record SET retry_count = 2 WHERE id = $1", ids[0])
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     rows = [job_row(database, job_id) for job_id in ids]
     pauses_s = [(row["next_retry_at"] - row["now"]).total_seconds() for row in rows]
     highest_s = 50_000 if overridden else 1000
@@ -119,7 +120,7 @@ async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat
     (claim,) = await bench.claimed(max_retries=0)
     beat_at = job_row(database, claim.lease.job_id)["heartbeat_at"]
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     row = job_row(database, claim.lease.job_id)
     assert (row["status"], row["error_code"]) == ("FAILED", "lease_expired")
     message = re.search(r"last heartbeat (\S+)$", row["error_message"])
@@ -134,7 +135,7 @@ async def test_who_was_asked_to_end_is_cancelled(bench: Bench, database: str) ->
     (claim,) = await bench.claimed(max_retries=0)
     await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="enough")
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert history(database, claim.lease.job_id)[-1][:2] == ("RUNNING", "CANCELLED")
     assert job_row(database, claim.lease.job_id)["cancelled_by"] == "ana"
     assert_one_truth(database)
@@ -157,7 +158,7 @@ async def test_a_damaged_job_that_nobody_runs_is_tried_again(
     for seconds in (ZOMBIE_S - SWEEP_S, ZOMBIE_S + 5):
         assert job_row(database, claim.lease.job_id)["status"] != "RETRY"
         move_clock(database, seconds)
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
     assert job_row(database, claim.lease.job_id)["status"] == "RETRY"
     assert_one_truth(database)
 
@@ -176,10 +177,35 @@ async def test_a_job_that_went_on_after_a_wait_is_tried_again_when_its_task_is_g
     await bench.claim()
     sql(database, "DELETE FROM cortex_worker.task")
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     row = job_row(database, job_id)
     assert (row["status"], row["attempt"]) == ("RETRY", 2)
     assert history(database, job_id)[-2:] == [(before, "RUNNING", 2), ("RUNNING", "RETRY", 2)]
+    assert_one_truth(database)
+
+
+@pytest.mark.parametrize("before", ["PENDING", "RETRY", "WAITING_FOR_APPROVAL"])
+async def test_a_job_that_loses_its_task_before_a_claim_gets_another_one(
+    bench: Bench, database: str, before: str
+) -> None:
+    """No pod has run it meanwhile: that is neither an attempt nor a retry."""
+    (job_id,) = await bench.submit()
+    if before != "PENDING":
+        (first,) = await bench.claim()
+        wait_s, what = (0.0, None) if before == "RETRY" else (None, "person:key")
+        wait = Suspend(lease=first.lease, delay_s=wait_s, waiting_on=what, is_counted=False)
+        await bench.port(tasks.suspend, pod_id=bench.pod.id, operations=[wait])
+        await bench.port(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
+    path = history(database, job_id)
+    retry_count = job_row(database, job_id)["retry_count"]
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    assert history(database, job_id) == path
+    assert job_row(database, job_id)["retry_count"] == retry_count
+    (again,) = await bench.claim()
+    assert again.lease.job_id == job_id
+    assert history(database, job_id) == [*path, (before, "RUNNING", again.lease.attempt)]
     assert_one_truth(database)
 
 
@@ -195,11 +221,11 @@ async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str)
     sql(database, query, ids)
     move_clock(database, ZOMBIE_S + 5)
     for sweeper in (a_sweeper(bench), a_sweeper(bench)):
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
         assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 5}
     assert {job_row(database, job_id)["status"] for job_id in ids} == {"RETRY"}
     move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert statuses(database) == {"RETRY": BATCH_MAX + 5}
 
 
@@ -220,12 +246,12 @@ async def test_who_may_have_had_an_outage_waits_one_threshold(
         self_fence.missed()
     else:
         self_fence._steady_since = trio.current_time()
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     self_fence.beaten(trio.current_time())
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert statuses(database) == {"RUNNING": 1}
     self_fence._steady_since -= ZOMBIE_S
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert statuses(database) == {"RETRY": 1}
 
 
@@ -237,10 +263,10 @@ async def test_nobody_is_swept_until_the_server_has_served_for_one_threshold(
     served = "SELECT extract(epoch FROM clock_timestamp() - cortex.serving_since())::float8 AS s"
     (row,) = sql(database, served)
     sweeper = a_sweeper(bench, zombie_s=row["s"] + 500)
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert statuses(database) == {"RUNNING": 1}
     move_clock(database, 520)
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert statuses(database) == {"RETRY": 1}
 
 
@@ -253,7 +279,7 @@ async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, datab
     await bench.start(sweeper)
     await eventually_async(lambda: bench.port.faults_left == 0, what="it met the outage")
     met_at = trio.current_time()
-    await sweeper.tick()
+    await sweeper.tick(TickBudget())
     assert statuses(database) == {"RUNNING": 1}
     await eventually_async(lambda: statuses(database) == {"RETRY": 1}, what="it sweeps again")
     assert trio.current_time() - met_at >= quiet_s - 0.1
@@ -272,20 +298,20 @@ async def test_in_a_period_only_one_pod_sweeps(bench: Bench, database: str) -> N
     await bench.claimed(2 * BATCH_MAX)
     for seconds in (ZOMBIE_S + 5, ZOMBIE_S + 5 + 0.8 * SWEEP_S):
         move_clock(database, seconds)
-        await a_sweeper(bench).tick()
+        await a_sweeper(bench).tick(TickBudget())
         assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": BATCH_MAX}
     move_clock(database, ZOMBIE_S + 5 + SWEEP_S)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert statuses(database) == {"RETRY": 2 * BATCH_MAX}
 
 
 async def test_a_silent_pod_without_jobs_is_retired(bench: Bench, database: str) -> None:
     await bench.port(pods.register, bench.pod)
     move_clock(database, 2 * ZOMBIE_S - 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert sql(database, "SELECT state FROM cortex.pod")[0]["state"] == "READY"
     move_clock(database, 2 * ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert sql(database, "SELECT state FROM cortex.pod")[0]["state"] == "DEAD"
 
 
@@ -294,7 +320,7 @@ async def test_a_swept_job_refuses_its_old_owner_and_takes_a_new_one(
 ) -> None:
     (claim,) = await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     move_clock(database, ZOMBIE_S + 10)
     await bench.port(retries.due)
     heir = new_id()
@@ -311,7 +337,7 @@ async def test_a_heartbeat_that_is_missed_now_and_then_makes_no_zombie(
     sweeper = a_sweeper(bench)
     for number in range(1, 13):
         move_clock(database, number * 30.0 * (missed + 1))
-        await sweeper.tick()
+        await sweeper.tick(TickBudget())
         sql(database, "UPDATE cortex_worker.task SET heartbeat_at = cortex.now()")
     assert statuses(database) == {"RUNNING": 1}
 
@@ -338,7 +364,7 @@ async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_l
 ) -> None:
     await bench.start_committing()
     late = await beating(bench, database, 75)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     row = job_row(database, late)
     assert (row["status"], row["error_code"], row["task_state"]) == (
         "FAILED",
@@ -358,20 +384,20 @@ async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_l
 
 async def test_time_without_a_pod_does_not_count(bench: Bench, database: str) -> None:
     job_id = await beating(bench, database, 75, began_s=30.0)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, job_id)["status"] == "RUNNING"
 
 
 async def test_nor_is_a_job_ended_within_its_minute(bench: Bench, database: str) -> None:
     job_id = await beating(bench, database, 60)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, job_id)["status"] == "RUNNING"
 
 
 async def test_time_since_the_last_heartbeat_does_not_count(bench: Bench, database: str) -> None:
     (claim,) = await bench.claimed(timeout_s=10)
     move_clock(database, ZOMBIE_S - 60)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, claim.lease.job_id)["status"] == "RUNNING", "its pod may be dead"
 
 
@@ -380,7 +406,7 @@ async def test_what_the_sweep_has_to_leave_for_its_next_turn_is_not_out_of_time(
 ) -> None:
     await bench.claimed(BATCH_MAX + 1, timeout_s=10)
     move_clock(database, ZOMBIE_S + 60)
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 1}
 
 
@@ -396,7 +422,7 @@ async def test_a_clock_that_was_set_back_does_not_keep_it_running(
            FROM (SELECT cortex.now() + interval '1 day' AS at) tomorrow""",
         late,
     )
-    await a_sweeper(bench).tick()
+    await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, late)["status"] == "FAILED"
     (receipt,) = sql(database, "SELECT * FROM cortex.timeout_event WHERE job_id = $1", late)
     assert receipt["step_elapsed_s"] == 0

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.takeover import ENDED_EVERY, LOOKS_APART_S, NEW_APART_S, TakeOver
@@ -64,11 +65,11 @@ async def test_one_look_is_not_enough_and_neither_are_two_in_a_row(
 ) -> None:
     dead, ids = await a_dead_pod(bench)
     takeover = a_takeover(bench)
-    await takeover.tick()
-    await takeover.tick()
+    await takeover.tick(TickBudget())
+    await takeover.tick(TickBudget())
     assert state_of(database, dead) == "READY"
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, dead) == "DEAD"
     for job_id in ids:
         row = job_row(database, job_id)
@@ -93,7 +94,7 @@ async def test_a_pod_that_holds_its_lock_keeps_its_jobs(bench: Bench, database: 
     session = await holding_lock(bench, living)
     takeover = a_takeover(bench)
     for _ in range(3):
-        await takeover.tick()
+        await takeover.tick(TickBudget())
         look_again_later(takeover)
     assert state_of(database, living) == "READY"
     assert job_row(database, ids[0])["task_state"] == "LOCKED"
@@ -105,13 +106,13 @@ async def test_a_pod_that_got_its_lock_back_between_two_looks_is_a_new_suspect(
 ) -> None:
     shaky, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
     session = await holding_lock(bench, shaky)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     await bench.port.cross(session.close)
     await eventually_async(lambda: not locked(database), what="the lock is free again")
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, shaky) == "READY"
 
 
@@ -121,13 +122,13 @@ async def test_a_pod_that_beat_between_two_looks_is_a_new_suspect(
     """It lost its connection before the second look as well: its lock was not seen held."""
     shaky, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
     sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now() WHERE id = $1", shaky.id)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, shaky) == "READY"
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, shaky) == "DEAD"
 
 
@@ -153,7 +154,7 @@ async def test_nobody_judges_soon_after_the_servers_start(bench: Bench, database
     dead, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench, settle_s=86_400.0)
     for _ in range(3):
-        await takeover.tick()
+        await takeover.tick(TickBudget())
         look_again_later(takeover)
     assert state_of(database, dead) == "READY"
 
@@ -168,17 +169,17 @@ async def test_a_pod_judges_only_while_its_own_link_is_well(
     bench.self_fence.beaten(trio.current_time())
     bench.self_fence._steady_since -= 60.0
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert [suspect.id for suspect in takeover._suspected_since] == [dead.id]
     look_again_later(takeover)
     bench.self_fence.lost()
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert takeover._suspected_since == {}  # all suspicion starts over
     bench.self_fence.locked()
     bench.self_fence.beaten(trio.current_time())
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, dead) == ("DEAD" if settled else "READY")
 
 
@@ -191,12 +192,12 @@ async def test_a_new_pod_takes_a_killed_fleet_over_before_it_has_settled(
     bench.self_fence.locked()
     bench.self_fence.beaten(trio.current_time())
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert [state_of(database, dead) for dead in fleet] == ["READY", "READY"]
     look_again_later(takeover, by_s=NEW_APART_S - LOOKS_APART_S)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert [state_of(database, dead) for dead in fleet] == ["DEAD", "DEAD"]
 
 
@@ -208,7 +209,7 @@ async def test_an_ended_pod_whose_job_has_no_task_is_not_told_again_and_again(
     sql(database, "DELETE FROM cortex_worker.task")
     takeover = a_takeover(bench)
     for _ in range(2 * ENDED_EVERY):
-        await takeover.tick()
+        await takeover.tick(TickBudget())
     assert [line["event"] for line in log_lines] == []
 
 
@@ -228,7 +229,7 @@ async def test_a_pod_behind_a_pooler_that_beats_again_keeps_its_jobs(
 async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None:
     dead, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench, look_s=0.02)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
     bench.port.refuse(pods.without_lock)
     began_at = trio.current_time()
@@ -241,7 +242,7 @@ async def test_it_never_judges_itself(bench: Bench, database: str) -> None:
     await bench.port(pods.register, bench.pod)
     takeover = a_takeover(bench)
     for _ in range(3):
-        await takeover.tick()
+        await takeover.tick(TickBudget())
         look_again_later(takeover)
     assert state_of(database, bench.pod) == "READY"
 
@@ -252,8 +253,8 @@ async def test_many_jobs_are_taken_in_batches_until_none_is_left(
     monkeypatch.setattr("cortex.runtime.liveness.takeover.BATCH_MAX", 4)
     dead, ids = await a_dead_pod(bench, job_count=10)
     takeover = a_takeover(bench)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     look_again_later(takeover)
-    await takeover.tick()
+    await takeover.tick(TickBudget())
     assert state_of(database, dead) == "DEAD"
     assert {job_row(database, job_id)["task_state"] for job_id in ids} == {"READY"}

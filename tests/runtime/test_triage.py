@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from cortex.actors.runner import TickBudget
 from cortex.domain.clock import Chance
 from cortex.durable.context import Context
 from cortex.runtime.maintenance import triage as service
@@ -59,9 +60,9 @@ WAIT_FOR_ORIGIN = """
 """
 
 
-def a_triage(bench: Bench, *, every_s: float = 60.0) -> Triage:
+def a_triage(bench: Bench) -> Triage:
     chance = Chance(seeded_random(), lambda: 1_700_000_000_000)
-    return Triage(bench.port, rng=bench.rng, chance=chance, every_s=every_s)
+    return Triage(bench.port, rng=bench.rng, chance=chance)
 
 
 def states(dsn: str, ids: list[UUID]) -> list[str]:
@@ -74,10 +75,10 @@ async def test_what_failed_with_its_dependency_goes_on_when_that_is_back(
     set_breaker(database, "llm:x", "OPEN")
     (job_id,) = fail(database, steps=2, **OUTAGE)
     move_clock(database, CALM_S + 1)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["OPEN"]
     set_breaker(database, "llm:x", "CLOSED")
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     found = letter(database, job_id)
     assert (found["state"], found["is_automatic"]) == ("RETRIED", True)
     assert (found["resolved_by"], found["reason"]) == ("triage", "llm:x answers again")
@@ -95,7 +96,7 @@ async def test_one_letter_probes_a_half_open_breaker_that_no_job_waits_for(
     set_breaker(database, "llm:x", "HALF_OPEN")
     ids = fail(database, count=3, **OUTAGE)
     move_clock(database, CALM_S + 1)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"]
     (probe,) = (each for each in ids if states(database, [each]) == ["RETRIED"])
     found = letter(database, probe)
@@ -105,24 +106,24 @@ async def test_one_letter_probes_a_half_open_breaker_that_no_job_waits_for(
         "UPDATE cortex.breaker SET probe_by = cortex.uuid7(), "
         "probe_until = cortex.now() + interval '30 s'",
     )
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"], "it is being probed"
 
 
 async def test_what_has_just_failed_is_given_time(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, **OUTAGE)
     move_clock(database, CALM_S - 5)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["OPEN"]
     move_clock(database, CALM_S + 5)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["RETRIED"]
 
 
 async def test_a_line_of_jobs_goes_on_by_itself_once(bench: Bench, database: str) -> None:
     (first,) = fail(database, **OUTAGE)
     move_clock(database, CALM_S + 1)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     second = letter(database, first)["retried_as"]
     sql(database, "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1", second)
     sql(
@@ -133,7 +134,7 @@ async def test_a_line_of_jobs_goes_on_by_itself_once(bench: Bench, database: str
     )
     move_clock(database, 3 * CALM_S)
     for _ in range(2):
-        await a_triage(bench).tick()
+        await a_triage(bench).tick(TickBudget())
     found = letter(database, second)
     assert (found["state"], found["triaged_at"] is not None) == ("OPEN", True)
     assert job_count(database, "origin_id IS NOT NULL") == 1
@@ -144,7 +145,7 @@ async def test_an_open_breaker_does_not_hold_up_the_others(bench: Bench, databas
     waiting = fail(database, service.RETRIED_MAX + 5, **OUTAGE | {"error_source": "llm:a"})
     (ready,) = fail(database, **OUTAGE | {"error_source": "llm:b"})
     move_clock(database, CALM_S + 1)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [ready]) == ["RETRIED"]
     assert set(states(database, waiting)) == {"OPEN"}
 
@@ -153,7 +154,7 @@ async def test_a_recovered_provider_is_not_run_over(bench: Bench, database: str)
     fail(database, 3 * service.RETRIED_MAX, **OUTAGE)
     move_clock(database, CALM_S + 1)
     for passes in (1, 2):
-        await a_triage(bench).tick()
+        await a_triage(bench).tick(TickBudget())
         assert job_count(database, "origin_id IS NOT NULL") == passes * service.RETRIED_MAX
 
 
@@ -172,7 +173,7 @@ async def test_configuration_goes_to_operators_and_the_unreadable_away(
     wrong = fail(database, 2, **denied)
     (lost,) = fail(database, error_class="PERMANENT", **unreadable)
     (unclear,) = fail(database)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [*wrong, lost, unclear]) == [
         *("ESCALATED", "ESCALATED", "ARCHIVED", "OPEN")
     ]
@@ -185,7 +186,7 @@ async def test_configuration_goes_to_operators_and_the_unreadable_away(
     assert warning["letters"] == 2
     assert letter(database, wrong[0])["fingerprint"] in warning["hint"]
     log_lines.clear()
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert log_lines == []
     assert job_count(database, "origin_id IS NOT NULL") == 0
 
@@ -194,13 +195,13 @@ async def test_a_failure_that_asked_for_a_person_gets_one(bench: Bench, database
     (job_id,) = fail(database, error_class="PERMANENT", error_code="suspended")
     fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
     sql(database, fact, job_id, '{"escalated": true}')
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["ESCALATED"]
 
 
 async def test_an_escalated_letter_is_a_persons_to_retry(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     wanted = [Resubmission(job_id=job_id, new_id=new_id())]
     (done,) = await bench.port(dead_letters.resubmit, wanted, by="ana", reason="new key")
     assert done.error is None
@@ -220,7 +221,7 @@ async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, data
     ]
     await bench.port(timeouts.record, receipts)
     move_clock(database, CALM_S + 1)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [clean, tree, file]) == ["RETRIED", "OPEN", "OPEN"]
     assert all(letter(database, each)["triaged_at"] for each in (tree, file)), "seen once"
 
@@ -237,7 +238,7 @@ async def test_what_is_for_a_person_does_not_hold_up_the_others(
     move_clock(database, 1)
     clean = fail(database, 2, **OUTAGE)
     move_clock(database, CALM_S + 2)
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert set(states(database, left)) == {"OPEN"}
     assert states(database, clean) == ["RETRIED", "RETRIED"]
 
@@ -251,11 +252,11 @@ async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, dat
         holding_task(database, held[0], table="cortex.dead_letter"),
         holding_task(database, held[1], table="cortex.dead_letter"),
     ):
-        await a_triage(bench).tick()
+        await a_triage(bench).tick(TickBudget())
         assert states(database, free) == ["RETRIED", "ESCALATED"]
         assert states(database, held) == ["OPEN", "OPEN"]
     await eventually_async(lambda: not is_held(database), what="the letters are free again")
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, held) == ["RETRIED", "ESCALATED"]
 
 
@@ -274,7 +275,7 @@ async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, data
     sql(database, WAIT_FOR_ORIGIN)
     async with trio.open_nursery() as nursery:
         with holding_task(database, chosen[0], table="cortex.job_record"):
-            nursery.start_soon(a_triage(bench).tick)
+            nursery.start_soon(a_triage(bench).tick, TickBudget())
             await eventually_async(lambda: is_waited_for(database), what="the retry is under way")
             free = "SELECT job_id FROM cortex.dead_letter FOR UPDATE SKIP LOCKED"
             assert {row["job_id"] for row in sql(database, free)} == {*later, *wrong}
@@ -302,10 +303,10 @@ async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_oth
     (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     move_clock(database, CALM_S + 1)
     triage = a_triage(bench)
-    await triage.tick()
+    await triage.tick(TickBudget())
     assert states(database, [wrong]) == ["ESCALATED"], "verdicts are written all the same"
     for _ in range(10):
-        await triage.tick()
+        await triage.tick(TickBudget())
     assert states(database, ids) == ["ESCALATED"] + ["RETRIED"] * (len(ids) - 1)
     assert letter(database, large)["reason"].startswith(f"job {large} is too large to go on from")
     assert_one_truth(database)
@@ -319,9 +320,9 @@ async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
     (wrong,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     triage = a_triage(bench)
     with cancelling(database, job_id):
-        await triage.tick()
+        await triage.tick(TickBudget())
     assert states(database, [job_id, wrong]) == ["OPEN", "ESCALATED"]
-    await triage.tick()
+    await triage.tick(TickBudget())
     assert states(database, [job_id]) == ["RETRIED"]
 
 
@@ -335,7 +336,7 @@ async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
     triage = a_triage(bench)
     with cancelling(database, resisting):
         for _ in range(6):
-            await triage.tick()
+            await triage.tick(TickBudget())
         assert states(database, [resisting, *others]) == ["OPEN", *["RETRIED"] * 3]
         tried: list[Triaged | None] = []
 
@@ -344,11 +345,11 @@ async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
             return tried[-1]
 
         monkeypatch.setattr(service, "triage", noted)
-        await triage.tick()
+        await triage.tick(TickBudget())
         (done,) = tried
         assert done is not None
         assert done.called_off == resisting, "it has its turns, too"
-    await triage.tick()
+    await triage.tick(TickBudget())
     assert states(database, [resisting]) == ["RETRIED"]
 
 
@@ -358,11 +359,11 @@ async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
     await bench.port.cross(session.open)
     lock = "SELECT pg_advisory_lock(hashtextextended('cortex.triage', 0))"
     await bench.port.cross(session._connection.fetch, lock)  # type: ignore[union-attr]
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["OPEN"]
     await bench.port.cross(session.close)
     await eventually_async(lambda: not locked(database), what="the lock is free again")
-    await a_triage(bench).tick()
+    await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["ESCALATED"]
 
 
@@ -373,7 +374,7 @@ def locked(dsn: str) -> bool:
 async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     bench.port.refuse(triage_once)
-    await bench.start(a_triage(bench, every_s=0.01))
+    await bench.start(a_triage(bench))
     await eventually_async(
         lambda: states(database, [job_id]) == ["ESCALATED"], what="it looks again"
     )
@@ -384,7 +385,7 @@ async def test_a_lost_reply_retries_nothing_twice(bench: Bench, database: str) -
     ids = fail(database, 3, **OUTAGE)
     move_clock(database, CALM_S + 1)
     bench.port.lose_reply(triage_once)
-    await bench.start(a_triage(bench, every_s=0.01))
+    await bench.start(a_triage(bench))
     await eventually_async(lambda: bench.port.faults_left == 0, what="it looked")
     await eventually_async(
         lambda: states(database, ids) == ["RETRIED"] * 3, what="they are retried"

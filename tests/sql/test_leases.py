@@ -78,7 +78,7 @@ def stale(
     assert store(steps.commit, pod_id=old_pod, operations=[step(first.lease, 1, "a")])
     move_clock(database, SILENT_S + 1)
     assert sweep(store) == (1, 0)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     (second,) = claim(new_pod)
     return Stale(old_pod, first.lease, new_pod, second.lease)
 

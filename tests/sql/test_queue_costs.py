@@ -30,10 +30,10 @@ BACKLOG = """
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', n, '{{}}' FROM generate_series(1, {count}) n;
 """
 SUBMIT = """
-    SELECT count(*) FROM cortex.submit_jobs(
+    SELECT cardinality(cortex.submit_jobs(
         ARRAY(SELECT cortex.uuid7() FROM generate_series(1, 1000)),
         array_fill('work'::text, '{1000}'), array_fill('{}'::jsonb, '{1000}'),
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL))
 """
 CLAIM: Sequence[object] = (POD, ["work"], BATCH, 1, 1, [], [])
 ENTRIES = """

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 import asyncpg
+import attrs
 import pytest
 
 from cortex.domain.bulk import BulkRequest, BulkVerb
@@ -15,6 +17,7 @@ from cortex.jobs import builtin_registry
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, jobs, tasks
+from tests.support.eventually import eventually
 from tests.support.records.rows import (
     as_runtime,
     history,
@@ -32,6 +35,10 @@ ROWS = """
     SELECT (SELECT count(*) FROM cortex.job) AS jobs,
            (SELECT count(*) FROM cortex_worker.task) AS tasks,
            (SELECT count(*) FROM cortex.job_history) AS transitions
+"""
+WAITS = """
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%submit_jobs%'
 """
 
 
@@ -141,6 +148,65 @@ def test_the_same_id_again_changes_nothing(database: str, store: Session) -> Non
     assert store(jobs.submit, [given]) == {given.id}
     assert store(jobs.submit, [given]) == set()
     assert tuple(sql(database, ROWS)[0]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("known", [1, 25, 30])
+def test_of_a_batch_only_what_is_new_is_submitted(
+    database: str, store: Session, known: int
+) -> None:
+    batch = [Submission(id=new_id(), type="work", payload=f'{{"n": {n}}}') for n in range(30)]
+    before = {each.id for each in batch[-known:]}
+    assert store(jobs.submit, batch[-known:]) == before
+    later = [attrs.evolve(each, payload="7") for each in batch]
+    assert store(jobs.submit, later) == {each.id for each in batch} - before
+    assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
+    kept = sql(database, "SELECT payload FROM cortex.job WHERE payload <> '7'")
+    assert len(kept) == known
+
+
+def test_of_an_id_twice_in_a_batch_the_first_is_submitted(database: str, store: Session) -> None:
+    batch = [Submission(id=new_id(), type="work") for _ in range(30)]
+    again = [attrs.evolve(batch[0], priority=7), *batch]
+    assert store(jobs.submit, again) == {each.id for each in batch}
+    assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
+    assert job_row(database, batch[0].id)["priority"] == 7
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_batch_waits_for_another_with_its_ids(database: str, commits: bool) -> None:
+    batch = [Submission(id=new_id(), type="work") for _ in range(30)]
+    shared = batch[10:20]
+
+    async def race() -> set[UUID]:
+        one, two = [
+            await open_database(Profile(dsn=database), rng=seeded_random()) for _ in range(2)
+        ]
+        connection = await asyncpg.connect(database)
+        try:
+            transaction = connection.transaction()
+            await transaction.start()
+            await jobs.submit(one.bound(connection), shared)
+            second = asyncio.create_task(jobs.submit(two, batch))
+            waits = partial(sql, database, WAITS)
+            await asyncio.to_thread(eventually, waits, what="the second batch to wait")
+            await (transaction.commit() if commits else transaction.rollback())
+            return await second
+        finally:
+            for opened in (one, two, connection):
+                await opened.close()
+
+    everything = {each.id for each in batch}
+    earlier = {each.id for each in shared} if commits else set()
+    assert run_asyncio(race) == everything - earlier
+    assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
+
+
+def test_a_batch_without_payloads_has_empty_ones(database: str, store: Session) -> None:
+    batch = [Submission(id=new_id(), type="work") for _ in range(2)]
+    store(jobs.submit, [*batch, mixed := Submission(id=new_id(), type="work", payload="7")])
+    store(jobs.submit, [bare := Submission(id=new_id(), type="work")])
+    payloads = {each.id: job_row(database, each.id)["payload"] for each in (*batch, mixed, bare)}
+    assert payloads == {batch[0].id: "{}", batch[1].id: "{}", mixed.id: "7", bare.id: "{}"}
 
 
 def test_an_unknown_agent_and_a_huge_payload_are_refused_in_words(

@@ -189,7 +189,7 @@ def test_time_between_attempts_is_not_the_jobs(
     assert 48 < third.left_s <= 50
     move_clock(database, 5_750)
     store(tasks.sweep, silent_s=50.0, limit=10, rng=NoPause())
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     (fourth,) = claim(new_id())
     assert 48 < fourth.left_s <= 50, "since its last heartbeat it may not have run"
 

@@ -135,3 +135,81 @@ def test_a_pod_runs_jobs_with_the_rights_of_the_runtime(database: str) -> None:
     job_id = submit(as_runtime(database), "work")
     go(as_runtime(database), job_id, "RUNNING")
     assert len(history(database, job_id)) == 2
+
+
+# --- The state before is that of history: the role of pods cannot write another one.
+
+CLAIM = """
+    UPDATE cortex_worker.task SET state = 'LOCKED', locked_by = cortex.uuid7(),
+        attempt = attempt + 1, locked_at = cortex.now(), heartbeat_at = cortex.now()
+    WHERE job_id = $1
+"""
+END = """
+    UPDATE cortex.job_record SET status = $2::text::cortex.job_status, attempt = attempt + $3,
+        error_message = CASE WHEN $2 = 'FAILED' THEN 'broken' END,
+        next_retry_at = CASE WHEN $2 = 'RETRY' THEN cortex.now() END
+    WHERE id = $1
+"""
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "RETRY"])
+@pytest.mark.parametrize("raised", [1, 7])
+def test_a_job_that_no_pod_has_claimed_does_not_end_as_if_it_had_run(
+    database: str, state: str, raised: int
+) -> None:
+    pod = as_runtime(database)
+    job_id = submit(pod, "work")
+    with pytest.raises(asyncpg.CheckViolationError, match="legal_transition"):
+        sql(pod, END, job_id, state, raised)
+    assert history(database, job_id) == [(None, "PENDING", 0)]
+    assert job_row(database, job_id)["status"] == "PENDING"
+
+
+def test_a_task_that_is_inserted_as_claimed_is_no_claim(database: str) -> None:
+    pod = as_runtime(database)
+    job_id = submit(pod, "work")
+    sql(pod, "DELETE FROM cortex_worker.task WHERE job_id = $1", job_id)
+    sql(
+        pod,
+        "INSERT INTO cortex_worker.task (job_id, task, state, attempt, max_attempts, locked_by) "
+        "VALUES ($1, 'work', 'LOCKED', 1, 3, cortex.uuid7())",
+        job_id,
+    )
+    with pytest.raises(asyncpg.CheckViolationError, match="legal_transition"):
+        sql(pod, END, job_id, "COMPLETED", 1)
+    assert history(database, job_id) == [(None, "PENDING", 0)]
+
+
+def test_a_task_that_is_claimed_twice_is_one_transition(database: str) -> None:
+    """Whoever deletes or frees the task of a running job cannot begin its history again."""
+    pod = as_runtime(database)
+    job_id = submit(pod, "work")
+    sql(pod, CLAIM, job_id)
+    sql(
+        pod,
+        "UPDATE cortex_worker.task SET state = 'READY', locked_by = NULL WHERE job_id = $1",
+        job_id,
+    )
+    sql(pod, CLAIM, job_id)
+    assert history(database, job_id) == [(None, "PENDING", 0), ("PENDING", "RUNNING", 1)]
+
+
+@pytest.mark.parametrize("raised", [0, 1])
+def test_a_running_job_is_cancelled_as_running(database: str, raised: int) -> None:
+    """Its record still shows what was before the claim."""
+    pod = as_runtime(database)
+    job_id = submit(pod, "work")
+    sql(pod, CLAIM, job_id)
+    sql(pod, END, job_id, "CANCELLED", raised)
+    assert history(database, job_id)[1:] == [
+        ("PENDING", "RUNNING", 1),
+        ("RUNNING", "CANCELLED", raised),
+    ]
+
+
+def test_what_is_written_to_the_record_of_a_running_job_is_no_transition(database: str) -> None:
+    pod = as_runtime(database)
+    job_id = submit(pod, "work")
+    sql(pod, CLAIM, job_id)
+    sql(pod, "UPDATE cortex.job_record SET has_open = true WHERE id = $1", job_id)
+    assert history(database, job_id) == [(None, "PENDING", 0), ("PENDING", "RUNNING", 1)]

@@ -78,6 +78,7 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
     )
     again = askers.claim(job_id)
     assert (again.lease.attempt, again.attempts_spent) == (2, 1), "waiting is no trial"
+    assert not again.has_effects, "a request alone leaves nothing to load"
     found = askers.call(approvals.of_line, job_id, request.key)
     assert found is not None
     assert (found.status, found.by) == (ApprovalStatus.APPROVED, "ana")
@@ -255,12 +256,12 @@ def test_nobody_decides_after_its_time_and_expired_is_not_denied(askers: Askers)
     error = askers.refused(request)
     assert isinstance(error, ExpiredError)
     assert "nothing was executed" in error.message
-    assert askers.call(approvals.expire) == 1
+    assert askers.call(approvals.expire).count == 1
     shown = askers.row(request)
     assert (shown.status, shown.decided_by, shown.reason) == ("EXPIRED", None, None)
     error = askers.refused(request)
     assert (error.code, error.exit_code) == ("expired", 7)
-    assert askers.call(approvals.expire) == 0
+    assert askers.call(approvals.expire).count == 0
     assert [what for what, _ in facts(askers.dsn, request.id)] == ["approval_expired"]
 
 
@@ -269,7 +270,7 @@ def test_an_expired_one_fails_its_job_or_is_told(askers: Askers) -> None:
     failed_job, told_job = askers.ask(failing), askers.ask(telling)
     other = askers.asked(expires_s=9000.0)
     move_clock(askers.dsn, 3601)
-    assert askers.call(approvals.expire) == 2
+    assert askers.call(approvals.expire).count == 2
     row = job_row(askers.dsn, failed_job)
     assert (row["status"], row["error_code"]) == ("FAILED", "approval_expired")
     assert row["error_message"].startswith("nobody decided on refund until 20")
@@ -283,7 +284,7 @@ def test_a_clock_that_goes_back_gives_the_time_back(askers: Askers) -> None:
     move_clock(askers.dsn, 7200)
     assert askers.refused(request).code == "expired"
     move_clock(askers.dsn, 0)
-    assert askers.call(approvals.expire) == 0
+    assert askers.call(approvals.expire).count == 0
     assert askers.decide(request).outcome == "approved"
 
 
@@ -388,7 +389,7 @@ def test_a_cancelled_job_voids_its_requests(askers: Askers) -> None:
     assert (shown.status, shown.decided_by) == ("CANCELLED", None)
     assert "is void: its job was CANCELLED" in askers.refused(request).message
     move_clock(askers.dsn, 9000)
-    assert askers.call(approvals.expire) == 0
+    assert askers.call(approvals.expire).count == 0
 
 
 def test_a_running_job_that_ends_voids_its_requests(askers: Askers) -> None:
@@ -420,7 +421,7 @@ def test_a_dead_pods_job_finds_the_decision(askers: Askers) -> None:
     askers.decide(second)
     move_clock(askers.dsn, 1000)
     assert askers.call(tasks.sweep, silent_s=300.0, limit=10, rng=NoPause()).retried_count == 1
-    assert askers.call(retries.due) == 1
+    assert askers.call(retries.due).count == 1
     assert askers.claim(job_id).lease.attempt == 3
     assert_one_truth(askers.dsn)
 

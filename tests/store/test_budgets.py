@@ -313,11 +313,11 @@ def until_waiting_for_locks(dsn: str, count: int) -> None:
 
 def wake_all(store: Session, *, limit: int) -> list[int]:
     """Look at all jobs that wait, page by page; return how many each page resumed."""
-    woken, after = store(budgets.wake_next, limit=limit, after=FIRST)
-    counts = [woken]
-    while after is not None:
-        woken, after = store(budgets.wake_next, limit=limit, after=after)
-        counts.append(woken)
+    part = store(budgets.wake_next, limit=limit, after=FIRST)
+    counts = [part.count]
+    while part.after is not None:
+        part = store(budgets.wake_next, limit=limit, after=part.after)
+        counts.append(part.count)
     return counts
 
 
@@ -369,7 +369,7 @@ def test_a_job_goes_on_with_the_attempts_that_it_had_spent(
     for _ in range(2):
         wait_for(store, pod_id, running(), "tenant:gone:usd:run", None)
     sql(database, "UPDATE cortex.job_record SET attempts_kept = 2")
-    assert store(budgets.wake_next, limit=1, after=FIRST)[0] == 1
+    assert store(budgets.wake_next, limit=1, after=FIRST).count == 1
     assert store(budgets.wake, ["tenant:gone:usd:run"]) == 1
     tasks_made = sql(database, "SELECT attempts_spent FROM cortex_worker.task")
     assert [row["attempts_spent"] for row in tasks_made] == [2, 2]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from cortex.domain.job import Claim, Release
@@ -9,6 +10,7 @@ from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import budgets, facts, pods, retries, tasks
 from cortex.store.budgets import BudgetUse, WaitingJob
+from cortex.store.passes import PartPass
 from tests.store.test_budgets import (
     DAY_S,
     TENANT_DAY,
@@ -40,7 +42,7 @@ def test_a_call_that_died_with_its_pod_is_booked_when_the_job_runs_again(
     killed = a_call(first, pod_id, "0.8")
     assert store(budgets.reserve, killed).word == "granted"
     assert store(tasks.sweep, silent_s=-1.0, limit=10, rng=NoPause()).retried_count == 1
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     (second,) = claim(pod_id)
     call = a_call(second, pod_id, "0.6")
     assert store(budgets.reserve, call).word == "granted"  # 0.4 for the lost prompt, 0.6 for it
@@ -65,10 +67,11 @@ def test_a_pod_that_lost_the_job_makes_no_more_calls(
 
 def sweep_all(store: Session, *, limit: int) -> int:
     """Look at all calls under way, page by page; return how many were booked."""
-    total, after = store(budgets.sweep, limit=limit)
-    while after is not None:
-        booked, after = store(budgets.sweep, limit=limit, after=after)
-        total += booked
+    part = store(budgets.sweep, limit=limit)
+    total = part.count
+    while part.after is not None:
+        part = store(budgets.sweep, limit=limit, after=part.after)
+        total += part.count
     return total
 
 
@@ -83,7 +86,7 @@ def test_calls_of_attempts_that_are_over_are_swept(
     ends = [Release(lease=call.lease, outcome="failed") for call in (over, unpriced)]
     store(tasks.release, pod_id=pod_id, operations=ends)
     assert sweep_all(store, limit=1) == 2
-    assert store(budgets.sweep, limit=10) == (0, None)
+    assert store(budgets.sweep, limit=10).count == 0
     assert sorted(costs(database), key=str) == [("lost", Decimal("0.5")), ("lost", None)]
     assert uses(database) == [(Decimal("0.5"), 1)]
     assert settle(store, alive, "1")
@@ -107,11 +110,11 @@ def test_a_pod_that_lives_has_a_minute_to_tell_what_a_call_really_cost(
     store(tasks.release, pod_id=pod.id, operations=ends)
     other = new_id()
     (again, *_) = claim(other)
-    assert store(budgets.sweep, limit=10) == (0, None)
+    assert store(budgets.sweep, limit=10).count == 0
     assert store(budgets.reserve, a_call(again, other)).word == "granted"
     assert settle(store, known, "1")
     move_clock(database, 61)
-    assert store(budgets.sweep, limit=10) == (1, None)
+    assert store(budgets.sweep, limit=10).count == 1
     assert costs(database) == [("kept", Decimal(1)), ("lost", Decimal("0.5"))]
 
 
@@ -132,15 +135,18 @@ def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
                 lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
                 for name in ("cortex.budgets.sweep", "cortex.budgets.wake_next"):
                     await other.execute(lock, name)
-                assert await budgets.sweep(db, limit=9, after=call_id) == (0, call_id)
-                assert await budgets.wake_next(db, limit=9, after=job) == (0, job)
+                swept = await budgets.sweep(db, limit=9, after=call_id)
+                assert swept == PartPass(count=0, is_skipped=True, after=call_id)
+                woken = await budgets.wake_next(db, limit=9, after=job)
+                assert woken == PartPass(count=0, is_skipped=True, after=job)
         finally:
             other.terminate()
             await db.close()  # noqa: ASYNC102 -- bounded by itself
 
     run_asyncio(while_another_looks)
-    assert store(budgets.sweep, limit=9, after=call_id) == (1, None)
-    assert store(budgets.wake_next, limit=9, after=job) == (1, None)
+    done: PartPass[Any] = PartPass(count=1, is_skipped=False, after=None)
+    assert store(budgets.sweep, limit=9, after=call_id) == done
+    assert store(budgets.wake_next, limit=9, after=job) == done
 
 
 # --- what was counted long ago

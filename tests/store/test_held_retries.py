@@ -41,9 +41,9 @@ def test_the_others_go_on(store: Session, database: str, waiting_on: str | None)
     with ExitStack() as holders:
         for job_id in held:
             holders.enter_context(holding_task(database, job_id, table="cortex.job_record"))
-        assert store(retries.due, limit=2) == 2
+        assert store(retries.due, limit=2).count == 2
         assert with_tasks(database) == set(free)
-        assert store(retries.due, limit=2) == 0
+        assert store(retries.due, limit=2).count == 0
 
     def all_go_on() -> bool:
         store(retries.due, limit=2)

@@ -15,7 +15,7 @@ POD = UUID(int=7)
 
 
 def let_go_by_time(store: Session, job_id: UUID) -> None:
-    assert store(retries.due) == 1, job_id
+    assert store(retries.due).count == 1, job_id
 
 
 def let_go_by_person(store: Session, job_id: UUID) -> None:
@@ -55,7 +55,7 @@ def test_a_job_whose_key_was_taken_while_it_ran_goes_on_without(
     sql(
         database, "UPDATE cortex.job_record SET job_key = 'k' WHERE id = $1", job_id
     )  # as it once stayed
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     assert keys(database) == {job_id: None, successor: "k"}
     assert_one_truth(database)
 

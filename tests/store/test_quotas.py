@@ -302,7 +302,7 @@ def wait_for(doers: Doers, quota: Quota, count: int, *, delay_s: float = HOUR_S)
 
 
 def due(doers: Doers) -> int:
-    return doers.call(retries.due, limit=200)
+    return doers.call(retries.due, limit=200).count
 
 
 def test_as_many_go_on_as_there_is_room_for(doers: Doers) -> None:

@@ -113,10 +113,10 @@ def test_a_job_goes_on_when_it_is_due_under_a_new_attempt(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     soon, later = suspended(60.0), suspended(3600.0)
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     move_clock(database, 61)
-    assert store(retries.due) == 1
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 1
+    assert store(retries.due).count == 0
     assert with_tasks(database) == {soon}
     assert_tasks_fit(database)
     (claimed,) = claim(store)
@@ -130,7 +130,7 @@ def test_a_job_of_a_named_queue_waits_for_its_turn(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     job_id = suspended(0.0, queue_name="mail", priority=-3)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     (row,) = sql(database, "SELECT * FROM cortex_worker.task")
     assert (row["job_id"], row["state"], row["queue_name"]) == (job_id, "QUEUED", "mail")
     assert (row["priority"], row["attempt"], row["attempts_spent"]) == (-3, 1, 0)
@@ -142,9 +142,9 @@ def test_a_pass_takes_those_first_that_were_due_first(
 ) -> None:
     ids = [suspended(float(10 * n), waiting_on=on) for n, on in enumerate([None, LLM, None, LLM])]
     move_clock(database, 100)
-    assert store(retries.due, limit=3) == 3
+    assert store(retries.due, limit=3).count == 3
     assert with_tasks(database) == set(ids[:3])
-    assert store(retries.due, limit=3) == 1
+    assert store(retries.due, limit=3).count == 1
 
 
 CLOSED_TO_ALL: list[dict[str, Any]] = [
@@ -167,7 +167,7 @@ def test_nobody_goes_on_while_a_breaker_lets_nobody_try(
     other = suspended(0.0, waiting_on="llm:other")
     alone = suspended(0.0)
     set_breaker(database, **breaker)
-    assert store(retries.due) == 2
+    assert store(retries.due).count == 2
     assert with_tasks(database) == {other, alone}
 
 
@@ -177,12 +177,12 @@ def test_one_job_goes_on_to_probe_until_it_has_been_claimed(
 ) -> None:
     first, *_ = [suspended(0.0, waiting_on=LLM) for _ in range(5)]
     set_breaker(database, **breaker)
-    assert store(retries.due) == 1
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 1
+    assert store(retries.due).count == 0
     assert with_tasks(database) == {first}
     assert len(claim(store)) == 1
     set_breaker(database, "HALF_OPEN", open_until_s=-50.0, probe_until_s=50.0)
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
 
 
 @pytest.mark.parametrize("stuck", [{"type": RETIRED}, {"queue_name": "mail"}])
@@ -202,12 +202,12 @@ def test_who_was_let_go_and_is_not_claimed_keeps_the_others_waiting_for_seconds(
     before = with_tasks(database)
     at = sql(database, "SELECT cortex.now() AS at")[0]["at"] + timedelta(seconds=100)
     stop_clock(database, at)  # they were due long ago
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     assert with_tasks(database) - before == {first}
     stop_clock(database, at + timedelta(seconds=9))
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     stop_clock(database, at + timedelta(seconds=11))
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     (claimed,) = claim(store)
     assert claimed.lease.job_id in others
 
@@ -227,7 +227,7 @@ def test_a_job_that_a_pod_can_claim_at_once_goes_first_to_probe(
         suspended(0.0, waiting_on=LLM, type=RETIRED)
     at_once = suspended(0.0, waiting_on=LLM)
     set_breaker(database, "OPEN", open_until_s=-1.0)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     assert with_tasks(database) - running == {at_once}
 
 
@@ -246,7 +246,7 @@ def test_the_head_of_an_idle_queue_goes_before_who_waits_for_his_turn(
     claim(store)
     running = with_tasks(database)
     set_breaker(database, "OPEN", open_until_s=-1.0)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     assert with_tasks(database) - running == {idle}
 
 
@@ -255,9 +255,9 @@ def test_a_closed_breaker_lets_all_go_on_that_waited_for_it(
 ) -> None:
     ids = [suspended(3600.0, waiting_on=LLM) for _ in range(5)]
     other = suspended(3600.0)
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     set_breaker(database, "CLOSED")
-    assert [store(retries.due, limit=3) for _ in range(3)] == [3, 2, 0]
+    assert [store(retries.due, limit=3).count for _ in range(3)] == [3, 2, 0]
     assert with_tasks(database) == set(ids)
     assert job_row(database, other)["worker_job_id"] is None
 
@@ -266,9 +266,9 @@ def test_without_a_breaker_of_that_name_time_decides(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     suspended(60.0, waiting_on=LLM)
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     move_clock(database, 61)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
 
 
 @pytest.mark.parametrize("letting_go", ["due", "now"])
@@ -278,7 +278,7 @@ def test_failed_attempts_that_a_wait_did_not_excuse_are_kept(
     job_id = suspended(0.0, waiting_on=LLM)
     sql(database, "UPDATE cortex.job_record SET attempts_kept = 2 WHERE id = $1", job_id)
     if letting_go == "due":
-        assert store(retries.due) == 1
+        assert store(retries.due).count == 1
     else:
         store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
     assert job_row(database, job_id)["attempts_spent"] == 2
@@ -290,15 +290,15 @@ def test_who_waits_for_a_day_or_for_time_goes_on_by_time(
     store: Session, database: str, suspended: Suspended, waiting_on: str | None
 ) -> None:
     job_id = suspended(60.0, waiting_on=waiting_on)
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     move_clock(database, 61)
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
     assert with_tasks(database) == {job_id}
 
 
 def test_who_waits_for_a_person_is_not_due(store: Session, suspended: Suspended) -> None:
     suspended(None, waiting_on="budget:x")
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
 
 
 # --- many at once
@@ -337,7 +337,7 @@ def test_ten_pods_at_once_give_each_job_one_task(database: str) -> None:
         count = 0
         left = "SELECT FROM cortex.job WHERE worker_job_id IS NULL"
         while await asyncio.to_thread(sql, database, left):  # another pod may be at it
-            count += await retries.due(db, limit=20)
+            count += (await retries.due(db, limit=20)).count
         return count
 
     assert sum(in_many_pods(database, 10, drain)) == 300
@@ -350,7 +350,7 @@ def test_ten_pods_at_once_send_one_job_to_probe(database: str) -> None:
     set_breaker(database, "OPEN", open_until_s=-1.0)
 
     async def look(db: Database) -> int:
-        return sum([await retries.due(db) for _ in range(5)])
+        return sum([(await retries.due(db)).count for _ in range(5)])
 
     assert sum(in_many_pods(database, 10, look)) == 1
     assert_tasks_fit(database)
@@ -367,13 +367,13 @@ def test_one_pod_at_a_time_looks(store: Session, database: str, suspended: Suspe
                 await other.fetch(
                     "SELECT pg_advisory_xact_lock(hashtextextended('cortex.retries', 0))"
                 )
-                return await retries.due(db)
+                return (await retries.due(db)).count
         finally:
             await db.close()
             await other.close()
 
     assert run_asyncio(while_another_is_at_it) == 0
-    assert store(retries.due) == 1
+    assert store(retries.due).count == 1
 
 
 async def until_it_waits_for_a_lock(connection: "asyncpg.Connection[Any]", query: str) -> None:
@@ -570,7 +570,7 @@ def test_a_person_and_the_runner_at_once_make_one_task(database: str) -> None:
 
     async def work(db: Database) -> int:
         if next(turns):
-            return sum([await retries.due(db, limit=10) for _ in range(15)])
+            return sum([(await retries.due(db, limit=10)).count for _ in range(15)])
         count = 0
         for job_id in ids:
             try:
@@ -588,7 +588,7 @@ def test_a_job_that_a_person_must_help_goes_on_when_one_says_so(
     database: str, store: Session, suspended: Suspended
 ) -> None:
     job_id = suspended(None, waiting_on="person:llm:m")
-    assert store(retries.due) == 0
+    assert store(retries.due).count == 0
     done = store(retries.retry_now, job_id, by="ana", reason="the bill is paid", new_id=new_id)
     assert done.status is JobStatus.WAITING_FOR_APPROVAL
     (again,) = claim(store)

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import attrs
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -103,6 +104,26 @@ def test_a_batch_commits_for_those_that_own_their_jobs_and_names_them(
     assert store(steps.recorded, batch) == both
     assert store(steps.recorded, [numbered(mine, 1, key="another")]) == set()
     assert len(store(steps.of_job, mine.lease.job_id)) == 1
+
+
+def test_a_step_without_a_head_is_the_head_itself(
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    pod_id: UUID,
+) -> None:
+    for _ in range(2):
+        submit()
+    plain, paid = claim(pod_id)
+    batch = [attrs.evolve(numbered(plain, 1), head=None), numbered(paid, 1)]
+    for _ in range(2):
+        store(steps.commit, pod_id=pod_id, operations=batch)
+    assert store(jobs.show, plain.lease.job_id).checkpoint == {
+        "seq": 1,
+        "kind": "step",
+        "key": "step 1",
+    }
+    assert store(jobs.show, paid.lease.job_id).checkpoint == {"seq": 1}
 
 
 def test_a_key_that_is_taken_is_refused_under_another_number(

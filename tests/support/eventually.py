@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 import trio
+import trio.testing
 
 T = TypeVar("T")
 
@@ -23,6 +24,14 @@ def eventually(probe: Callable[[], T], *, what: str, within_s: float = WITHIN_S)
             pytest.fail(f"not within {within_s:g} s: {what} (last answer: {answer!r})")
         time.sleep(POLL_S)
     return answer
+
+
+async def virtually(seconds: float) -> None:
+    """Let time pass on an autojump clock, where it costs none."""
+    if isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock):
+        await trio.sleep(seconds)
+    else:
+        pytest.fail("only an autojump clock passes time at once")
 
 
 async def eventually_async(

@@ -1,4 +1,4 @@
-"""A client of the database, as a process of its own, that holds a row in an open transaction."""
+"""A client of the database, as a process of its own, that holds locks in an open transaction."""
 
 import json
 import select
@@ -35,6 +35,15 @@ def holding_task(
     """
     key = "id" if table == "cortex.job_record" else "job_id"
     hold = f"SELECT pg_backend_pid() FROM {table} WHERE {key} = '{job_id}' FOR UPDATE"  # noqa: S608
+    with holding(dsn, hold, then=then, **settings) as process:
+        yield process
+
+
+@contextmanager
+def holding(
+    dsn: str, hold: str, *, then: str = "", **settings: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that holds what the statement `hold` locks, in a transaction as a pod does."""
     with_settings = {**Profile(dsn=dsn).settings, **settings}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, json.dumps([dsn, with_settings, hold, then])],
@@ -43,7 +52,7 @@ def holding_task(
     try:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], WITHIN_S)
-        assert readable, "it does not hold the row"
+        assert readable, "it holds nothing"
         assert process.stdout.readline().strip()
         yield process
     finally:

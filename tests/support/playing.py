@@ -40,13 +40,20 @@ BROKEN_KEY = "broken"
 class Playing:
     """A stage in an event loop of its own, which runs between the calls of a test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, workers: int = 1) -> None:
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stage")
         self._thread.start()
         rules = [{**rule, "prompt": f"{BROKEN_KEY}/"} for rule in Model().rules(BROKEN)]
         disk_mib = DISK_MIB if disk.missing() is None else None
-        plan = StagePlan(seed=1, pod_count=PODS, scale=SCALED, model_rules=rules, disk_mib=disk_mib)
+        plan = StagePlan(
+            seed=1,
+            pod_count=PODS,
+            scale=SCALED,
+            workers=workers,
+            model_rules=rules,
+            disk_mib=disk_mib,
+        )
         self.history = History(folder / "history.jsonl")
         self.stage = Stage(plan, folder, self.history)
         self._number = 0

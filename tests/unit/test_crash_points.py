@@ -70,9 +70,7 @@ NO_PROGRESS = frozenset(
         # repeated in its step, whose points stand around it
         "bulk.settle",
         # what has expired anyway is forgotten
-        "budgets.forget",
-        "idempotency.sweep",
-        "quotas.forget",
+        "housekeeping.sweep",
         "store.forget",
         "watches.forget",
     }

@@ -13,7 +13,16 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approval import ApprovalRow
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import age, clock_time, exact, rfc3339, short_id, since_s, span
+from cortex.domain.phrases import (
+    age,
+    clock_time,
+    exact,
+    rfc3339,
+    short_id,
+    since_s,
+    span,
+    utc_time,
+)
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
@@ -69,7 +78,7 @@ JOB_FIELDS: Final = (
     *("max_retries", "worker_attempts", "attempts_spent", "pod_deaths", "timeout_s", "priority"),
     *("queue_name", "pod", "pod_id", "task_state", "task_run_at", "next_retry_at", "heartbeat_at"),
     *("waiting_on", "suspended_at", "waited_s", "rate_limit_count", "config_id", "origin_id"),
-    *("lineage_id", "error_class", "error_source"),
+    *("lineage_id", "error_class", "error_source", "submitted_by", "schedule", "scheduled_for"),
     *("run_at", "started_at", "finished_at", "cancel_requested_at", "created_at", "updated_at"),
     *("cancelled_by", "cancel_reason", "error_message", "error_code", "checkpoint", "payload"),
     "result",
@@ -133,6 +142,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "queue": safe(job.queue_name or ""),
         "payload": exact(job.payload),
         "error": _error(job),
+        "schedule": _schedule(job),
         "origin": f"goes on from {job.origin_id}" if job.origin_id else "",
         "cancelled": _cancellation(job),
         "now": remark(job) if not job.status.is_terminal else "",
@@ -155,6 +165,13 @@ def _times(job: ShownJob, terminal: Terminal) -> str:
     if job.finished_at is not None:
         parts.append(f"ended {_ago(job, job.finished_at)}")
     return " · ".join(parts)
+
+
+def _schedule(job: ShownJob) -> str:
+    """Return which schedule submitted it, and for which instant."""
+    if job.schedule is None or job.scheduled_for is None:
+        return ""
+    return f"{job.schedule}, for {utc_time(job.scheduled_for)}"
 
 
 def _ago(job: ShownJob, at: datetime) -> str:

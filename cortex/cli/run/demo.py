@@ -40,8 +40,8 @@ from cortex.domain.waiting import ID_DIGITS
 from cortex.durable.registry import Registry
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod import Ready
 from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.runtime.pod_ready import Ready
 from cortex.store import agents, approvals, jobs
 from cortex.store.jobs import FollowedJob
 from cortex.view.jobs import took_s

@@ -32,8 +32,9 @@ from cortex.runtime import process
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.liveness.loop_guard import STILL_MIN_S, LoopGuard
-from cortex.runtime.pod import Ready, Worker, run_pod
+from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
+from cortex.runtime.pod_ready import Ready, Worker
 from cortex.runtime.process import hide_credentials, hide_memory
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -29,8 +29,8 @@ from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
 from cortex.runtime import process
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod import Ready
 from cortex.runtime.pod_parts import standard_parts
+from cortex.runtime.pod_ready import Ready
 
 if TYPE_CHECKING:
     from cortex.cli.run.worker_link import WorkerLink

@@ -21,7 +21,7 @@ from cortex.cli.run.serve import SIGNALS, Place, let_go_of_outputs
 from cortex.config import Settings
 from cortex.domain.drain import ReadyChecks
 from cortex.runtime.metrics.metrics_page import MetricsPage
-from cortex.runtime.pod import Worker
+from cortex.runtime.pod_ready import Worker
 
 DRAIN: Final = signal.SIGUSR2
 HURRY: Final = signal.SIGURG

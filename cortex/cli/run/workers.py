@@ -366,6 +366,7 @@ class Supervisor:
             if not self._asked:
                 self._answer()
         if self._is_ending:
+            _log.info("worker ended", worker=slot.number, pid=process.pid, exit_code=code)
             self._exit_codes.append(self._code_of(code))
         elif not self._is_announced:
             # It has reported why the pod cannot start.

@@ -21,6 +21,7 @@ from cortex.http.routes import (
     job_submit,
     jobs,
     pods,
+    schedules,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -40,6 +41,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *freeze.ROUTES,
     *facts.ROUTES,
     *pods.ROUTES,
+    *schedules.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,
     *signing_in.ROUTES,

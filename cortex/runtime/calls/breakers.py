@@ -18,7 +18,7 @@ from uuid import UUID
 
 import trio
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.domain.breaker import POLICIES, BreakerState, moved_on
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breaker_handle import BreakerAdmission, BreakerContext, BreakerHandle
@@ -63,7 +63,7 @@ class BreakerRegistry(Runner):
         now = self._shared.now
         return {name: moved_on(line.breaker, now).state for name, line in self._lines.items()}
 
-    async def tick(self) -> None:
+    async def tick(self, _: TickBudget, /) -> TickResult:
         """Poll all unhealthy breakers, tend this pod's calls, drop idle handles."""
         for line in self._lines.values():
             for admission in list(line.tended):
@@ -85,6 +85,7 @@ class BreakerRegistry(Runner):
             if line.is_idle:
                 del self._lines[line.name]
         await self._forget()
+        return TickResult()
 
     @asynccontextmanager
     async def admit(self, name: str) -> AsyncGenerator[BreakerAdmission, None]:

@@ -101,8 +101,16 @@ class Committer:
     name = "committer"
 
     def __init__(
-        self, port: Port, *, pod_id: UUID, rng: random.Random, metrics: Metrics | None = None
+        self,
+        port: Port,
+        *,
+        pod_id: UUID,
+        rng: random.Random,
+        metrics: Metrics | None = None,
+        on_suspended: Callable[[Sequence[Suspend]], None] = lambda _: None,
     ) -> None:
+        """`on_suspended` gets suspensions that have just been written."""
+        self._on_suspended = on_suspended
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id
@@ -414,6 +422,7 @@ class Committer:
         crash_point("before_suspend")
         suspended = await self._port(tasks.suspend, pod_id=self._pod_id, operations=operations)
         crash_point("after_suspend")
+        self._on_suspended(operations)
         for entry in group:
             # As with a release: applied earlier or lost, this attempt is over.
             _answer(entry, suspended, entry.operation.lease.job_id, or_over=is_repeat)

@@ -431,7 +431,7 @@ class _Hosted:
         spent = None if usage is None else shaped(decode(usage), Usage)
         ended = trio.current_time()
 
-        def number() -> tuple[int, str]:
+        def number() -> tuple[int, str | None]:
             return self.tally.number(done.kind, done.key, spent, done.cost_usd)
 
         def committed() -> None:

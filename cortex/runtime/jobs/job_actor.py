@@ -15,7 +15,7 @@ raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Protocol
@@ -45,6 +45,7 @@ from cortex.durable.attempt import Services
 from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
 from cortex.durable.registry import Registry
+from cortex.durable.step_scope import StepScope
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer, CommitterStopped
@@ -96,6 +97,11 @@ class JobActors:
     """None: the pod of a test or a simulation, which runs every job itself."""
     metrics: Metrics = attrs.field(factory=Metrics)
     idle: IdleActors = attrs.field(factory=IdleActors)
+    _is_leaving: Callable[[], bool] = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: self.running.hands_back, takes_self=True),
+    )
+    """One for all jobs."""
 
     @property
     def isolated_slots(self) -> int:
@@ -130,28 +136,31 @@ class JobActors:
         try:
             try:
                 with scope:
-                    status = task._cancel_status  # noqa: SLF001 -- see `is_nested`
-                    while attempt is not None and _may_run(*attempt):
-                        claim, job = attempt
-                        job.task, job.scope, has_run = task, scope, True
-                        result = await self._handle(claim, job)
-                        # Job code can leave a scope entered: an abandoned generator does.
-                        is_nested = task._cancel_status is status  # noqa: SLF001
-                        is_late = trio.current_time() >= job.deadline
-                        if scope.cancel_called or is_late or not is_nested:
-                            break
-                        job.task = job.scope = None
-                        await self._post(claim, job, result)
-                        attempt, result, has_run = None, None, False
-                        del claim, job
-                        attempt = await self.idle.wait(context)
+                    step_scope = StepScope(task, self.running)
+                    try:
+                        while attempt is not None and _may_run(*attempt):
+                            claim, job = attempt
+                            job.task, job.scope, job.step_scope = task, scope, step_scope
+                            has_run = True
+                            result = await self._handle(claim, job)
+                            is_late = trio.current_time() >= job.deadline
+                            # Job code can leave a scope entered: an abandoned generator does.
+                            if scope.cancel_called or is_late or not step_scope.is_innermost:
+                                break
+                            job.task = job.scope = job.step_scope = None
+                            await self._post(claim, job, result)
+                            attempt, result, has_run = None, None, False
+                            del claim, job
+                            attempt = await self.idle.wait(context)
+                    finally:
+                        step_scope.close()
             except (KeyboardInterrupt, trio.Cancelled):
                 raise
             except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
                 raised = error
             if attempt is not None:
                 claim, job = attempt
-                job.task = job.scope = None
+                job.task = job.scope = job.step_scope = None
                 ran = Ran(result, raised, is_cut=scope.cancelled_caught) if has_run else None
                 await self._conclude(claim, job, ran)
         except trio.Cancelled:
@@ -160,7 +169,7 @@ class JobActors:
         finally:
             if attempt is not None:
                 claim, job = attempt
-                job.task = job.scope = None
+                job.task = job.scope = job.step_scope = None
                 self._forget(claim, job)
 
     async def _post(self, claim: Claim, job: RunningJob, result: str) -> None:
@@ -307,7 +316,7 @@ class JobActors:
 
     def _handle(self, claim: Claim, job: RunningJob) -> Coroutine[Any, Any, str]:
         """Return the run of a handler; of a new job without a frame of its own."""
-        if claim.has_steps or claim.has_open:
+        if claim.has_steps or claim.has_effects:
             return self._resumed(claim, job)
         return self._begun(claim, job, NOTHING_RECORDED)
 
@@ -315,8 +324,8 @@ class JobActors:
         return await self._begun(claim, job, await self._recorded(claim))
 
     def _begun(self, claim: Claim, job: RunningJob, recorded: Recorded) -> Coroutine[Any, Any, str]:
-        leave = LeaveRequest(is_asked=self.running.hands_back, hand_back=job.hand_back)
-        journal = recorded.journal(claim, self.committer, leave)
+        leave = LeaveRequest(is_asked=self._is_leaving, hand_back=job.hand_back)
+        journal = recorded.journal(claim, self.committer, leave, job.step_scope)
         job.progress = journal.progress
         self.receipts.follow(claim, journal.progress)
         return run_handler(self.registry, claim, journal, self.services)
@@ -335,7 +344,7 @@ class JobActors:
         left: Sequence[OpenEffect] = ()
         if claim.has_steps:
             committed_steps = await answered(lambda: self.port(steps.of_job, job_id))
-        if claim.has_open or goes_on:
+        if claim.has_effects or goes_on:
             line = claim.lineage_id or job_id
             left = await answered(
                 lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)

@@ -18,6 +18,7 @@ import trio
 from cortex.domain.drain import DrainRequest
 from cortex.domain.job import BULK, Claim, Lease
 from cortex.durable.progress import Progress
+from cortex.durable.step_scope import StepScope
 
 UNRECORDED_MAX: Final = 1_000
 
@@ -50,6 +51,8 @@ class RunningJob:
     """It takes none of the pod's slots."""
     due_at: float = math.inf
     """The deadline by `time.monotonic`, which threads read; sooner when the job is stopped."""
+    step_scope: StepScope | None = None
+    """The scope of its steps, as far as they need none of their own; shared like `scope`."""
     task: trio.lowlevel.Task | None = None
     """The task of its handler; None before and afterwards, and in a process of its own."""
     progress: Progress | None = None
@@ -179,9 +182,7 @@ class RunningJobs:
             due_at=time.monotonic() + claim.left_s,
             claimed_at=now,
         )
-        if job.deadline < self.next_deadline:
-            self.next_deadline = job.deadline
-            self.on_deadline()
+        self.expect(job.deadline)
         self._jobs[lease.job_id] = job
         self.isolated_count += is_isolated
         if job.is_extra:
@@ -205,10 +206,20 @@ class RunningJobs:
             for job in [job for job in self._jobs.values() if job.is_posted]:
                 self.remove(job)
 
+    def expect(self, deadline: float) -> None:
+        """A job or a step will be overdue at this instant of trio's clock."""
+        if deadline < self.next_deadline:
+            self.next_deadline = deadline
+            self.on_deadline()
+
     def cancel_overdue(self, now: float) -> None:
-        """Cancel the handlers whose deadline has passed."""
+        """Cancel the handlers and the steps whose deadline has passed."""
         self.next_deadline = math.inf
         for job in self._jobs.values():
+            if job.step_scope is not None:
+                job.step_scope.cancel_overdue(now)
+                if job.step_scope.due_at > now:
+                    self.next_deadline = min(self.next_deadline, job.step_scope.due_at)
             if job.deadline > now:
                 self.next_deadline = min(self.next_deadline, job.deadline)
             elif job.scope is not None:

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+import attrs
 import structlog
 import trio
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import UnavailableError
@@ -50,7 +51,7 @@ _log = structlog.get_logger(__name__)
 class Sweeper(Runner):
     """The runner."""
 
-    name = "sweeper"
+    name = "sweep_zombies"
     failure = "sweep failed"
 
     def __init__(
@@ -65,9 +66,14 @@ class Sweeper(Runner):
         rng: random.Random,
         metrics: Metrics | None = None,
         trouble: Callable[[], TroubleReport | None] = lambda: None,
+        on_retries: Callable[[], None] = lambda: None,
     ) -> None:
-        """`trouble`: the database trouble of this pod's calls."""
-        super().__init__(rng=rng, interval_s=sweep_s)
+        """`trouble`: the database trouble of this pod's calls.
+
+        `on_retries` is called when it has put jobs into RETRY.
+        """
+        super().__init__(rng=rng)
+        self._sweep_s = sweep_s
         self._trouble = trouble
         self._port = port
         self._pod_id = pod_id
@@ -75,39 +81,43 @@ class Sweeper(Runner):
         self._self_fence = self_fence
         self._zombie_s = zombie_s
         self._batch_max = batch_max
-        self._rng = rng
+        self._on_retries = on_retries
         self._not_before = -math.inf
         self._blocked_since = math.inf
 
-    async def tick(self) -> None:
+    async def tick(self, budget: TickBudget, /) -> TickResult:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
+        result = TickResult()
         is_steady = self._self_fence.is_steady_for(self._zombie_s)
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
         try:
             if is_steady and trio.current_time() >= self._not_before:
-                await self._sweep()
+                result = await self._sweep(min(self._batch_max, budget.items))
             if self._self_fence.is_sure:
                 await self._report_blocked()
         except UnavailableError as error:
             if not error.is_locked:
                 self._not_before = trio.current_time() + self._zombie_s
             raise
+        return attrs.evolve(result, next_s=self._sweep_s)
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, limit: int) -> TickResult:
         crash_point("before_sweep")
         swept = await self._port(
             tasks.sweep,
             silent_s=self._zombie_s,
-            limit=self._batch_max,
+            limit=limit,
             rng=self._rng,
-            every_s=TURN * self.interval_s,
+            every_s=TURN * self._sweep_s,
         )
-        expired_count = await self._port(
-            tasks.expire, limit=self._batch_max, every_s=TURN * self.interval_s
-        )
+        if swept.is_skipped:
+            return TickResult(is_skipped=True)
+        expired_count = await self._port(tasks.expire, limit=limit, every_s=TURN * self._sweep_s)
         if swept.count or expired_count:
             crash_point("after_sweep")
+        if swept.retried_count:
+            self._on_retries()
         if swept.count:
             self._metrics.recovered("swept", freed=swept.retried_count, failed=swept.failed_count)
             _log.warning(
@@ -122,6 +132,7 @@ class Sweeper(Runner):
         crash_point("before_retire")
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
         crash_point("after_retire")
+        return TickResult(items=swept.count + expired_count)
 
     async def _report_blocked(self) -> None:
         """Report the jobs that cannot be taken."""

@@ -13,13 +13,14 @@ On stop: nothing to do; the survivors' own takeover goes on.
 """
 
 import random
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
 import structlog
 import trio
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
@@ -57,7 +58,9 @@ class TakeOver(Runner):
         deaths_max: int,
         rng: random.Random,
         metrics: Metrics | None = None,
+        on_taken: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_taken` is called after each pod that was taken over."""
         super().__init__(rng=rng, interval_s=look_s, backoff=Backoff(base_s=look_s, cap_s=look_s))
         self._port = port
         self._metrics = metrics or Metrics()
@@ -65,14 +68,16 @@ class TakeOver(Runner):
         self._self_fence = self_fence
         self._settle_s = settle_s
         self._deaths_max = deaths_max
+        self._on_taken = on_taken
         self._suspected_since: dict[Suspect, float] = {}
         """By the observed heartbeat: another heartbeat makes another suspicion."""
         self._poll_count = 0
 
-    async def tick(self) -> None:
+    async def tick(self, _: TickBudget, /) -> TickResult:
         """Poll once; take over the pods that were dead at two polls."""
         try:
             await self._poll()
+            return TickResult()
         except UnavailableError:
             self._suspected_since.clear()
             raise
@@ -118,3 +123,4 @@ class TakeOver(Runner):
             _log.warning(
                 "pod taken over", pod=dead.name, jobs=freed_count, cancelled=cancelled_count
             )
+            self._on_taken()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.running import RunningJobs, Stop
 from cortex.runtime.liveness.listener import CONTROL
@@ -37,16 +37,17 @@ class Control(Runner):
         self._pod_id = pod_id
         self._running = running
 
-    async def tick(self) -> None:
+    async def tick(self, _: TickBudget, /) -> TickResult:
         """Stop every job of this pod that has a cancel request."""
         if not len(self._running):
-            return
+            return TickResult()
         requests = await self._port(
             jobs.cancel_requests, pod_id=self._pod_id, job_ids=self._running.job_ids
         )
         for job_id, attempt in requests:
             _log.info("job cancelled", job=str(job_id), attempt=attempt)
             self._running.end(job_id, attempt, Stop.CANCELLED)
+        return TickResult(items=len(requests))
 
 
 # --- Follows requests to drain this pod, and to let it take jobs again.
@@ -76,17 +77,18 @@ class DrainRequests(Runner):
         self._on_change = on_change
         running.when_ended.append(self._ended)
 
-    async def tick(self) -> None:
+    async def tick(self, _: TickBudget, /) -> TickResult:
         """Read the request; report a change."""
         is_requested = await self._port(drains.is_requested, self._pod_id)
         if is_requested is self._running.is_drain_requested:
-            return
+            return TickResult()
         self._running.is_drain_requested = is_requested
         event = "drain requested" if is_requested else "drain request withdrawn"
         _log.info(event, jobs=len(self._running))
         self._on_change()
         if not is_requested:
             self._running.on_undrained()
+        return TickResult(items=1)
 
     def _ended(self, _: UUID) -> None:
         if self._running.is_drain_requested and not len(self._running):

@@ -2,7 +2,7 @@
 
 Reads and writes: requests that are due, their jobs and tasks.
 Invariants: expired is never denied; from the expiry on no decision is possible, even before the
-request is closed here. One pod at a time does this.
+request is closed here. One process at a time does this.
 
 On failure: an outage is waited out.
 On stop: nothing to do; the other pods run it, too.
@@ -11,27 +11,38 @@ On stop: nothing to do; the other pods run it, too.
 import random
 from typing import Final
 
-from cortex.actors.runner import AT_ONCE, Runner
+from cortex.actors.runner import AT_ONCE, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
+from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST
 from cortex.store import approvals
 
-POLL_S: Final = 1.0
+AGAIN_S: Final = 1.0
+"""While a due request cannot be closed: another session holds its rows."""
+POLL_S: Final = 5.0
+"""At most this long, even if nothing is due sooner: other pods' requests, and a clock that is set
+forward."""
 
 
 class Expiries(Runner):
     """The runner."""
 
-    name = "expiries"
+    name = "expire_approvals"
     failure = "expired approvals not read"
+    woken_by = frozenset({EXPIRY, POD_LOST})
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
-        super().__init__(rng=rng, interval_s=POLL_S)
+        super().__init__(rng=rng)
         self._port = port
 
-    async def tick(self) -> float | None:
+    async def tick(self, budget: TickBudget, /) -> TickResult:
         crash_point("before_expiry")
-        expired = await self._port(approvals.expire)
-        if expired:
+        done = await self._port(approvals.expire, limit=budget.items)
+        if done.count:
             crash_point("after_expiry")
-        return AT_ONCE if expired >= approvals.EXPIRE_BATCH else None
+        next_s = done.next_s(least_s=AGAIN_S, most_s=POLL_S)
+        return TickResult(
+            items=done.count,
+            is_skipped=done.is_skipped,
+            next_s=AT_ONCE if done.count >= budget.items else next_s,
+        )

@@ -1,9 +1,9 @@
-"""Deletes what has expired: idempotency keys, model output for watchers, old usage.
+"""Deletes what has expired: idempotency keys, model output for watchers, old usage and instants.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
-whose jobs have all ended; quota usage of past hours and days; model output for watchers that poll.
-Invariants: oldest first, at most 1000 of each per pass; any number of pods may run it at once, each
-skips what another one deletes.
+whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
+with a month ago; model output for watchers that poll.
+Invariants: oldest first, at most 1000 of each per pass; one process at a time does this.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -12,17 +12,14 @@ On stop: nothing to do.
 import random
 from typing import Final
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.postgres.bridge import Port
-from cortex.store import budgets, idempotency, quotas, watches
+from cortex.store import housekeeping
 from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000
 BACKLOG_PAUSE_S: Final = 1.0
 """After a full pass more is due: a thousand rows per second and pod exceed the inflow."""
-DAY_KEPT_S: Final = 35 * 86_400.0
-RUN_KEPT_S: Final = 7 * 86_400.0
-"""A failed job that is continued later gets a fresh run budget."""
 
 
 class Housekeeping(Runner):
@@ -30,23 +27,19 @@ class Housekeeping(Runner):
 
     name = "housekeeping"
     failure = "housekeeping failed"
+    items_max = BATCH_MAX
 
     def __init__(self, port: Port, *, rng: random.Random, every_s: float) -> None:
-        super().__init__(rng=rng, interval_s=every_s)
+        super().__init__(rng=rng)
         self._port = port
+        self._every_s = every_s
         self._after: BudgetUse | None = None
 
-    async def tick(self) -> float | None:
+    async def tick(self, budget: TickBudget, /) -> TickResult:
         """Delete one batch of each kind."""
-        keys = await self._port(idempotency.sweep, limit=BATCH_MAX)
-        _, self._after = await self._port(
-            budgets.forget,
-            day_s=DAY_KEPT_S,
-            run_s=RUN_KEPT_S,
-            limit=BATCH_MAX,
-            after=self._after,
-        )
-        uses = await self._port(quotas.forget, kept_s=DAY_KEPT_S, limit=BATCH_MAX)
-        words = await self._port(watches.forget)
-        is_behind = BATCH_MAX in (keys, uses, words) or self._after is not None
-        return BACKLOG_PAUSE_S if is_behind else None
+        done = await self._port(housekeeping.sweep, limit=budget.items, after=self._after)
+        if done is None:
+            return TickResult(is_skipped=True, next_s=self._every_s)
+        self._after = done.after
+        next_s = BACKLOG_PAUSE_S if done.is_behind else self._every_s
+        return TickResult(items=done.count, next_s=next_s)

@@ -3,8 +3,9 @@
 Reads and writes: the pod's pending settlements, reservations of ended attempts, and jobs that wait
 for a budget. Raising a budget resumes jobs by itself; this finds the rest of them, and those that
 began to wait meanwhile.
-Invariants: a call is booked once and a job gets one task, however many pods do this at once. A tick
-reads a bounded part of the reservations and of the waiting jobs, and continues from there.
+Invariants: a call is booked once and a job gets one task, however many pods do this; one process at
+a time does all but booking its own calls. A tick reads a bounded part of the reservations and of
+the waiting jobs, and the next one continues from there.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import structlog
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -32,35 +33,35 @@ _log = structlog.get_logger(__name__)
 class Reconciler(Runner):
     """The runner."""
 
-    name = "bookkeeper"
+    name = "reconcile"
     failure = "budgets not reconciled"
-    jitter = 0.5
 
-    def __init__(
-        self, port: Port, *, unsettled: PendingSettlements, rng: random.Random, every_s: float = 5.0
-    ) -> None:
-        super().__init__(rng=rng, interval_s=every_s)
+    def __init__(self, port: Port, *, unsettled: PendingSettlements, rng: random.Random) -> None:
+        super().__init__(rng=rng)
         self._port = port
         self._unsettled = unsettled
         self._after_call: UUID | None = None
         self._after_job = FIRST
 
-    async def tick(self) -> None:
-        """Book this pod's bills, then read the next reservations and the next jobs."""
+    async def tick(self, _: TickBudget, /) -> TickResult:
+        """Book this process's bills, then read the next reservations and the next jobs."""
         if late := await self._unsettled.settle():
             _log.info("late calls booked", calls=late)
         crash_point("before_lost_calls")
-        lost, self._after_call = await self._port(
-            budgets.sweep, limit=READ_MAX, after=self._after_call
-        )
-        if lost:
+        lost = await self._port(budgets.sweep, limit=READ_MAX, after=self._after_call)
+        self._after_call = lost.after
+        if lost.count:
             crash_point("after_lost_calls")
-        if lost:
-            _log.warning("calls of ended attempts booked", calls=lost)
+            _log.warning("calls of ended attempts booked", calls=lost.count)
         crash_point("before_wake")
-        woken, after = await self._port(budgets.wake_next, limit=READ_MAX, after=self._after_job)
-        if woken:
+        woken = await self._port(budgets.wake_next, limit=READ_MAX, after=self._after_job)
+        self._after_job = woken.after or FIRST
+        if woken.count:
             crash_point("after_wake")
-        self._after_job = after or FIRST
-        if woken:
-            _log.info("jobs resumed by their budget", jobs=woken)
+            _log.info("jobs resumed by their budget", jobs=woken.count)
+        is_behind = lost.after is not None or woken.after is not None
+        return TickResult(
+            items=late + lost.count + woken.count,
+            is_skipped=lost.is_skipped and woken.is_skipped,
+            next_s=SOON_S if is_behind else None,
+        )

@@ -1,7 +1,7 @@
 """Resumes jobs in RETRY when they are due: each gets a new task.
 
 Reads: jobs in RETRY without a task, and the breakers that they wait for. Writes: their tasks.
-Invariants: a job gets one task at most; one pod at a time does this. Jobs that wait for an open
+Invariants: a job gets one task at most; one process at a time does this. Jobs that wait for an open
 breaker stay, except one that may probe it, and the next one if no pod claims that.
 
 On failure: an outage is waited out.
@@ -11,14 +11,19 @@ On stop: nothing to do; the other pods run it, too.
 import random
 from typing import Final
 
-from cortex.actors.runner import AT_ONCE, Runner
+from cortex.actors.runner import AT_ONCE, SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER
+from cortex.runtime.maintenance.hints import POD_LOST, RETRY
 from cortex.store import retries
 
 BATCH_MAX: Final = 500
-POLL_S: Final = 0.5
+HELD_S: Final = 0.5
+"""While jobs wait for a breaker or a quota, which may admit them at any time."""
+POLL_S: Final = 5.0
+"""At most this long, even if nothing is due sooner: other pods' retries, in case they leave before
+these are due, and a clock that is set forward."""
 
 
 class Retries(Runner):
@@ -26,15 +31,21 @@ class Retries(Runner):
 
     name = "retries"
     failure = "due retries not read"
-    woken_by = frozenset({BREAKER})
+    items_max = BATCH_MAX
+    woken_by = frozenset({BREAKER, RETRY, POD_LOST})
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
-        super().__init__(rng=rng, interval_s=POLL_S)
+        super().__init__(rng=rng)
         self._port = port
 
-    async def tick(self) -> float | None:
+    async def tick(self, budget: TickBudget, /) -> TickResult:
         crash_point("before_due")
-        due = await self._port(retries.due, limit=BATCH_MAX)
-        if due:
+        done = await self._port(retries.due, limit=budget.items)
+        if done.count:
             crash_point("after_due")
-        return AT_ONCE if due >= BATCH_MAX else None
+        next_s = done.next_s(least_s=HELD_S if done.is_held else SOON_S, most_s=POLL_S)
+        return TickResult(
+            items=done.count,
+            is_skipped=done.is_skipped,
+            next_s=AT_ONCE if done.count >= budget.items else next_s,
+        )

@@ -201,3 +201,10 @@ async def test_closing_cancels_what_still_runs_and_waits_for_it_no_longer_than_i
     assert autojump_clock.current_time() - began < CLOSE_S + 0.2
     with pytest.raises(RuntimeError, match="closed"):
         await island.run_aio_coroutine(ending())
+
+
+async def test_closing_runs_the_callbacks_that_are_left() -> None:
+    called: list[str] = []
+    async with open_island() as island:
+        island.loop.call_soon(island.loop.call_soon, called.append, "the second")
+    assert called == ["the second"]

@@ -114,7 +114,7 @@ class Record:
     """A recorder that keeps what it is given; what is in it survives the attempt."""
 
     steps: list[Step] = field(factory=list)
-    heads: list[str] = field(factory=list)
+    heads: list[str | None] = field(factory=list)
     inputs: dict[str, str | None] = field(factory=dict)
     refuse: Exception | LeaseLost | None = None
     """What the next operation fails with, without being recorded."""

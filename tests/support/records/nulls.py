@@ -19,6 +19,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job import Suspend
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
+from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
@@ -30,6 +31,7 @@ from cortex.store import (
     pods,
     queues,
     quotas,
+    schedules,
     tasks,
 )
 from tests.support.life import Life
@@ -209,6 +211,14 @@ _USE: Final = """
 """
 
 
+_INSTANTS: Final = """
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, error)
+    SELECT 'nightly', cortex.now() - n.ago * interval '1 hour', n.outcome, n.error
+    FROM (VALUES (1, 'FAILED', 'no such agent'), (2, 'SKIPPED', NULL), (3, 'QUEUED', NULL))
+        AS n(ago, outcome, error)
+"""
+
+
 def fill(call: Session, dsn: str) -> None:
     """Bring about one of each thing that a person can look at."""
     life = Life(call, dsn)
@@ -254,6 +264,19 @@ def fill(call: Session, dsn: str) -> None:
     sql(dsn, _USE, str(running.lease.job_id))
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")
+    _by_the_clock(call, dsn)
+
+
+def _by_the_clock(call: Session, dsn: str) -> None:
+    """A schedule with each outcome of an instant, and one that is paused."""
+    made = [
+        Schedule.make(name=name, cron="0 3 * * *", type=JOB_TYPE, instant_as="at", jitter=60)
+        for name in ("nightly", "stopped")
+    ]
+    call(schedules.apply, made, by="ana", reason="fewer calls")
+    call(schedules.trigger, "nightly", by="ana", reason="now")
+    call(schedules.pause, "stopped", by="ana", reason="deploy")
+    sql(dsn, _INSTANTS)
 
 
 def _people(askers: Askers) -> None:

@@ -32,6 +32,9 @@ RUN_DIR_PREFIX = "cortex-tests-"
 RAM_DISK = Path("/dev/shm")  # noqa: S108  (directories in it get random names)
 RAM_MIN_BYTES = 4 * 1024**3  # a server takes 60 MB, a database 8 MB
 TEMPLATE = "cortex_template"
+PAUSE_SCHEDULES = (
+    "UPDATE cortex.schedule SET paused_at = cortex.now(), paused_by = 'tests', pause_reason = ''"
+)
 MADE_WITHIN_S = 50.0  # other workers wait for the one that makes a template
 
 
@@ -202,6 +205,8 @@ class SharedPostgres:
     def _migrated(self) -> str:
         dsn = self.create_empty()
         migrate(dsn)
+        # The built-in schedules would submit jobs whenever a minute ends during a test.
+        sql(dsn, PAUSE_SCHEDULES)
         return dsn
 
     def _fill(self, template: str, script: str) -> str:

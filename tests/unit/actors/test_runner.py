@@ -1,4 +1,4 @@
-"""The one loop of all sweeps: pauses, wake-ups, work left behind, outages, crashes."""
+"""The one loop of all runners: pauses, hints, work left behind, outages, errors."""
 
 import random
 from collections.abc import Iterator
@@ -9,27 +9,33 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from cortex.actors.backoff import OUTAGE
-from cortex.actors.runner import AT_ONCE, Runner
+from cortex.actors.runner import AT_ONCE, ITEMS, SOON_S, TICK_S, Runner, TickBudget, TickResult
 from cortex.domain.errors import UnavailableError
+from tests.support.eventually import virtually
 
 INTERVAL_S = 8.0
+WORK = TickResult(items=3)
+NOTHING = TickResult()
+MORE = TickResult(items=3, next_s=AT_ONCE)
 
 
 class Sweep(Runner):
-    """Returns or raises what it was given, one thing a tick, and notes when."""
+    """Returns or raises what it was given, one thing a tick, then nothing; notes when."""
 
     name = "sweep"
     failure = "not swept"
     jitter = 0.25
 
-    def __init__(self, *results: float | Exception | None) -> None:
-        super().__init__(rng=random.Random(1), interval_s=INTERVAL_S)
-        self.results: Iterator[float | Exception | None] = iter(results)
+    def __init__(self, *results: TickResult | Exception, interval_s: float | None = None) -> None:
+        super().__init__(rng=random.Random(1), interval_s=interval_s)
+        self.results: Iterator[TickResult | Exception] = iter(results)
         self.at: list[float] = []
+        self.budgets: list[TickBudget] = []
 
-    async def tick(self) -> float | None:
+    async def tick(self, budget: TickBudget, /) -> TickResult:
         self.at.append(trio.current_time())
-        result = next(self.results, None)
+        self.budgets.append(budget)
+        result = next(self.results, NOTHING)
         if isinstance(result, Exception):
             raise result
         return result
@@ -44,24 +50,55 @@ async def run_for(sweep: Sweep, seconds: float) -> None:
         await sweep.run()
 
 
-async def test_it_ticks_at_its_interval_less_the_jitter(autojump_clock: MockClock) -> None:
+async def test_without_work_the_pauses_double_from_one_second_to_thirty(
+    autojump_clock: MockClock,
+) -> None:
     sweep = Sweep()
-    await run_for(sweep, 20 * INTERVAL_S)
+    await run_for(sweep, 400.0)
     assert sweep.at[0] == 0.0, "the first tick is at once"
+    for pause, least_s in zip(sweep.pauses, [1, 2, 4, 8, 16, *[30] * 10], strict=False):
+        assert least_s <= pause <= least_s + 0.5
+    assert len({round(pause % 1, 6) for pause in sweep.pauses}) > 10, "no two processes agree"
+
+
+async def test_after_work_it_goes_on_soon_and_then_idles_from_the_beginning(
+    autojump_clock: MockClock,
+) -> None:
+    sweep = Sweep(NOTHING, NOTHING, NOTHING, WORK, WORK, NOTHING)
+    await run_for(sweep, 30.0)
+    assert sweep.pauses[3:5] == pytest.approx([SOON_S, SOON_S])
+    assert 1.0 <= sweep.pauses[5] <= 1.5
+
+
+async def test_a_tick_says_when_the_next_one_is_due_and_none_comes_earlier(
+    autojump_clock: MockClock,
+) -> None:
+    sweep = Sweep(MORE, MORE, *[TickResult(next_s=20.0)] * 50)
+    await run_for(sweep, 999.0)
+    assert sweep.at[:3] == [0.0, 0.0, 0.0]
+    assert all(20.0 <= pause <= 20.1 for pause in sweep.pauses[2:])
+    assert len(sweep.pauses) > 40
+
+
+async def test_a_tick_gets_the_budget_of_its_runner(autojump_clock: MockClock) -> None:
+    sweep = Sweep()
+    await run_for(sweep, 2.0)
+    assert [each.items for each in sweep.budgets] == [ITEMS, ITEMS]
+    assert [each.until - at for each, at in zip(sweep.budgets, sweep.at, strict=True)] == [
+        pytest.approx(TICK_S)
+    ] * 2
+
+
+async def test_a_fixed_interval_is_kept_less_the_jitter(autojump_clock: MockClock) -> None:
+    sweep = Sweep(WORK, interval_s=INTERVAL_S)
+    await run_for(sweep, 20 * INTERVAL_S)
     assert len(sweep.pauses) >= 20
     assert all(0.75 * INTERVAL_S <= pause <= INTERVAL_S for pause in sweep.pauses)
     assert len({round(pause, 6) for pause in sweep.pauses}) > 15
 
 
-async def test_a_tick_says_when_the_next_one_is_due(autojump_clock: MockClock) -> None:
-    sweep = Sweep(AT_ONCE, AT_ONCE, 100.0)
-    await run_for(sweep, 99.0)
-    assert sweep.at[:3] == [0.0, 0.0, 0.0]
-    assert 75.0 <= sweep.at[3] <= 99.0
-
-
-async def test_a_sweep_that_is_always_behind_can_be_cancelled(autojump_clock: MockClock) -> None:
-    sweep = Sweep(*[AT_ONCE] * 1000)
+async def test_a_runner_that_is_always_behind_can_be_cancelled(autojump_clock: MockClock) -> None:
+    sweep = Sweep(*[MORE] * 1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sweep.run)
         for _ in range(3):
@@ -70,8 +107,11 @@ async def test_a_sweep_that_is_always_behind_can_be_cancelled(autojump_clock: Mo
     assert 0 < len(sweep.at) < 1000
 
 
-async def test_a_wake_up_ends_the_pause(autojump_clock: MockClock) -> None:
-    sweep = Sweep()
+@pytest.mark.parametrize("interval_s", [None, INTERVAL_S])
+async def test_a_wake_up_ends_the_pause(
+    interval_s: float | None, autojump_clock: MockClock
+) -> None:
+    sweep = Sweep(interval_s=interval_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(sweep.run)
         await wait_all_tasks_blocked()
@@ -81,9 +121,58 @@ async def test_a_wake_up_ends_the_pause(autojump_clock: MockClock) -> None:
     assert sweep.at == [0.0, 0.0]
 
 
+async def test_a_wake_up_during_a_tick_asks_for_one_more(autojump_clock: MockClock) -> None:
+    may_end = trio.Event()
+
+    class Slow(Sweep):
+        async def tick(self, budget: TickBudget, /) -> TickResult:
+            result = await super().tick(budget)
+            if len(self.at) == 1:
+                await may_end.wait()
+            return result
+
+    sweep = Slow()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sweep.run)
+        await wait_all_tasks_blocked()
+        sweep.wake()
+        sweep.wake()
+        may_end.set()
+        await wait_all_tasks_blocked()
+        assert sweep.at == [0.0, 0.0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_becomes_due_is_not_late_and_many_hints_are_one_tick(
+    autojump_clock: MockClock,
+) -> None:
+    sweep = Sweep(*[TickResult(next_s=30.0)] * 9)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sweep.run)
+        await virtually(1.0)
+        for seconds in (9.0, 5.0, 7.0):
+            sweep.due_in(seconds)
+        await virtually(10.0)
+        nursery.cancel_scope.cancel()
+    assert sweep.at == [0.0, 6.0]
+
+
+async def test_what_is_due_at_once_keeps_the_pause_after_work(autojump_clock: MockClock) -> None:
+    """A pod that suspends jobs all the time must not ask the database all the time."""
+    sweep = Sweep()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sweep.run)
+        while trio.current_time() < 2.0:
+            sweep.due_in(0.0)
+            await virtually(0.01)
+        nursery.cancel_scope.cancel()
+    assert all(pause >= SOON_S - 1e-6 for pause in sweep.pauses)
+    assert len(sweep.pauses) >= 6
+
+
 async def test_an_outage_is_logged_once_and_waited_out(autojump_clock: MockClock) -> None:
     gone = UnavailableError("gone")
-    sweep = Sweep(*[gone] * 12, None, gone)
+    sweep = Sweep(*[gone] * 12, NOTHING, gone)
     with capture_logs() as lines:
         await run_for(sweep, 400.0)
     assert [line["event"] for line in lines] == ["not swept"] * 13
@@ -91,12 +180,30 @@ async def test_an_outage_is_logged_once_and_waited_out(autojump_clock: MockClock
     assert levels == ["warning"] + ["debug"] * 11 + ["warning"], "an outage after it is another one"
     longest = [OUTAGE.longest_s(nth) for nth in range(1, 13)]
     for pause, longest_s in zip(sweep.pauses, longest, strict=False):
-        assert 0.75 * INTERVAL_S < pause <= INTERVAL_S + longest_s
+        assert 0 < pause <= longest_s
 
 
-async def test_what_is_no_outage_is_a_crash() -> None:
+async def test_an_error_is_logged_and_tried_again_half_a_minute_later_even_if_woken(
+    autojump_clock: MockClock,
+) -> None:
+    sweep = Sweep(ValueError("wrong"), NOTHING)
+    with capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(sweep.run)
+            await virtually(1.0)
+            sweep.wake()
+            await virtually(32.0)
+            nursery.cancel_scope.cancel()
+    assert 30.0 <= sweep.pauses[0] <= 32.0
+    ((event, level, runner),) = [
+        (line["event"], line["log_level"], line["runner"]) for line in lines
+    ]
+    assert (event, level, runner) == ("runner failed", "error", "sweep")
+
+
+async def test_with_a_fixed_interval_an_error_is_a_crash() -> None:
     with pytest.raises(ValueError, match="wrong"):
-        await Sweep(ValueError("wrong")).run()
+        await Sweep(ValueError("wrong"), interval_s=INTERVAL_S).run()
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -106,8 +213,9 @@ async def test_it_is_ready_at_once_or_after_its_first_tick(at_once: bool) -> Non
     class Slow(Sweep):
         is_ready_at_once = at_once
 
-        async def tick(self) -> None:
+        async def tick(self, _: TickBudget, /) -> TickResult:
             await may_end.wait()
+            return NOTHING
 
     async def start() -> None:
         await nursery.start(Slow().run)
@@ -123,5 +231,11 @@ async def test_it_is_ready_at_once_or_after_its_first_tick(at_once: bool) -> Non
 
 
 async def test_a_tick_needs_no_loop() -> None:
-    sweep = Sweep(AT_ONCE, None)
-    assert [await sweep.tick(), await sweep.tick()] == [AT_ONCE, None]
+    sweep = Sweep(MORE, NOTHING)
+    budget = TickBudget()
+    assert [await sweep.tick(budget), await sweep.tick(budget)] == [MORE, NOTHING]
+
+
+def test_what_need_not_wait_is_more() -> None:
+    results = [MORE, TickResult(next_s=SOON_S), TickResult(next_s=1.0), WORK, NOTHING]
+    assert [each.is_more_due for each in results] == [True, True, False, False, False]

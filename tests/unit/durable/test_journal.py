@@ -113,7 +113,7 @@ async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None
             await once(journal, f"{number}", priced)
     assert [step.seq for step in record.steps] == [1, 2]
     assert (journal.usage.input_tokens, journal.cost_usd) == (10, Decimal("1.0"))
-    assert orjson.loads(record.heads[-1])["input_tokens"] == 10
+    assert orjson.loads(record.heads[-1] or "")["input_tokens"] == 10
 
 
 async def test_the_next_attempt_goes_on_where_the_record_ends() -> None:
@@ -133,7 +133,7 @@ async def test_usage_and_cost_count_all_attempts() -> None:
     assert (journal.usage, journal.cost_usd) == (usage, Decimal("0.25"))
     await once(journal, "b", StepOutcome(value=1, usage=usage, cost_usd=Decimal("0.5")))
     assert (journal.usage, journal.cost_usd) == (usage + usage, Decimal("0.75"))
-    assert orjson.loads(record.heads[-1]) == {
+    assert orjson.loads(record.heads[-1] or "") == {
         "seq": 3,
         "kind": "step",
         "key": "b",
@@ -146,7 +146,7 @@ async def test_usage_and_cost_count_all_attempts() -> None:
 async def test_a_head_without_model_calls_speaks_of_no_tokens() -> None:
     record = Record()
     await once(a_journal(record), "a", StepOutcome(value=1))
-    assert orjson.loads(record.heads[0]) == {"seq": 1, "kind": "step", "key": "a"}
+    assert record.heads == [None]  # the database makes it of the step
 
 
 # --- keys

@@ -1,0 +1,89 @@
+"""`cortex schedules apply`: from YAML files to the database."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+import click
+
+from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.files import read_bytes
+from cortex.cli.options import Command
+from cortex.cli.schedules.source import parse_schedules
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+from cortex.domain.schedules.schedule import Schedule
+from cortex.postgres.database import Database
+from cortex.store import schedules as store
+from cortex.view.cells import Cell, Row
+from cortex.view.schedules import needs
+
+FILE_BYTES_MAX: Final = 1_048_576
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@changes("Stored with each new and changed schedule.")
+def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
+    """Apply schedules from YAML files (`-` for stdin): all of them, or none.
+
+    A changed expression or zone counts from now. Schedules that are no longer in a file stay:
+    remove them with `cortex schedules rm`.
+    """
+    wanted = _parse(files)
+
+    async def work(db: Database, *, by: str, reason: str) -> list[store.ScheduleChange]:
+        return await store.apply(db, wanted, by=by, reason=reason)
+
+    request = {"schedules": [attrs.asdict(each) for each in wanted]}
+    with session(change.options) as call:
+        rows = change.write(call, work, operation="schedules.apply", request=request)
+        listed = [call(store.show, each.name) for each in wanted]
+    change.output.listing("schedules", COLUMNS, rows, empty="")
+    for row in listed:
+        _warn(change.output, row)
+
+
+def _warn(output: Output, row: store.ScheduleRow) -> None:
+    if not row.is_served:
+        output.say(f"{row.name}: no living pod runs {needs(row)}; its jobs will wait", "warn")
+    if row.paused_at is not None:
+        output.say(f"{row.name} is paused: cortex schedules resume {row.name}", "warn")
+
+
+def _parse(files: tuple[str, ...]) -> list[Schedule]:
+    places: dict[str, str] = {}
+    schedules = []
+    for name in files:
+        source = "stdin" if name == "-" else name
+        content = read_bytes(name, what="schedules", bytes_max=FILE_BYTES_MAX)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise UsageError(f"{source}:{line}: this is not UTF-8") from error
+        for each in parse_schedules(text, source):
+            if each.name in places:
+                where = f"{places[each.name]} and {source}"
+                raise UsageError(f"schedule {each.name!r} is in both {where}")
+            places[each.name] = source
+            schedules.append(each)
+    return schedules
+
+
+def _next_at(row: Row) -> datetime | None:
+    text = row["next_at"]
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
+
+COLUMNS: Final[Sequence[Column[Row]]] = (
+    Column(name="name", title="schedule", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    Column(name="next_at", title="next", value=_next_at),
+)

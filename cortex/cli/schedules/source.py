@@ -1,0 +1,78 @@
+"""Schedules as a person writes them in YAML.
+
+name: nightly-digest
+cron: "0 3 * * *"
+tz: Europe/Berlin
+job: digest
+arguments: {urls: [https://example.com]}
+backfill: 6h
+overlap: queue
+jitter: 60
+instant_as: day
+---
+name: the-next-schedule-in-the-same-file
+agent: researcher
+"""
+
+from typing import Any
+
+import attrs
+
+from cortex.agent.yaml_source import Document, parse_documents
+from cortex.domain.errors import UsageError
+from cortex.domain.schedules.schedule import Overlap, Schedule, ScheduleError
+from cortex.durable.structuring import MisfitError, structure
+
+
+@attrs.frozen(kw_only=True)
+class ScheduleSource:
+    """One document of a file; `Schedule.make` checks its values."""
+
+    name: str
+    cron: str
+    tz: str = "UTC"
+    job: str | None = None
+    agent: str | None = None
+    arguments: dict[str, Any] = attrs.field(factory=dict)
+    tenant: str | None = None
+    backfill: str | int = 0
+    overlap: str = Overlap.SKIP
+    jitter: str | int = 0
+    instant_as: str | None = None
+
+
+def parse_schedules(text: str, source: str) -> list[Schedule]:
+    """Return the schedules of a YAML file, at least one; `source` is its name in errors.
+
+    Raises `UsageError` with file, line, field and value for the first problem.
+    """
+    schedules: list[Schedule] = []
+    for document in parse_documents(text, source):
+        made = _parse(document)
+        if any(made.name == other.name for other in schedules):
+            raise _refused(document, "name", f"{made.name!r} is taken by a schedule further up")
+        schedules.append(made)
+    if not schedules:
+        raise UsageError(f"{source}: no schedule in it", hint="name, cron and job make one")
+    return schedules
+
+
+def _parse(document: Document) -> Schedule:
+    try:
+        given = structure(document.value, ScheduleSource)
+    except MisfitError as misfit:
+        line, problem = min(
+            ((document.line(each.path), each) for each in misfit.problems), key=lambda pair: pair[0]
+        )
+        field = problem.field or "the schedule"
+        raise UsageError(f"{document.source}:{line}: {field} {problem.reason}") from misfit
+    fields = attrs.asdict(given)
+    try:
+        return Schedule.make(type=fields.pop("job"), **fields)
+    except ScheduleError as error:
+        raise _refused(document, error.field, error.message, hint=error.hint) from error
+
+
+def _refused(document: Document, field: str, reason: str, *, hint: str | None = None) -> UsageError:
+    line = document.line((field,))
+    return UsageError(f"{document.source}:{line}: {field} {reason}", hint=hint)

@@ -1,0 +1,10 @@
+"""Local hints of a pod to its runners, beside the channels that its listener hears."""
+
+from typing import Final
+
+RETRY: Final = "retry"
+"""A job of this pod is in RETRY."""
+EXPIRY: Final = "expiry"
+"""A job of this pod waits for a decision that expires."""
+POD_LOST: Final = "pod_lost"
+"""Another pod has died; so have the hints that it gave itself."""

@@ -1,0 +1,49 @@
+"""Deletes what has expired: idempotency keys, old usage and instants, model output."""
+
+from typing import Final
+
+import attrs
+
+from cortex.postgres.database import Connection, Database
+from cortex.postgres.queries import sql
+from cortex.store import budgets, idempotency, quotas, schedules, watches
+from cortex.store.budgets import BudgetUse
+
+DAY_KEPT_S: Final = 35 * 86_400.0
+INSTANT_KEPT_S: Final = 30 * 86_400.0
+RUN_KEPT_S: Final = 7 * 86_400.0
+"""A failed job that is continued later gets a fresh run budget."""
+
+
+@attrs.frozen(kw_only=True)
+class Swept:
+    """The result of one pass."""
+
+    count: int
+    after: BudgetUse | None
+    """Where to continue among the uses of budgets."""
+    is_behind: bool
+    """More has expired, or is to be checked."""
+
+
+async def sweep(db: Database, *, limit: int, after: BudgetUse | None) -> Swept | None:
+    """Delete up to `limit` of each kind, oldest first; None: another process is doing it."""
+
+    async def run_pass(connection: Connection) -> Swept | None:
+        if not await connection.fetchval(sql("idempotency.lock_housekeeping")):
+            return None
+        inside = db.bound(connection)
+        keys = await idempotency.sweep(inside, limit=limit)
+        uses, next_use = await budgets.forget(
+            inside, day_s=DAY_KEPT_S, run_s=RUN_KEPT_S, limit=limit, after=after
+        )
+        quota_uses = await quotas.forget(inside, kept_s=DAY_KEPT_S, limit=limit)
+        instants = await schedules.forget(inside, kept_s=INSTANT_KEPT_S, limit=limit)
+        outputs = await watches.forget(inside, limit=limit)
+        return Swept(
+            count=keys + uses + quota_uses + instants + outputs,
+            after=next_use,
+            is_behind=limit in (keys, quota_uses, instants, outputs) or next_use is not None,
+        )
+
+    return await db.transact(run_pass)

@@ -1,0 +1,88 @@
+"""Schedules in words: what is wrong with one, when it fires, and what became of an instant."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cortex.domain.phrases import NOTHING, age, since_s, span, time_of_day
+from cortex.domain.schedules.schedule import Outcome, Overlap
+from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.view.cells import Cell
+
+OVERLAPS: Final = {
+    Overlap.SKIP: "skips an instant while an earlier job is open",
+    Overlap.QUEUE: "runs one job after another",
+    Overlap.CANCEL_PREVIOUS: "cancels the earlier job",
+}
+
+State = tuple[str, str, str]
+"""A word for machines, a phrase for people (pass it through `safe`), and a style."""
+
+
+def state_of(row: ScheduleRow) -> State:
+    """Return the most important thing about a schedule."""
+    return next(_states(row), ("ok", "ok", "done"))
+
+
+def _states(row: ScheduleRow) -> Iterator[State]:
+    """Yield what is remarkable, the most important first."""
+    if row.paused_at is not None:
+        when = time_of_day(row.paused_at, row.now)
+        yield "paused", f'paused by {row.paused_by} {when} "{row.pause_reason}"', "warn"
+    if row.problem is not None:
+        yield "broken", f"cannot be evaluated: {row.problem}", "fail"
+    if not row.is_served:
+        yield "unserved", f"no living pod runs {needs(row)}", "fail"
+    if not row.is_declared:
+        yield "undeclared", "no living pod's code declares it", "warn"
+    if row.last_outcome is Outcome.FAILED:
+        yield "failing", f"not submitted: {row.last_error}", "fail"
+    if row.queued:
+        yield "queued", f"{row.queued:,} wait for the job before", "warn"
+
+
+def needs(row: ScheduleRow) -> str:
+    """Return what a pod must be able to run."""
+    return row.type if row.agent is None else f"agent {row.agent}"
+
+
+def runs(row: ScheduleRow) -> str:
+    """Return what it submits."""
+    return row.type if row.agent is None else f"{row.type} {row.agent}"
+
+
+def next_text(row: ScheduleRow) -> str:
+    """Return when it fires next: `in 2m 31s (14:00Z)`."""
+    if row.paused_at is not None or row.due_at is None:
+        return NOTHING
+    left_s = -since_s(row, row.due_at)
+    return f"in {span(left_s)} ({time_of_day(row.due_at, row.now)})" if left_s > 0 else "now"
+
+
+def last_text(row: ScheduleRow) -> str:
+    """Return what became of its last instant: `2m ago completed`."""
+    if row.last_instant is None or row.last_outcome is None:
+        return NOTHING
+    ago = age(max(0.0, since_s(row, row.last_instant)))
+    word = outcome_word(row.last_outcome, row.last_status)
+    return f"{ago} {word}" if ago == "now" else f"{ago} ago {word}"
+
+
+def outcome_word(outcome: Outcome, status: str | None) -> str:
+    """Return the state of an instant's job, or why it has none."""
+    if outcome is Outcome.SUBMITTED:
+        return "deleted" if status is None else str(status).lower().replace("_", " ")
+    return {Outcome.QUEUED: "queued", Outcome.SKIPPED: "skipped", Outcome.FAILED: "not submitted"}[
+        outcome
+    ]
+
+
+def instant_cell(row: InstantRow) -> Cell:
+    """Return the outcome of an instant."""
+    style = {
+        Outcome.SUBMITTED: "",
+        Outcome.QUEUED: "warn",
+        Outcome.SKIPPED: "dim",
+        Outcome.FAILED: "fail",
+    }[row.outcome]
+    word = outcome_word(row.outcome, row.status)
+    return Cell(word + (" (triggered)" if row.is_manual else ""), style)

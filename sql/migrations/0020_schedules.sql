@@ -1,0 +1,241 @@
+-- Schedules: jobs that are submitted by the clock, and the fence that makes it one job per due instant.
+
+CREATE TABLE cortex.schedule (
+    name text PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
+    cron text NOT NULL CHECK (length(cron) BETWEEN 9 AND 200),
+    zone text NOT NULL CHECK (length(zone) BETWEEN 1 AND 100),
+    type text NOT NULL CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
+    arguments jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(arguments) = 'object'),
+    agent text,
+    tenant text NOT NULL DEFAULT 'default' CHECK (length(tenant) BETWEEN 1 AND 100),
+    backfill_s int NOT NULL DEFAULT 0 CHECK (backfill_s BETWEEN 0 AND 31622400),
+    overlap text NOT NULL DEFAULT 'skip' CHECK (overlap IN ('skip', 'queue', 'cancel_previous')),
+    jitter_s int NOT NULL DEFAULT 0 CHECK (jitter_s BETWEEN 0 AND 3600),
+    instant_as text CHECK (length(instant_as) BETWEEN 1 AND 100),
+    origin text NOT NULL CHECK (origin IN ('built_in', 'code', 'file')),
+    next_at timestamptz,
+    due_at timestamptz,
+    problem text CHECK (length(problem) <= 500),
+    missed_count bigint NOT NULL DEFAULT 0,
+    missed_at timestamptz,
+    paused_at timestamptz,
+    paused_by text CHECK (length(paused_by) BETWEEN 1 AND 200),
+    pause_reason text CHECK (length(pause_reason) <= 500),
+    changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
+    reason text NOT NULL DEFAULT '' CHECK (length(reason) <= 500),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    CONSTRAINT next_is_whole CHECK ((next_at IS NULL) = (due_at IS NULL)),
+    CONSTRAINT pause_is_whole CHECK (
+        (paused_by IS NULL) = (paused_at IS NULL) AND (pause_reason IS NULL) = (paused_at IS NULL))
+);
+COMMENT ON TABLE cortex.schedule IS 'Jobs that are submitted by the clock.';
+COMMENT ON COLUMN cortex.schedule.name IS 'Its name.';
+COMMENT ON COLUMN cortex.schedule.cron IS 'Five fields, by the rules of Debian''s cron; pods evaluate it.';
+COMMENT ON COLUMN cortex.schedule.zone IS 'The time zone of the expression.';
+COMMENT ON COLUMN cortex.schedule.type IS 'Type of the jobs.';
+COMMENT ON COLUMN cortex.schedule.arguments IS 'Their payload.';
+COMMENT ON COLUMN cortex.schedule.agent IS 'The name of their agent, of which they get the newest version; or null.';
+COMMENT ON COLUMN cortex.schedule.tenant IS 'Their tenant.';
+COMMENT ON COLUMN cortex.schedule.backfill_s IS
+    'How late an instant may be and still fire, after an outage; 0: a minute of grace, which applies to all.';
+COMMENT ON COLUMN cortex.schedule.overlap IS
+    'When an instant comes before an earlier job has ended: skip it, queue it, or cancel the earlier job.';
+COMMENT ON COLUMN cortex.schedule.jitter_s IS
+    'The longest delay after an instant; the delay follows from the name and the instant.';
+COMMENT ON COLUMN cortex.schedule.instant_as IS 'The argument that gets the instant; or null.';
+COMMENT ON COLUMN cortex.schedule.origin IS 'Declared by the migrations, by code of a pod, or by a file.';
+COMMENT ON COLUMN cortex.schedule.next_at IS
+    'The first instant that nothing was done about. It only moves forward, whatever the clock does. Null: none is left.';
+COMMENT ON COLUMN cortex.schedule.due_at IS
+    'When to look at that instant: with its jitter, or later after a problem.';
+COMMENT ON COLUMN cortex.schedule.problem IS 'Why the last try to fire it failed; or null.';
+COMMENT ON COLUMN cortex.schedule.missed_count IS 'How many instants were missed: older than the backfill period.';
+COMMENT ON COLUMN cortex.schedule.missed_at IS 'The last missed instant.';
+COMMENT ON COLUMN cortex.schedule.paused_at IS 'When it was paused; or null. What falls into a pause never fires.';
+COMMENT ON COLUMN cortex.schedule.paused_by IS 'Who paused it.';
+COMMENT ON COLUMN cortex.schedule.pause_reason IS 'Why.';
+COMMENT ON COLUMN cortex.schedule.changed_by IS 'Who declared it last, or the name of a pod.';
+COMMENT ON COLUMN cortex.schedule.changed_at IS 'When.';
+COMMENT ON COLUMN cortex.schedule.reason IS 'Why; may be empty.';
+COMMENT ON COLUMN cortex.schedule.created_at IS 'When it was first declared.';
+CREATE INDEX schedule_due ON cortex.schedule (due_at) WHERE paused_at IS NULL;
+
+CREATE TABLE cortex.schedule_instant (
+    schedule text NOT NULL REFERENCES cortex.schedule (name) ON DELETE CASCADE,
+    instant timestamptz NOT NULL,
+    outcome text NOT NULL CHECK (outcome IN ('SUBMITTED', 'QUEUED', 'SKIPPED', 'FAILED')),
+    job_id uuid,
+    is_manual boolean NOT NULL DEFAULT false,
+    error text CHECK (length(error) <= 500),
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    ended_at timestamptz,
+    PRIMARY KEY (schedule, instant),
+    CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED')),
+    CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED')),
+    CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED')
+);
+COMMENT ON TABLE cortex.schedule_instant IS
+    'What became of each instant of a schedule. The key is the fence: an instant is dealt with once, by whichever pod.';
+COMMENT ON COLUMN cortex.schedule_instant.schedule IS 'The schedule.';
+COMMENT ON COLUMN cortex.schedule_instant.instant IS 'When it should fire, without jitter.';
+COMMENT ON COLUMN cortex.schedule_instant.outcome IS
+    'SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.';
+COMMENT ON COLUMN cortex.schedule_instant.job_id IS
+    'Its job, inserted in the same transaction. No foreign key: retention may delete the job.';
+COMMENT ON COLUMN cortex.schedule_instant.is_manual IS 'A person triggered it; it is no instant of the expression.';
+COMMENT ON COLUMN cortex.schedule_instant.error IS 'Why it could not be submitted.';
+COMMENT ON COLUMN cortex.schedule_instant.at IS 'When this was decided.';
+COMMENT ON COLUMN cortex.schedule_instant.ended_at IS
+    'When its job ended, as the schedules'' runner saw it; null: it has not, or nobody looked yet.';
+CREATE INDEX schedule_instant_job ON cortex.schedule_instant (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX schedule_instant_open ON cortex.schedule_instant (schedule)
+    WHERE outcome = 'SUBMITTED' AND ended_at IS NULL;
+CREATE INDEX schedule_instant_queued ON cortex.schedule_instant (schedule, instant) WHERE outcome = 'QUEUED';
+CREATE INDEX schedule_instant_at ON cortex.schedule_instant (at);
+
+CREATE TABLE cortex.schedule_pod (
+    schedule text NOT NULL REFERENCES cortex.schedule (name) ON DELETE CASCADE,
+    pod_id uuid NOT NULL REFERENCES cortex.pod (id) ON DELETE CASCADE,
+    PRIMARY KEY (schedule, pod_id)
+);
+COMMENT ON TABLE cortex.schedule_pod IS 'Which pods run code that declares a schedule.';
+COMMENT ON COLUMN cortex.schedule_pod.schedule IS 'The schedule.';
+COMMENT ON COLUMN cortex.schedule_pod.pod_id IS 'The pod, living or ended.';
+CREATE INDEX schedule_pod_pod ON cortex.schedule_pod (pod_id);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.schedule TO cortex_runtime;
+GRANT SELECT, INSERT, UPDATE ON cortex.schedule_instant TO cortex_runtime;
+GRANT SELECT, INSERT, DELETE ON cortex.schedule_pod TO cortex_runtime;
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        GRANT SELECT ON cortex.schedule, cortex.schedule_instant, cortex.schedule_pod TO cortex_reader;
+    END IF;
+END $$;
+
+-- ------------------------------------------------------------------ firing
+
+CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamptz, OUT job_id uuid, OUT error text)
+    -- The caller holds the schedule's row. A job that cannot be submitted must not stop the instants after it.
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    job_id := cortex.submit_job(
+        type => held.type, agent => held.agent, tenant => held.tenant,
+        payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
+            held.instant_as, to_char(of_instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')) END);
+EXCEPTION
+    WHEN no_data_found OR check_violation THEN
+        job_id := NULL;
+        error := left(SQLERRM, 500);
+END $$;
+COMMENT ON FUNCTION cortex.submit_instant IS 'Submits the job of one instant, in the caller''s transaction; or says why not.';
+
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamptz, is_late boolean) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    new_job uuid;
+    problem text;
+    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
+        UNION ALL
+        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
+    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
+    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
+                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
+        RETURN NULL;
+    END IF;
+    IF outcome = 'SUBMITTED' THEN
+        SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
+        outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+    END IF;
+    -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
+    VALUES (held.name, of_instant, outcome, new_job, problem);
+    RETURN outcome;
+END $$;
+COMMENT ON FUNCTION cortex.fire_instant IS
+    'Decides what becomes of one instant, and submits its job, in the caller''s transaction. Null: it was dealt with '
+    'before.';
+
+CREATE FUNCTION cortex.release_queued(held cortex.schedule) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    oldest timestamptz;
+    new_job uuid;
+    problem text;
+BEGIN
+    SELECT i.instant INTO oldest FROM cortex.schedule_instant i
+    WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
+    IF NOT FOUND OR EXISTS (
+        SELECT FROM cortex.schedule_instant i
+        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
+        RETURN NULL;
+    END IF;
+    SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
+    UPDATE cortex.schedule_instant i
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
+        at = cortex.now()
+    WHERE i.schedule = held.name AND i.instant = oldest;
+    RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
+END $$;
+COMMENT ON FUNCTION cortex.release_queued IS
+    'Submits the oldest queued instant of a schedule once no earlier job is open. Null: nothing to do.';
+
+CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamptz)
+    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    -- Never at a whole second, as the instants of an expression are.
+    instant := cortex.now() + CASE WHEN extract(microseconds FROM cortex.now())::bigint % 1000000 = 0
+                                   THEN interval '1 microsecond' ELSE interval '0' END;
+    SELECT s.job_id, s.error INTO job_id, error FROM cortex.submit_instant(held, instant) s;
+    IF error IS NULL THEN
+        INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, is_manual)
+        VALUES (held.name, instant, 'SUBMITTED', job_id, true);
+    END IF;
+END $$;
+COMMENT ON FUNCTION cortex.trigger_schedule IS 'Submits a job of a schedule now, whatever its overlap says; or says why not.';
+
+CREATE FUNCTION cortex.forget_instants(kept_s float8, most int) RETURNS int
+    -- With the owner's rights: pods may not delete from the fence otherwise.
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+WITH old AS MATERIALIZED (
+    SELECT i.schedule, i.instant FROM cortex.schedule_instant i JOIN cortex.schedule s ON s.name = i.schedule
+    WHERE i.at < cortex.now() - greatest(kept_s, 86400) * interval '1 second' AND i.outcome <> 'QUEUED'
+      AND (i.ended_at IS NOT NULL OR i.outcome <> 'SUBMITTED')
+      -- No tick can come to it again: the schedule has gone past it.
+      AND (s.next_at IS NULL OR i.instant < s.next_at)
+    ORDER BY i.at LIMIT most FOR UPDATE OF i SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.schedule_instant i USING old WHERE i.schedule = old.schedule AND i.instant = old.instant
+    RETURNING i.instant
+)
+SELECT count(*)::int FROM gone $$;
+COMMENT ON FUNCTION cortex.forget_instants IS
+    'Deletes instants that were dealt with this long ago, at least a day; returns how many.';
+REVOKE EXECUTE ON FUNCTION cortex.forget_instants(float8, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_instants(float8, int) TO cortex_runtime;
+
+-- ------------------------------------------------------------------ who serves it
+
+CREATE FUNCTION cortex.is_served(of_type text, of_agent text) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT EXISTS (
+    SELECT FROM cortex.pod p
+    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+      AND (of_agent IS NULL OR p.tools @> ARRAY(
+          SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
+          JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
+      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+      AND (p.liveness <> 'lock' OR EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))) $$;
+COMMENT ON FUNCTION cortex.is_served IS 'Whether a living pod can run jobs of this type with the tools of this agent.';
