@@ -28,6 +28,7 @@ from cortex.store import (
     breakers,
     budgets,
     drains,
+    flows,
     pods,
     queues,
     quotas,
@@ -265,6 +266,8 @@ def fill(call: Session, dsn: str) -> None:
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")
     _by_the_clock(call, dsn)
+    step = {"name": "a", "uses": "approve"}
+    call(flows.apply, name="f", spec={"name": "f", "steps": [step]}, by="ana")
 
 
 def _by_the_clock(call: Session, dsn: str) -> None:
