@@ -165,8 +165,8 @@ def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path:
     for path in ("/a", "/b", "/c"):
         keys = receiver.keys(path)
         assert (len(keys), len(set(keys))) == (2, 1)
-    keys = [row["key"] for row in sql(pods.dsn, "SELECT key FROM cortex.job_step ORDER BY seq")]
-    assert sorted(keys) == sorted(
+    steps = [row["key"] for row in sql(pods.dsn, "SELECT key FROM cortex.job_step ORDER BY seq")]
+    assert sorted(steps) == sorted(
         ["fetch failure 1", "fetch", "post[0]", "post[1]", "post[2]", "lost", "agree"]
     )
     assert_one_truth(pods.dsn)
