@@ -108,10 +108,10 @@ class Policies:
         *,
         config_id: int,
         config: RuntimeConfig,
-        agents: AgentSpecCache,
         rng: random.Random,
     ) -> None:
-        self.agents = agents
+        self.agents = AgentSpecCache(port, rng=rng)
+        self.flows = FlowSpecCache(port, rng=rng)
         self.config_id = config_id
         """The configuration that jobs keep which begin on this pod."""
         self._port = port
