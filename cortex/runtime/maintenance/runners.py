@@ -17,6 +17,7 @@ from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
+from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
@@ -40,6 +41,7 @@ RUNNERS: Final[tuple[Callable[[Means], Runner], ...]] = (
     lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     lambda means: Reconciler(means.port, unsettled=means.unsettled, rng=means.chance.rng),
     lambda means: Housekeeping(means.port, rng=means.chance.rng, every_s=means.sweep_s),
+    lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 )
 
 
