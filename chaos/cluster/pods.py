@@ -180,7 +180,12 @@ class Pod:
             self.history.add(self.name, "worker-exit", **labels, code=line["exit_code"])
 
     async def _outlived_by(self) -> list[int]:
-        """Return the workers that still run some time after their parent has ended: none may."""
+        """Return the workers that still run some time after their parent has ended: none may.
+
+        One that was stopped right after its fork ends itself as soon as it goes on.
+        """
+        for pid in filter(is_running, self._children):
+            _kill(pid, signal.SIGCONT)
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + WORKERS_END_WITHIN_S
         while left := [pid for pid in self._children if is_running(pid)]:

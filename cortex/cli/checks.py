@@ -19,14 +19,17 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, pulse, tasks
+from cortex.store import breakers, pulse, runners, schedules, tasks
 from cortex.store import doctor as store
+from cortex.store.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
+from cortex.view.schedules import state_of
 
 T = TypeVar("T")
 
 BOUND_S: Final = 5.0
+SCHEDULES_MAX: Final = 1000
 OVERDUE_S: Final = 10.0
 """A dead pod's jobs move within two seconds; these did not."""
 
@@ -120,7 +123,12 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
 def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
     figures = call(pulse.figures)
-    yield from doctor.of_pods(pods, version=cortex.__version__, due=figures.due_count)
+    ran = call(runners.page)
+    has_ticks = any(row.name == DISPATCH and not row.is_late for row in ran)
+    yield from doctor.of_pods(
+        pods, version=cortex.__version__, due=figures.due_count, has_ticks=has_ticks
+    )
+    yield doctor.of_runners(ran)
     if pods:
         yield doctor.of_locks(pods)
         yield doctor.of_commands(pods)
@@ -137,6 +145,15 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
+    yield doctor.of_schedules(
+        [
+            (row.name, words)
+            for row in call(schedules.page, limit=SCHEDULES_MAX)
+            for word, words, style in [state_of(row)]
+            if style == "fail" or word == "undeclared"
+            if pods or word != "unserved"  # that no pod lives is a finding already
+        ]
+    )
 
 
 def _of_blocked(call: Session, zombie_s: float) -> Finding:

@@ -64,7 +64,7 @@ WITH held AS MATERIALIZED (
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), known AS (
     SELECT 'the turn of ' || substr(name, length('cortex.') + 1) AS what, hashtextextended(name, 0) AS key
-    FROM unnest(ARRAY['cortex.retries', 'cortex.triage', 'cortex.expire_approvals',
+    FROM unnest(ARRAY['cortex.retries', 'cortex.triage', 'cortex.expire_approvals', 'cortex.schedules',
                       'cortex.budgets.sweep', 'cortex.budgets.wake_next', 'cortex.migration']) AS name
     UNION ALL
     SELECT 'the lock of pod ' || p.name, p.lock_key FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')

@@ -66,6 +66,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
+    "runners ls": [lambda _: []],
     "queues ls": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
@@ -172,7 +173,7 @@ PREPARED = (
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
-SHOW_NO_TEXT = {"demo", "migrate", "tui", "up", "version"} | {
+SHOW_NO_TEXT = {"demo", "migrate", "tick", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
         *("abuse", "approvals", "calls", "compare", "growth", "latency", "retries", "startup"),
@@ -293,6 +294,11 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
     until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
     pause = "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $2)"
     sql(dsn, pause, f"held {HOSTILE}", HOSTILE)
+    broke = """
+        INSERT INTO cortex.runner (name, interval_s, started_at, duration_s, items, error, holder)
+        VALUES ('broken', 30, cortex.now(), 1, 0, $1, $2)
+    """
+    sql(dsn, broke, LINES, HOSTILE)
 
     def found(table: str) -> list[str]:
         return [str(row["id"]) for row in sql(dsn, f"SELECT id FROM cortex.{table}")]  # noqa: S608

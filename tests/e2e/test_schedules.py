@@ -115,6 +115,11 @@ def test_a_schedule_without_a_pod_or_code_is_flagged_soon(scheduled: Pods, tmp_p
     del scheduled.environment["SCHEDULE"]
     scheduled.start(*APP)
     eventually(lambda: state() == "undeclared", what="no code declares it", within_s=20.0)
+    found = {each["check"]: each for each in cortex("doctor", "--json").document["checks"]}
+    assert (found["schedules"]["grade"], found["schedules"]["found"]) == (
+        "FAIL",
+        "digest: no living pod's code declares it",
+    )
     assert cortex("schedules", "rm", "digest", "--reason", "x", "--yes").code == 0
 
 

@@ -160,6 +160,15 @@ def test_a_crash_point_ends_each_worker_and_those_after_them_go_on(pods: Pods) -
     assert_one_truth(pods.dsn)
 
 
+def test_a_worker_that_dies_while_others_start_is_replaced(pods: Pods) -> None:
+    """It was ready: what ended it, such as its job, does not keep the pod from starting."""
+    job_id = submit(pods.dsn, "noop")
+    pod = pods.start("--workers", "2", crash_at="after_finish:1")
+    until_status(pods.dsn, job_id, "COMPLETED")
+    assert pod.log.count('"worker died"') == 1
+    assert pod.stop() == DRAINED
+
+
 def test_a_person_drains_all_workers_by_the_name_of_the_pod(pods: Pods) -> None:
     pod = pods.start("--workers", "2")
     cli = partial(run_cli, dsn=pods.dsn, folder=pods.folder)

@@ -111,6 +111,22 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         lose=lambda cluster: cluster.breakers.rows.clear(),
         lost="✗ there is no circuit breaker",
     ),
+    ("schedules.pause", "schedules"): Case(
+        first="schedules",
+        key="P",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.schedules.change(
+            "digest", paused_at=cluster.schedules.now, paused_by="li", pause_reason="deploy"
+        ),
+        lost="✗ schedule 'digest' is paused already",
+    ),
+    ("schedules.trigger", "schedules"): Case(
+        first="schedules",
+        key="T",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.schedules.rows.clear(),
+        lost="✗ schedule 'digest' does not exist",
+    ),
     ("effects.resolve", "effects"): Case(
         first="effects",
         key="R",
@@ -192,6 +208,7 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.queues.add(None)
     cluster.queues.add("mail")
     cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
+    cluster.schedules.add("digest")
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     cluster.dead.add(1)
@@ -200,7 +217,10 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
 
 def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
-    fakes = (cluster.pods, cluster.queues, cluster.breakers, cluster.effects)
+    fakes = (
+        *(cluster.pods, cluster.queues, cluster.breakers),
+        *(cluster.schedules, cluster.effects),
+    )
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
     letters = (*cluster.dead.settled, *cluster.begun)
     return [*acted, *cluster.approvals.decisions, *letters, *cluster.one.raised]

@@ -34,6 +34,7 @@ from cortex_tui.screens.jobs import JobsScreen
 from cortex_tui.screens.log import LogScreen
 from cortex_tui.screens.pods import PodsScreen
 from cortex_tui.screens.pulse import PulseScreen
+from cortex_tui.screens.schedules import SchedulesScreen
 from cortex_tui.session import Session
 from cortex_tui.terminal import Terminal
 
@@ -44,6 +45,7 @@ SCREENS: Final[Mapping[str, type[Frame]]] = {
     "dead": DeadScreen,
     "pods": PodsScreen,
     "breakers": BreakersScreen,
+    "schedules": SchedulesScreen,
     "effects": EffectsScreen,
 }
 """Base screens, reached by number or name; each keeps its state."""

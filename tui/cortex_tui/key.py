@@ -24,6 +24,7 @@ LISTS: Final = (
     "approvals",
     "pods",
     "breakers",
+    "schedules",
     "effects",
 )
 """Screens whose body is one table, which takes the movement keys."""

@@ -41,7 +41,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.runtime.isolation.fork_server import die_with
 from cortex.runtime.metrics.joined_page import JoinedPage
-from cortex.runtime.pod import own_name
+from cortex.runtime.pod_ready import own_name
 from cortex.runtime.process import hide_credentials, hide_memory
 
 DUMP: Final = signal.SIGUSR1
@@ -368,8 +368,10 @@ class Supervisor:
         if self._is_ending:
             _log.info("worker ended", worker=slot.number, pid=process.pid, exit_code=code)
             self._exit_codes.append(self._code_of(code))
-        elif not self._is_announced:
-            # It has reported why the pod cannot start.
+        elif not self._is_announced and not process.is_ready:
+            # It has reported why the pod cannot start, unless it was killed.
+            if code < 0:
+                _log.error("worker died", worker=slot.number, pid=process.pid, exit_code=code)
             self._exit_codes.append(self._code_of(code))
             self._end()
         else:
@@ -392,7 +394,8 @@ class Supervisor:
     def _code_of(self, code: int) -> int:
         """Return a worker's exit code as one of the pod."""
         if code in {128 + DRAIN, 128 + HURRY, -DRAIN, -HURRY}:
-            return 128 + self._last_signal
+            # Without a signal to the pod, another worker could not start: its code counts.
+            return 128 + self._last_signal if self._last_signal else 0
         return KILLED if code < 0 else code
 
     def _kill_late(self) -> None:

@@ -182,7 +182,8 @@ class RunningJobs:
             due_at=time.monotonic() + claim.left_s,
             claimed_at=now,
         )
-        self.expect(job.deadline)
+        if job.deadline < self.next_deadline:
+            self.expect(job.deadline)
         self._jobs[lease.job_id] = job
         self.isolated_count += is_isolated
         if job.is_extra:

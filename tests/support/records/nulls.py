@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 import attrs
@@ -264,16 +265,18 @@ def fill(call: Session, dsn: str) -> None:
     sql(dsn, _USE, str(running.lease.job_id))
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")
-    _by_the_clock(call, dsn)
+    _by_the_clock(call, dsn, pod)
 
 
-def _by_the_clock(call: Session, dsn: str) -> None:
+def _by_the_clock(call: Session, dsn: str, pod: UUID) -> None:
     """A schedule with each outcome of an instant, and one that is paused."""
     made = [
         Schedule.make(name=name, cron="0 3 * * *", type=JOB_TYPE, instant_as="at", jitter=60)
         for name in ("nightly", "stopped")
     ]
     call(schedules.apply, made, by="ana", reason="fewer calls")
+    coded = Schedule.make(name="weekly", cron="0 3 * * MON", type=JOB_TYPE)
+    call(schedules.declare, [coded], pod_id=pod, pod="eu-1")
     call(schedules.trigger, "nightly", by="ana", reason="now")
     call(schedules.pause, "stopped", by="ana", reason="deploy")
     sql(dsn, _INSTANTS)

@@ -33,6 +33,7 @@ from tests.support.terminal.tui_dead import FakeDead, FakePulse
 from tests.support.terminal.tui_effects import FakeEffects
 from tests.support.terminal.tui_job import FakeJob
 from tests.support.terminal.tui_pods import FakeBreakers, FakePods, FakeQueues
+from tests.support.terminal.tui_schedules import FakeSchedules
 
 TURNS: Final = 100
 """Turns of the event loop in which everything that was ready has run, at the latest."""
@@ -129,6 +130,11 @@ class FakeBackend:
     breakers: FakeBreakers = attrs.field(
         default=attrs.Factory(
             lambda self: FakeBreakers(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    schedules: FakeSchedules = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeSchedules(clock=self.clock, check=self.check), takes_self=True
         )
     )
     effects: FakeEffects = attrs.field(

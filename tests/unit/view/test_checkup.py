@@ -184,6 +184,8 @@ def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
         (doctor.of_letters(waiting=0, escalated=0), Grade.OK),
         (doctor.of_letters(waiting=0, escalated=1), Grade.WARN),
         (doctor.of_effects(0), Grade.OK),
+        (doctor.of_schedules([]), Grade.OK),
+        (doctor.of_schedules([("a", "no living pod runs x"), ("b", "y")]), Grade.FAIL),
         (doctor.of_effects(3), Grade.WARN),
     ],
 )

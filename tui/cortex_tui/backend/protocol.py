@@ -31,6 +31,7 @@ from cortex.store.pods import PodRow
 from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
+from cortex.store.schedules import InstantRow, ScheduleRow
 
 Heard: TypeAlias = Callable[[Message], None]
 OnStatus: TypeAlias = Callable[[str], None]
@@ -224,6 +225,30 @@ class BreakersBackend(Protocol):
         ...
 
 
+class SchedulesBackend(Protocol):
+    """What the clock submits."""
+
+    async def page(self) -> Sequence[ScheduleRow]:
+        """Read the schedules by name."""
+        ...
+
+    async def instants(self, name: str) -> Sequence[InstantRow]:
+        """Read what became of the last instants of a schedule, the newest first."""
+        ...
+
+    async def pause(self, name: str, *, by: str, reason: str) -> str:
+        """Fire nothing until it is resumed; return the outcome."""
+        ...
+
+    async def resume(self, name: str, *, by: str, reason: str) -> str:
+        """Resume a schedule; return the outcome."""
+        ...
+
+    async def trigger(self, name: str, *, by: str, reason: str) -> UUID:
+        """Submit a job of a schedule now; return it."""
+        ...
+
+
 class EffectsBackend(Protocol):
     """Calls with outside effects, the freeze, and quotas."""
 
@@ -344,6 +369,9 @@ class Backend(Protocol):
 
     @property
     def breakers(self) -> BreakersBackend: ...
+
+    @property
+    def schedules(self) -> SchedulesBackend: ...
 
     @property
     def effects(self) -> EffectsBackend: ...

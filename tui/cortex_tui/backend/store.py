@@ -12,6 +12,7 @@ from cortex_tui.backend.jobs import StoreJobs
 from cortex_tui.backend.pods import StorePods
 from cortex_tui.backend.pulse import StorePulse
 from cortex_tui.backend.queues import StoreQueues
+from cortex_tui.backend.schedules import StoreSchedules
 
 
 class StoreBackend:
@@ -27,6 +28,7 @@ class StoreBackend:
         self.pods = StorePods(db)
         self.pulse = StorePulse(db)
         self.queues = StoreQueues(db)
+        self.schedules = StoreSchedules(db)
         self._db = db
 
     async def close(self) -> None:

@@ -1,0 +1,36 @@
+"""Schedules, read and changed in Postgres."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from cortex.postgres.database import Database
+from cortex.store import schedules
+from cortex.store.schedules import InstantRow, ScheduleRow
+
+SHOWN_MAX: Final = 200
+INSTANTS_MAX: Final = 50
+
+
+class StoreSchedules:
+    """The list of schedules, backed by the database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def page(self) -> Sequence[ScheduleRow]:
+        return await schedules.page(self._db, limit=SHOWN_MAX)
+
+    async def instants(self, name: str) -> Sequence[InstantRow]:
+        return await schedules.instants(self._db, name, limit=INSTANTS_MAX)
+
+    async def pause(self, name: str, *, by: str, reason: str) -> str:
+        await schedules.pause(self._db, name, by=by, reason=reason)
+        return "paused"
+
+    async def resume(self, name: str, *, by: str, reason: str) -> str:
+        await schedules.resume(self._db, name, by=by, reason=reason)
+        return "goes on"
+
+    async def trigger(self, name: str, *, by: str, reason: str) -> UUID:
+        return await schedules.trigger(self._db, name, by=by, reason=reason)

@@ -1,0 +1,89 @@
+"""Schedules on one line each, and the last instants of the one under the cursor."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from cortex.domain.phrases import date_time, short_id, span
+from cortex.domain.safe import safe
+from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.view.cells import Cell, pad
+from cortex.view.schedules import OVERLAPS, instant_cell, last_text, next_text, runs, state_of
+from cortex_tui.render.approval_page import wrapped
+from cortex_tui.render.table import Column, fit
+
+_WORD_CELLS: Final = 24
+
+
+def page_head(row: ScheduleRow) -> Cell:
+    """Return the full name, and what it runs."""
+    return Cell(safe(f"{row.name} · {runs(row)}"), "bold")
+
+
+def page_lines(
+    row: ScheduleRow, instants: Sequence[InstantRow] | None, now: datetime, room: int
+) -> Iterator[tuple[Cell, ...]]:
+    """Yield the terms of a schedule and its last instants, in lines of `room` cells."""
+    _, words, style = state_of(attrs.evolve(row, now=now))
+    for line in wrapped(safe(words), room):
+        yield (Cell(line, style),)
+    terms = [
+        f"{row.cron} {row.zone}",
+        OVERLAPS[row.overlap],
+        f"backfill {span(row.backfill_s)}" if row.backfill_s else "no backfill",
+        *([f"jitter {span(row.jitter_s)}"] if row.jitter_s else []),
+        *([f"{row.missed_count:,} missed"] if row.missed_count else []),
+    ]
+    for line in wrapped(safe(" · ".join(terms)), room):
+        yield (Cell(line, "dim"),)
+    if instants is None:
+        yield (Cell("reading …", "dim"),)
+        return
+    for each in instants:
+        yield tuple(_instant(each, room))
+
+
+def _instant(row: InstantRow, room: int) -> Iterator[Cell]:
+    cell = instant_cell(row)
+    at = date_time(row.instant)
+    what = row.error if row.job_id is None else short_id(row.job_id)
+    yield Cell(f"{at}  ", "dim")
+    yield Cell(pad(cell.text, _WORD_CELLS), cell.style)
+    yield Cell(fit(safe(what or ""), max(0, room - len(at) - _WORD_CELLS - 2)).rstrip(), "dim")
+
+
+def _name(row: ScheduleRow, _: datetime) -> Cell:
+    return Cell(safe(row.name), "bold")
+
+
+def _state(row: ScheduleRow, now: datetime) -> Cell:
+    word, words, style = state_of(attrs.evolve(row, now=now))
+    return Cell("● ok" if word == "ok" else safe(words), style)
+
+
+def _cron(row: ScheduleRow, _: datetime) -> Cell:
+    return Cell(safe(row.cron))
+
+
+def _zone(row: ScheduleRow, _: datetime) -> Cell:
+    return Cell(safe(row.zone), "dim")
+
+
+def _next(row: ScheduleRow, now: datetime) -> Cell:
+    return Cell(next_text(attrs.evolve(row, now=now)))
+
+
+def _last(row: ScheduleRow, now: datetime) -> Cell:
+    return Cell(last_text(attrs.evolve(row, now=now)), "dim")
+
+
+SCHEDULE_COLUMNS: Final[Sequence[Column[ScheduleRow]]] = (
+    Column(title="schedule", width=20, cell=_name),
+    Column(title="cron", width=14, cell=_cron),
+    Column(title="zone", width=14, cell=_zone, spare=2),
+    Column(title="next", width=18, cell=_next),
+    Column(title="last", width=18, cell=_last, spare=1),
+    Column(title="state", width=12, cell=_state, grows=True),
+)
