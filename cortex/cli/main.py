@@ -57,6 +57,7 @@ cli = Root(
             ),
             "why": ("cortex.cli.why:why", "Explain why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
+            "flows": ("cortex.cli.flows:flows", "Apply, check, draw, list and show flows."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "runners": ("cortex.cli.runners:runners", "List background work and its health."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
