@@ -240,6 +240,8 @@ class Figures:
     """Of every state but SENT."""
     oldest_message_s: float
     """Age of the oldest message that waits; 0: none."""
+    is_late: dict[str, bool]
+    """By runner: whether it has not succeeded for five of its intervals."""
 
 
 async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
@@ -260,4 +262,5 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
             if state is not MessageStatus.SENT
         },
         oldest_message_s=row["oldest_message_s"],
+        is_late={name: name in row["late_runners"] for name in row["runners"]},
     )

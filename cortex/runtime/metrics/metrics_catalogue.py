@@ -224,6 +224,11 @@ OLDEST_DUE: Final = _gauge(
 LETTERS: Final = _gauge(
     "cortex_dead_letters_unresolved", "unresolved dead letters of the whole system", "state"
 )
+RUNNER_LATE: Final = _gauge(
+    "cortex_runner_late",
+    "1 if background work has not succeeded in any process for five of its intervals",
+    "runner",
+)
 
 OUTBOX: Final = _gauge(
     "cortex_outbox_messages", "messages of the whole system, each count up to a limit", "state"
