@@ -410,11 +410,11 @@ class _Pod:
     async def _declare_schedules(self) -> None:
         """Record the schedules that this pod's code declares."""
         declared = self._parts.registry.schedules
+        crash_point("before_declare")
         if declared:
             record = self._record
-            crash_point("before_declare")
             await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
-            crash_point("after_declare")
+        crash_point("after_declare")
 
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
