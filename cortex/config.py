@@ -24,6 +24,7 @@ END_OF_A_POD: Final = {"pre_stop_s": 0.0, "abort_s": 0.5, "closed_s": 0.5, "kill
 
 All count from when the orchestrator began to end the pod: `kill_s` is its grace period.
 """
+SHARDS_MAX: Final = 1000
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -72,6 +73,23 @@ def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> Non
     for word in [] if value is None else value.split(os.pathsep):
         if not Path(word).is_absolute():
             raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
+def _shard(_: object, __: "attrs.Attribute[Any]", value: str) -> None:
+    shard_of(value)
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Return the parts of INDEX/COUNT. Raises `UsageError`."""
+    words = text.split("/")
+    if len(words) == 2 and all(word.isascii() and word.isdecimal() for word in words):  # noqa: PLR2004
+        index, count = map(int, words)
+        if index < count <= SHARDS_MAX:
+            return index, count
+    raise UsageError(
+        f"setting tick_shard is {text[:40]!r}, not INDEX/COUNT",
+        hint=f"such as 0/4 to 3/4; at most {SHARDS_MAX}",
+    )
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -191,6 +209,29 @@ class Settings:
     isolated_cpu_s: int = _count(
         3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
     )
+    tick_runners: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        metadata={
+            "doc": "runners of `cortex tick`, separated by commas; none: all of them",
+            "kind": "names",
+        },
+    )
+    tick_shard: str = attrs.field(
+        default="0/1",
+        converter=_text,
+        validator=_shard,
+        metadata={
+            "doc": "INDEX/COUNT: this tick runs its part of the runners, and dispatch",
+            "kind": "INDEX/COUNT",
+        },
+    )
+    tick_max_s: float = _seconds(480.0, 1.0, 86_400, "time of one tick")
+    tick_runner_max_s: float = _seconds(60.0, 1.0, 86_400, "time of one runner in a tick")
+    tick_items: int = _count(200, 1, 10_000, "items that one runner handles in a tick")
+    tick_every_s: float = _seconds(
+        60.0, 1.0, 86_400, "how often `cortex tick` is called; a runner is late after five times"
+    )
     pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")
     abort_s: float = _seconds(45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back")
     closed_s: float = _seconds(55.0, 0.5, 7200, "end of a pod: everything is closed, it exits")
@@ -222,6 +263,11 @@ class Settings:
     def folder_roots(self) -> tuple[Path, ...]:
         """Folders in which agents of jobs submitted over HTTP may work."""
         return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Index and count of `tick_shard`."""
+        return shard_of(self.tick_shard)
 
     @property
     def drain_s(self) -> float:

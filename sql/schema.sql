@@ -609,14 +609,15 @@ GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.lost_pods() TO cortex_reader;
 
 -- Periodic work that all pods take turns at: a pod that finds it recently done skips it.
-CREATE TABLE cortex.runner (
+CREATE TABLE cortex.turn (
     name text NOT NULL,  -- Name of the work.
-    ran_at timestamptz NOT NULL,  -- When a pod last did it.
-    CONSTRAINT runner_pkey PRIMARY KEY (name),
-    CONSTRAINT runner_name_check CHECK (length(name) >= 1 AND length(name) <= 100)
+    ran_at timestamptz NOT NULL,  -- When a process last did it.
+    since timestamptz,  -- Since when it was done without a gap, where that matters.
+    CONSTRAINT turn_pkey PRIMARY KEY (name),
+    CONSTRAINT turn_name_check CHECK (length(name) >= 1 AND length(name) <= 100)
 ) WITH (fillfactor=50);
-GRANT INSERT, SELECT, UPDATE ON cortex.runner TO cortex_runtime;
-GRANT SELECT ON cortex.runner TO cortex_reader;
+GRANT INSERT, SELECT, UPDATE ON cortex.turn TO cortex_runtime;
+GRANT SELECT ON cortex.turn TO cortex_reader;
 
 -- LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: can be claimed · LOCKED: a pod has it.
 CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
@@ -2712,3 +2713,36 @@ SELECT EXISTS (
             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
             AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
             AND l.objid::bigint = p.lock_key & 4294967295))) $function$;
+
+-- Background work: the last run of each runner in any process, and totals. Written every few seconds by each process.
+CREATE TABLE cortex.runner (
+    name text NOT NULL,  -- Name of the runner.
+    interval_s double precision NOT NULL,  -- The longest time between two of its runs, as it is run now.
+    first_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was recorded first.
+    started_at timestamptz,  -- When its last run started; a skipped run is none.
+    duration_s double precision,  -- How long that run took.
+    items bigint,  -- How many items that run handled.
+    error text,  -- Why that run failed; null: it succeeded.
+    holder text,  -- The process that ran it, for people.
+    succeeded_at timestamptz,  -- When a run last succeeded.
+    late_at timestamptz,  -- Since when it is recorded as late: it had not succeeded for five intervals.
+    run_count bigint NOT NULL DEFAULT 0,  -- Runs so far, failed ones too.
+    item_count bigint NOT NULL DEFAULT 0,  -- Items handled so far.
+    error_count bigint NOT NULL DEFAULT 0,  -- Failed runs so far.
+    skip_count bigint NOT NULL DEFAULT 0,  -- Runs skipped so far because another process held its lock.
+    busy_s double precision NOT NULL DEFAULT 0,  -- Time that all runs took so far.
+    CONSTRAINT runner_pkey PRIMARY KEY (name),
+    CONSTRAINT runner_error_check CHECK (length(error) <= 2000),
+    CONSTRAINT runner_interval_s_check CHECK (interval_s > 0::double precision),
+    CONSTRAINT runner_last_run CHECK ((started_at IS NULL) = (duration_s IS NULL) AND (started_at IS NULL) = (items IS NULL) AND (started_at IS NULL) = (holder IS NULL)),
+    CONSTRAINT runner_name_check CHECK (length(name) >= 1 AND length(name) <= 100)
+) WITH (fillfactor=50);
+GRANT INSERT, SELECT, UPDATE ON cortex.runner TO cortex_runtime;
+GRANT SELECT ON cortex.runner TO cortex_reader;
+
+-- When a runner that does not succeed is late: after five of its intervals.
+CREATE FUNCTION cortex.late_from(succeeded_at timestamp with time zone, first_at timestamp with time zone, interval_s double precision)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN (COALESCE(succeeded_at, first_at) + (((5)::double precision * interval_s) * '00:00:01'::interval));

@@ -39,6 +39,7 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
         "CortexBreakerOpen": "critical",
         "CortexDeadLettersGrow": "warning",
         "CortexDeadLetterRate": "warning",
+        "CortexRunnerLate": "warning",
     }
 
 

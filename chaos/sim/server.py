@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from chaos.cluster.postgres import WITHOUT_BUILT_IN
 from chaos.collect import read_record
 from chaos.observer import SQL as OBSERVER
 from chaos.sim.clock import EPOCH_S, Clock
@@ -100,6 +101,7 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
     template = await asyncpg.connect(template_dsn)
     try:
         await template.execute(SIMULATED)
+        await template.execute(WITHOUT_BUILT_IN)
         # The observer's notes must be ordered with those of the record.
         await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))
     finally:

@@ -16,6 +16,7 @@ On stop: nothing to do; a tick is cancelled wherever it waits.
 import math
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 import attrs
@@ -72,6 +73,22 @@ class TickResult:
         return self.next_s is not None and self.next_s <= SOON_S
 
 
+@attrs.frozen(kw_only=True)
+class Run:
+    """One tick that has ended, for whoever counts them."""
+
+    name: str
+    longest_s: float
+    """The longest time between two runs of its runner."""
+    started_at: float
+    """By trio's clock."""
+    duration_s: float
+    items: int
+    is_skipped: bool
+    error: Exception | None
+    """Why it failed; None: it succeeded."""
+
+
 class Runner(ABC):
     """A periodic actor; `wake` and `due_in` may be called from anywhere in the trio thread."""
 
@@ -101,6 +118,14 @@ class Runner(ABC):
         self._backoff = LoopBackoff(rng=rng, backoff=backoff)
         self._due_at = math.inf
         self._idle_count = 0
+        self._turn = trio.Lock()
+        self.on_run: Callable[[Run], None] = lambda _: None
+        """Called after each tick; must not raise."""
+
+    @property
+    def longest_s(self) -> float:
+        """The longest pause of its loop that is no sign of trouble."""
+        return self._interval_s or IDLE.cap_s
 
     def wake(self) -> None:
         """Tick at once, or once more at once if a tick is under way."""
@@ -131,6 +156,37 @@ class Runner(ABC):
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Do one bounded piece of the work; may be called without `run`."""
 
+    async def run_once(self, budget: TickBudget) -> TickResult:
+        """Tick once, and report the run unless it is cancelled; raises what the tick raises.
+
+        Ticks of one runner in one process take turns.
+        """
+        async with self._turn:
+            return await self._run_once(budget)
+
+    async def _run_once(self, budget: TickBudget) -> TickResult:
+        began = trio.current_time()
+        try:
+            result = await self.tick(budget)
+        except Exception as error:
+            self._report(began, TickResult(), error)
+            raise
+        self._report(began, result, None)
+        return result
+
+    def _report(self, began: float, result: TickResult, error: Exception | None) -> None:
+        self.on_run(
+            Run(
+                name=self.name,
+                longest_s=self.longest_s,
+                started_at=began,
+                duration_s=trio.current_time() - began,
+                items=result.items,
+                is_skipped=result.is_skipped,
+                error=error,
+            )
+        )
+
     async def _tick_or_back_off(self) -> float:
         """Tick once; return the pause after it."""
         self._due_at = math.inf
@@ -138,7 +194,7 @@ class Runner(ABC):
         until = trio.current_time() + TICK_S
         try:
             async with self._backoff.pause_if_unavailable(_log, self.failure):
-                result = await self.tick(TickBudget(items=self.items_max, until=until))
+                result = await self.run_once(TickBudget(items=self.items_max, until=until))
         except Exception as error:
             if self._interval_s is not None:
                 raise

@@ -19,8 +19,9 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, pulse, schedules, tasks
+from cortex.store import breakers, pulse, runners, schedules, tasks
 from cortex.store import doctor as store
+from cortex.store.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
 from cortex.view.schedules import state_of
@@ -122,7 +123,12 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
 def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
     figures = call(pulse.figures)
-    yield from doctor.of_pods(pods, version=cortex.__version__, due=figures.due_count)
+    ran = call(runners.page)
+    has_ticks = any(row.name == DISPATCH and not row.is_late for row in ran)
+    yield from doctor.of_pods(
+        pods, version=cortex.__version__, due=figures.due_count, has_ticks=has_ticks
+    )
+    yield doctor.of_runners(ran)
     if pods:
         yield doctor.of_locks(pods)
         yield doctor.of_commands(pods)

@@ -60,7 +60,7 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException) -> Failure:
     """Return what a command reports for an error."""
-    failure = _failure_of(_leading(error))
+    failure = _failure_of(leading(error))
     hint = None if failure.hint is None else _one_line(failure.hint)
     return failure._replace(message=_one_line(failure.message), hint=hint)
 
@@ -144,7 +144,7 @@ def _before_dashes(arguments: Sequence[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def _leading(error: BaseException) -> BaseException:
+def leading(error: BaseException) -> BaseException:
     """Return the representative error of an exception group, nested or not."""
     leaves = _leaves(error)
     interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]

@@ -41,6 +41,7 @@ cli = Root(
         "Run": {
             "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
+            "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
@@ -57,6 +58,7 @@ cli = Root(
             "why": ("cortex.cli.why:why", "Explain why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
+            "runners": ("cortex.cli.runners:runners", "List background work and its health."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
             "schedules": (
                 "cortex.cli.schedules:schedules",

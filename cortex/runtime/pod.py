@@ -3,7 +3,7 @@
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
         control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
         {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
-        takeover, sweeper, and the runners of `cortex.runtime.maintenance`}
+        takeover, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -15,13 +15,11 @@ pod is not ready, and takes no more work. Deadlines count from the signal: see
 import gc
 import os
 import random
-import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
 
-import attrs
 import psutil
 import structlog
 import trio
@@ -29,6 +27,7 @@ import trio
 import cortex
 from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownLog, phase
 from cortex.actors.restart import RestartPolicy
+from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
 from cortex.agent.models.calls import ModelCalls
@@ -67,18 +66,27 @@ from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
 from cortex.runtime.liveness.self_fence import SelfFence
-from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.hints import POD_LOST, RETRY
-from cortex.runtime.maintenance.runners import Means, runners, suspended, wake
+from cortex.runtime.maintenance.hints import POD_LOST
+from cortex.runtime.maintenance.recorder import RunRecorder
+from cortex.runtime.maintenance.runners import (
+    Means,
+    PodMeans,
+    RunnerUpkeep,
+    runners,
+    suspended,
+    wake,
+)
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
-from cortex.runtime.pod_parts import ModelTrouble, PodParts
-from cortex.runtime.pod_ready import Ready, Worker
+from cortex.runtime.pod_parts import PodParts, preload
+from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
+from cortex.runtime.tick_pod import end_when_idle
 from cortex.store import configs, jobs, pods, schedules
 from cortex.store.pods import Vitals
+from cortex.store.runners import DISPATCH
 
 RESTART: Final = RestartPolicy(is_permanent=True)
 GC_THRESHOLDS: Final = (50_000, 2, 30)
@@ -101,16 +109,19 @@ async def run_pod(
     fork_server: ForkServer | None = None,
     name: str | None = None,
     worker: Worker | None = None,
+    claims_max: int | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
     the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
-    several processes with this name. Raises what starting raises (`CortexError`), or an exception
-    group when an actor crashed too often. Jobs of a pod that ends in any way go on elsewhere.
+    several processes with this name. `claims_max`: it is the pod of one tick, which claims so many
+    jobs, runs nothing else in the background, and leaves when nothing is due.
+
+    Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
+    often. Jobs of a pod that ends in any way go on elsewhere.
     """
-    name = name or own_name()
-    profile = Profile.of_pod(dsn, name)
+    profile = Profile.of_pod(dsn, name := name or own_name())
     log = ShutdownLog()
     with shutdown.starting:
         async with opens_port(profile, rng=chance.rng) as port:
@@ -124,6 +135,7 @@ async def run_pod(
                 name=name,
                 fork_server=fork_server,
                 worker=worker,
+                claims_max=claims_max,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -131,16 +143,12 @@ async def run_pod(
     return log
 
 
-def own_name() -> str:
-    """Return the name of a pod of this process: HOST:PID."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 class _Pod:
     """Builds the actors and opens the phases around them."""
 
     _isolation: Isolation | None = None
     _has_signed_off = False
+    _claimed_count = 0
 
     def __init__(
         self,
@@ -154,8 +162,10 @@ class _Pod:
         name: str,
         fork_server: ForkServer | None,
         worker: Worker | None,
+        claims_max: int | None,
     ) -> None:
         rng = chance.rng
+        self._claims_max = claims_max
         self._worker = worker
         self._fork_server = fork_server
         self._settings = settings
@@ -218,8 +228,19 @@ class _Pod:
                 chance=self._chance,
                 unsettled=self._unsettled,
                 sweep_s=self._settings.sweep_s,
+                zombie_s=self._settings.zombie_s,
+                sweep_max=self._settings.sweep_max,
+                pod=PodMeans(
+                    id=self._record.id,
+                    self_fence=self._self_fence,
+                    metrics=self._metrics,
+                    trouble=lambda: self._watch.report,
+                ),
             )
         )
+        self._recorder = RunRecorder(self._port, holder=self._record.name, rng=self._rng)
+        for each in self._runners:
+            each.on_run = self._ran
         self._committer = Committer(
             self._port,
             pod_id=self._record.id,
@@ -227,6 +248,12 @@ class _Pod:
             metrics=self._metrics,
             on_suspended=partial(suspended, self._runners),
         )
+
+    def _ran(self, run: Run) -> None:
+        if run.name == DISPATCH:
+            self._claimed_count += run.items
+        self._recorder.add(run)
+        self._metrics.runner_ran(run, unix_s=self._chance.unix_ms() / 1000)
 
     def _introduction(self, name: str) -> pods.Pod:
         return pods.Pod(
@@ -287,6 +314,7 @@ class _Pod:
             await liveness.start(JobDeadlines(self._running))
             await liveness.start(self._watch)
             await liveness.start(self._metrics_page)
+            await liveness.start(self._recorder)
             await liveness.start(self._heartbeat)
             await self._declare_schedules()
             self._isolation = await self._isolate(liveness)
@@ -323,26 +351,18 @@ class _Pod:
                         waiters=self._waiters,
                         feeds=self._feeds,
                         metrics=self._metrics_page,
+                        claimed=lambda: self._claimed_count,
                         checks=self._ready_checks,
                         http=url,
                     )
                 )
-                if self._parts.preload is not None:
-                    preload = partial(self._preload, self._parts.preload)
-                    liveness.level.nursery.start_soon(preload, name="preload")
+                if (work := self._parts.preload) is not None:
+                    liveness.level.nursery.start_soon(preload, work, name="preload")
                 await self._shutdown.stop.wait()
             # Beside the drain: a claim that hangs must not hold up the running jobs.
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
             self._idle_actors.close()
-
-    async def _preload(self, work: Callable[[], ModelTrouble | None]) -> None:
-        """Import the model client beside the first jobs: those without models need not wait."""
-        trouble = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-        if trouble is not None:
-            fields = attrs.asdict(trouble, filter=lambda _, value: value is not None)
-            _log.warning(**fields)
-        gc.freeze()  # as for the imports before
 
     async def _serve_http(self, stack: AsyncExitStack) -> str | None:
         """Serve the API, if configured; return its address."""
@@ -449,6 +469,7 @@ class _Pod:
             ),
             clock=StoreClock(port=self._port, rng=self._rng),
             bulk=StoreBulkOperations(port=self._port, rng=self._rng),
+            upkeep=RunnerUpkeep(self._runners),
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,
@@ -480,38 +501,34 @@ class _Pod:
             self_fence=self._self_fence,
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
+            on_run=self._ran,
         )
-        for each in self._runners:
+        for each in self._runners if self._claims_max is None else ():
             await intake.start(each)
-        await intake.start(
-            TakeOver(
-                port,
-                pod_id=pod_id,
-                self_fence=self._self_fence,
-                look_s=settings.look_s,
-                settle_s=settings.settle_s,
-                deaths_max=settings.deaths_max,
-                rng=self._rng,
-                metrics=self._metrics,
-                on_taken=partial(wake, self._runners, POD_LOST),
-            )
+        takeover = TakeOver(
+            port,
+            pod_id=pod_id,
+            self_fence=self._self_fence,
+            look_s=settings.look_s,
+            settle_s=settings.settle_s,
+            deaths_max=settings.deaths_max,
+            rng=self._rng,
+            metrics=self._metrics,
+            on_taken=partial(wake, self._runners, POD_LOST),
         )
-        await intake.start(
-            Sweeper(
-                port,
-                pod_id=pod_id,
-                self_fence=self._self_fence,
-                zombie_s=settings.zombie_s,
-                sweep_s=settings.sweep_s,
-                batch_max=settings.sweep_max,
-                rng=self._rng,
-                metrics=self._metrics,
-                trouble=lambda: self._watch.report,
-                on_retries=partial(wake, self._runners, RETRY),
-            )
-        )
+        await intake.start(takeover)
         self._shutdown.has_started = True  # from now on there may be something to drain
         level.nursery.start_soon(self.drain.run, self._shutdown, self._log, name="drain")
+        if self._claims_max is not None:
+            dispatcher.claims_left = self._claims_max
+            watch = partial(
+                end_when_idle,
+                running=self._running,
+                dispatcher=dispatcher,
+                takeover=takeover,
+                shutdown=self._shutdown,
+            )
+            intake.level.nursery.start_soon(watch, name="end when idle")
         await intake.start(dispatcher)
         self._dispatcher = dispatcher
 

@@ -1,5 +1,6 @@
 """The parts of a pod besides its settings: job types, tools, model client, prices."""
 
+import gc
 import os
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import attrs
+import structlog
+import trio
 
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.models.anthropic import AnthropicModel
@@ -20,6 +23,8 @@ from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.durable.attempt import Tools
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
+
+_log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
@@ -99,3 +104,11 @@ def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
     except UsageError as error:
         return ModelTrouble("model calls will fail", error.message, hint=error.hint)
     return None
+
+
+async def preload(work: Callable[[], ModelTrouble | None]) -> None:
+    """Import the model client beside the first jobs: those without models need not wait."""
+    trouble = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    if trouble is not None:
+        _log.warning(**attrs.asdict(trouble, filter=lambda _, value: value is not None))
+    gc.freeze()  # as for the imports before

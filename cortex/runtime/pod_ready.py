@@ -1,5 +1,7 @@
 """A pod as its starter sees it: its place among workers, and what it offers once it is ready."""
 
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -41,7 +43,14 @@ class Ready:
     feeds: JobFeeds
     """Follows jobs event by event."""
     metrics: MetricsPage
+    claimed: Callable[[], int]
+    """How many jobs it has claimed so far."""
     checks: Callable[[], ReadyChecks]
     """Whether it still takes jobs."""
     http: str | None = None
     """Where the API is served."""
+
+
+def own_name() -> str:
+    """Return the name of a pod of this process: HOST:PID."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -67,18 +67,20 @@ class Recent:
 
 @attrs.frozen(kw_only=True)
 class Trouble:
-    """A breaker that admits no call, or a pod that is dead or silent."""
+    """A breaker that admits no call, a pod that is dead or silent, or a runner that is late."""
 
     kind: str
-    """breaker or pod."""
+    """breaker, pod or runner."""
     name: str
     word: str
     """Its state."""
     at: datetime | None
-    """When the breaker opened, or the last heartbeat of the pod."""
+    """When the breaker opened, the pod's last heartbeat, or the runner's last success."""
     forced_by: str | None = None
     """Who holds the breaker open; None if not held."""
     forced_reason: str | None = None
+    error: str | None = None
+    """Why the runner fails; None: it does not run."""
     open_until: datetime | None = None
     """When the breaker may be probed; None: once a person closes it."""
 
@@ -166,7 +168,7 @@ async def attention(db: Database) -> Attention:
     failures: list[Failure] = []
     for row in await db.fetch("pulse.attention", ATTENTION_MAX, FINAL_S, FINAL_AMONG):
         match row["kind"]:
-            case "breaker" | "pod":
+            case "breaker" | "pod" | "runner":
                 troubles.append(_trouble(row))
             case "failure" | "final":
                 failures.append(_failure(row))
@@ -182,7 +184,8 @@ def _trouble(row: Record) -> Trouble:
         word=row["word"],
         at=row["at"],
         forced_by=row["by"],
-        forced_reason=row["text"],
+        forced_reason=row["text"] if row["kind"] == "breaker" else None,
+        error=row["text"] if row["kind"] == "runner" else None,
         open_until=row["until"],
     )
 

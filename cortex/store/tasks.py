@@ -257,6 +257,15 @@ class Blocked:
         return "process unknown" if self.holder is None else f"process {self.holder.pid}"
 
 
+async def is_watched(db: Database, *, gap_s: float) -> bool:
+    """Note a look by a process without a pod; return whether such looks have come for `gap_s`.
+
+    None of them may have come later than `gap_s` after the one before.
+    """
+    row = await db.fetch_one("tasks.is_watched", gap_s)
+    return bool(row and row["is_steady"])
+
+
 async def expire(db: Database, *, limit: int, every_s: float) -> int:
     """Fail jobs that still run long after their timeout; return how many.
 
@@ -279,7 +288,12 @@ async def blocked(
 
 
 async def record_blocked(
-    db: Database, *, pod_id: UUID, blocked_jobs: Sequence[Blocked], for_s: float, again_s: float
+    db: Database,
+    *,
+    pod_id: UUID | None,
+    blocked_jobs: Sequence[Blocked],
+    for_s: float,
+    again_s: float,
 ) -> bool:
     """Record that such jobs stay out of reach, unless that was done within `again_s`."""
     oldest = blocked_jobs[0]

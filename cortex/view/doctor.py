@@ -13,6 +13,8 @@ import attrs
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
+from cortex.store.runners import RunnerRow
+from cortex.view.runners import pulse_text
 
 SKEW_WARN_S: Final = 2.0
 """People compare log lines; no decision depends on this machine's clock."""
@@ -155,8 +157,12 @@ def _literal(text: str) -> str:
     return f"E'{''.join(shown)}'"
 
 
-def of_pods(pods: Sequence[PodFacts], *, version: str, due: int) -> list[Finding]:
-    """Whether pods are running, and whether they are healthy."""
+def of_pods(
+    pods: Sequence[PodFacts], *, version: str, due: int, has_ticks: bool = False
+) -> list[Finding]:
+    """Whether pods are running, and whether they are healthy; `has_ticks`: ticks run the jobs."""
+    if not pods and has_ticks:
+        return [ok("pods", "none is needed: cortex tick runs the jobs")]
     if not pods:
         return [_of_no_pods(due)]
     ready = [pod for pod in pods if pod.state == "READY" and not pod.is_silent]
@@ -250,6 +256,20 @@ def of_breakers(unwell: Sequence[str]) -> Finding:
     if not unwell:
         return ok("breakers", "all are closed")
     return warn("breakers", f"not closed: {_names(unwell)}", "see why: cortex breakers ls")
+
+
+def of_runners(rows: Sequence[RunnerRow]) -> Finding:
+    """Whether background work is done, and succeeds."""
+    check = "runners"
+    late = [row.name for row in rows if row.is_late]
+    failing = [row for row in rows if row.error is not None]
+    if late:
+        fix = "see why: cortex runners ls; nothing runs them without a pod or cortex tick"
+        return fail(check, f"have not succeeded for five intervals: {_names(late)}", fix)
+    if failing:
+        text = f"the last run failed: {_names([row.name for row in failing])}"
+        return warn(check, text, "see why: cortex runners ls")
+    return ok(check, pulse_text(rows))
 
 
 def of_letters(*, waiting: int, escalated: int) -> Finding:

@@ -141,13 +141,15 @@ GRANT EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid), cortex.
 
 -- ------------------------------------------------------------------ periodic work
 
-CREATE TABLE cortex.runner (
+CREATE TABLE cortex.turn (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 100),
-    ran_at timestamptz NOT NULL
+    ran_at timestamptz NOT NULL,
+    since timestamptz
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE cortex.runner IS
+COMMENT ON TABLE cortex.turn IS
     'Periodic work that all pods take turns at: a pod that finds it recently done skips it.';
-COMMENT ON COLUMN cortex.runner.name IS 'Name of the work.';
-COMMENT ON COLUMN cortex.runner.ran_at IS 'When a pod last did it.';
+COMMENT ON COLUMN cortex.turn.name IS 'Name of the work.';
+COMMENT ON COLUMN cortex.turn.ran_at IS 'When a process last did it.';
+COMMENT ON COLUMN cortex.turn.since IS 'Since when it was done without a gap, where that matters.';
 
-GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;
+GRANT SELECT, INSERT, UPDATE ON cortex.turn TO cortex_runtime;

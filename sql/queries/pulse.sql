@@ -49,11 +49,11 @@ CROSS JOIN known k CROSS JOIN clock
 ORDER BY b.ago DESC;
 
 -- name: attention
--- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, waiting requests, effects
--- of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs: those that wait for
--- a decision, and those that no retry could save ('final') and that failed less than $2 seconds ago, looked for among
--- the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds it, why and until
--- when. A request without a tool has its step's name.
+-- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, late runners, waiting
+-- requests, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs:
+-- those that wait for a decision, and those that no retry could save ('final') and that failed less than $2 seconds ago,
+-- looked for among the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds
+-- it, why and until when. A request without a tool has its step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b
@@ -69,6 +69,11 @@ UNION ALL
        WHERE o.is_lost OR o.heartbeat_at < cortex.now() - o.silent_after_s * interval '1 second'
        ORDER BY o.shown_id, o.heartbeat_at) p
  ORDER BY p.heartbeat_at LIMIT $1::int)
+UNION ALL
+(SELECT 'runner', NULL, NULL, r.name, 'LATE', NULL, coalesce(r.succeeded_at, r.first_at), NULL, NULL, left(r.error, 300)
+ FROM cortex.runner r
+ WHERE cortex.late_from(r.succeeded_at, r.first_at, r.interval_s) < cortex.now()
+ ORDER BY r.name LIMIT $1::int)
 UNION ALL
 (SELECT 'approval', found.id, found.job_id, coalesce(found.tool, found.key), found.risk, g.name, found.created_at,
         found.expires_at, NULL, NULL

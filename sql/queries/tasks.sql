@@ -374,7 +374,7 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
 ), turn AS (
-    INSERT INTO cortex.runner AS r (name, ran_at)
+    INSERT INTO cortex.turn AS r (name, ran_at)
     SELECT 'sweep', cortex.now() FROM alone
     WHERE is_alone AND cortex.serving_since() < cortex.now() - $1::float8 * interval '1 second'
     ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
@@ -485,6 +485,16 @@ SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') + (SELECT count FROM 
        (SELECT count(*) FROM hinted) AS hint_count, NOT is_alone AS is_skipped
 FROM alone;
 
+-- name: is_watched
+-- Notes that a process without a pod looks for silent pods. $1 seconds. Locks: the row of these looks. Returns whether
+-- they have come for $1 seconds, none later than $1 seconds after the one before.
+INSERT INTO cortex.turn AS t (name, ran_at, since) VALUES ('watch', cortex.now(), cortex.now())
+ON CONFLICT (name) DO UPDATE
+SET ran_at = excluded.ran_at,
+    since = CASE WHEN t.ran_at BETWEEN excluded.ran_at - $1::float8 * interval '1 second' AND excluded.ran_at
+                 THEN t.since ELSE excluded.since END
+RETURNING since <= ran_at - $1::float8 * interval '1 second' AS is_steady;
+
 -- name: expire
 -- Ends jobs that still ran this long after their timeout at their last heartbeat: their pods live and do not enforce
 -- it. Time without a pod does not count, nor the time since the heartbeat: the pod may be dead. $1 seconds after the
@@ -492,7 +502,7 @@ FROM alone;
 -- inspect them. A job with a cancellation request is cancelled. Locks: the turn, tasks and their jobs (skipping
 -- locked). Returns how many were ended.
 WITH turn AS (
-    INSERT INTO cortex.runner AS r (name, ran_at) VALUES ('expire', cortex.now())
+    INSERT INTO cortex.turn AS r (name, ran_at) VALUES ('expire', cortex.now())
     ON CONFLICT (name) DO UPDATE SET ran_at = excluded.ran_at
     WHERE r.ran_at NOT BETWEEN excluded.ran_at - $2::float8 * interval '1 second' AND excluded.ran_at
     RETURNING ran_at

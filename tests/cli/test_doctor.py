@@ -106,8 +106,8 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
     found = checks(ended)
     assert list(found) == [
         *("config", "database", "writes", "clock", "connections", "snapshots", "pooler"),
-        *("notifications", "schema", "pods", "recovery", "queue", "breakers", "dead letters"),
-        *("effects", "schedules", "terminal"),
+        *("notifications", "schema", "pods", "runners", "recovery", "queue", "breakers"),
+        *("dead letters", "effects", "schedules", "terminal"),
     ]
     assert found["config"]["found"] == (
         "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"

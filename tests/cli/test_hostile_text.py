@@ -66,6 +66,7 @@ READS: dict[str, list[Way]] = {
     "agents ls": [lambda _: []],
     "agents show": [lambda _: ["tester"], lambda _: [HOSTILE]],
     "pods ls": [lambda _: ["--all"]],
+    "runners ls": [lambda _: []],
     "queues ls": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
@@ -172,7 +173,7 @@ PREPARED = (
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
-SHOW_NO_TEXT = {"demo", "migrate", "tui", "up", "version"} | {
+SHOW_NO_TEXT = {"demo", "migrate", "tick", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
         *("abuse", "approvals", "calls", "compare", "growth", "latency", "retries", "startup"),

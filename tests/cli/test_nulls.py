@@ -47,6 +47,7 @@ LOOKS: Final = (
     "agents ls",
     "agents show {agent}",
     "pods ls",
+    "runners ls",
     "queues ls",
     "costs",
     "facts",

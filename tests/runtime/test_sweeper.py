@@ -15,6 +15,7 @@ from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.store import configs, jobs, pods, retries, tasks
 from tests.support.eventually import eventually_async
+from tests.support.holder import holding
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.rows import (
     assert_one_truth,
@@ -426,3 +427,37 @@ async def test_a_clock_that_was_set_back_does_not_keep_it_running(
     assert job_row(database, late)["status"] == "FAILED"
     (receipt,) = sql(database, "SELECT * FROM cortex.timeout_event WHERE job_id = $1", late)
     assert receipt["step_elapsed_s"] == 0
+
+
+async def test_while_another_process_sweeps_it_is_skipped(bench: Bench, database: str) -> None:
+    (claim,) = await bench.claimed()
+    move_clock(database, ZOMBIE_S + 5)
+    lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)))"
+    with holding(database, lock, idle_in_transaction_session_timeout="0"):
+        result = await a_sweeper(bench).tick(TickBudget())
+    assert (result.items, result.is_skipped, result.next_s) == (0, True, SWEEP_S)
+    assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
+
+
+async def test_without_a_pod_it_sweeps_after_one_threshold_of_regular_looks(
+    bench: Bench, database: str
+) -> None:
+    """A process that ticks and ends cannot know for how long others could send heartbeats."""
+    (claim,) = await bench.claimed()
+    sweeper = Sweeper(
+        bench.port,
+        pod_id=None,
+        self_fence=None,
+        zombie_s=ZOMBIE_S,
+        sweep_s=SWEEP_S,
+        batch_max=BATCH_MAX,
+        rng=bench.rng,
+    )
+    after_gap_s = 10 * ZOMBIE_S
+    looks = [0.0, after_gap_s, after_gap_s + ZOMBIE_S / 2, after_gap_s + ZOMBIE_S - 5]
+    for seconds in looks:
+        move_clock(database, seconds)
+        assert (await sweeper.tick(TickBudget())).items == 0
+    move_clock(database, after_gap_s + ZOMBIE_S + 5)
+    assert (await sweeper.tick(TickBudget())).items == 1
+    assert job_row(database, claim.lease.job_id)["status"] == "RETRY"

@@ -24,6 +24,7 @@ APP = "tests.support.apps.pod_app"
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 30.0
 EXIT_WITHIN_S = 20.0
+TICK_WITHIN_S = 60.0
 COMMAND_WITHIN_S = 30.0
 LOG_TAIL = 6_000
 
@@ -117,6 +118,29 @@ class Pod:
         return self.exit_code()
 
 
+@frozen
+class Ticked:
+    """How a `cortex tick` ended."""
+
+    exit_code: int
+    runners: dict[str, dict[str, Any]]
+    """What each runner did, by name."""
+    log: str
+
+    @classmethod
+    def of(cls, process: Pod) -> "Ticked":
+        """Wait until it has ended."""
+        code = process.exit_code(within_s=TICK_WITHIN_S)
+        assert process.process.stdout is not None
+        text = process.process.stdout.read()
+        rows = json.loads(text)["runners"] if text else []
+        return cls(code, {row["runner"]: row for row in rows}, process.log)
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        return {name: row["outcome"] for name, row in self.runners.items()}
+
+
 @define(eq=False)
 class Pods:
     """The pods of one test on one database; `environment` is that of each of them."""
@@ -130,8 +154,18 @@ class Pods:
 
     def launch(self, *arguments: str, **settings: object) -> Pod:
         """Start a pod without waiting for it; `settings` by their names, such as `slots`."""
+        return self._launch(["up", "--app", APP, "--json", *arguments], settings)
+
+    def launch_tick(self, *arguments: str, app: str = APP, **settings: object) -> Pod:
+        """Start `cortex tick` without waiting for it."""
+        return self._launch(["tick", "--app", app, "--json", *arguments], settings)
+
+    def tick(self, *arguments: str, app: str = APP, **settings: object) -> "Ticked":
+        """Run `cortex tick` to its end."""
+        return Ticked.of(self.launch_tick(*arguments, app=app, **settings))
+
+    def _launch(self, words: list[str], settings: Mapping[str, object]) -> Pod:
         log_path = self.folder / f"pod-{len(self.all)}.log"
-        words = ["up", "--app", APP, "--json", *arguments]
         with log_path.open("wb") as log:
             process = self._start(
                 words, log, environment(self.dsn, self.folder, self.environment, **settings)

@@ -10,13 +10,14 @@ import pytest
 from cortex.config import NAMES, Settings, host_and_port, load
 from cortex.domain.errors import UsageError
 
-TEXTS = {"dsn", "data", "prices"}
+TEXTS = {"dsn", "data", "prices", "tick_runners"}
 """Settings for which any text will do, as far as this module knows."""
 EXAMPLES = {
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
     "zombie_s": 200,
     "isolated_mb": 100,
+    "tick_shard": "1/4",
     "pre_stop_s": 1,
     "abort_s": 50,
     "unsafe_run_command": True,

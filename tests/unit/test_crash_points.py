@@ -67,6 +67,9 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
+        # what background work did, and that it was done: no job depends on them
+        "store.record",
+        "tasks.is_watched",
         # repeated in its step, whose points stand around it
         "bulk.settle",
         # what has expired anyway is forgotten

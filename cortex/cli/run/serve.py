@@ -1,4 +1,4 @@
-"""Runs a pod under signals: the first drains it, the second hands all jobs back.
+"""Runs a pod, or other work, under signals: the first drains it, the second hands all jobs back.
 
 A closed terminal (SIGHUP) drains as well, unless `nohup` is in effect, but never counts as the
 second signal: it is no reason to hurry, and usually arrives twice, from the shell and from the
@@ -8,12 +8,12 @@ system.
 import os
 import select
 import signal
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from itertools import chain, repeat
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import structlog
@@ -43,6 +43,7 @@ RECOVERED_WITHIN_S: Final = 300.0
 """A server that replays its log refuses sessions; replaying takes minutes at most."""
 RECOVERY_POLL_S: Final = 0.5
 
+T = TypeVar("T")
 _log = structlog.get_logger()
 
 
@@ -73,18 +74,49 @@ async def serve(
     0: drained, every job ended or was handed back. 1: a phase of the shutdown was cut off. 128 + n:
     signal n came during start-up, or twice.
     """
+    ending = shutdown or Shutdown()
+
+    async def run(dsn: str) -> ShutdownLog:
+        return await run_pod(
+            settings,
+            dsn=dsn,
+            parts=make_parts(),
+            chance=system_chance(),
+            shutdown=ending,
+            on_ready=on_ready,
+            fork_server=fork_server,
+            name=place.name,
+            worker=place.worker,
+        )
+
+    log, signal_seen = await under_signals(settings, run, ending=ending, signals=place.signals)
+    if log is None or not ending.has_started or ending.abort.is_set():
+        return 128 + signal_seen
+    return 0 if log.is_clean else 1
+
+
+async def under_signals(
+    settings: Settings,
+    work: Callable[[str], Awaitable[T]],
+    *,
+    ending: Shutdown,
+    signals: Sequence[signal.Signals] = SIGNALS,
+) -> tuple[T | None, int]:
+    """Prepare the database and do `work` with its address; each signal requests `ending`.
+
+    Returns the result, None if a signal came before the work, and the last signal, or 0.
+    """
     hide_memory()
     hide_credentials(settings.dsn)
-    ending = shutdown or Shutdown()
     starting = trio.CancelScope()
     signal_seen = came_count = 0
-    log: ShutdownLog | None = None
+    result: T | None = None
 
     def came() -> None:
         nonlocal came_count
         came_count += 1
 
-    heard = [each for each in place.signals if signal.getsignal(each) != signal.SIG_IGN]
+    heard = [each for each in signals if signal.getsignal(each) != signal.SIG_IGN]
     with trio.open_signal_receiver(*heard) as received:
         _arm_by_signals(settings, heard, came)
         async with trio.open_nursery() as nursery:
@@ -104,24 +136,11 @@ async def serve(
             await nursery.start(dump_tasks_on_signal)
             guard = LoopGuard(still_s=max(settings.fence_s, STILL_MIN_S))
             await nursery.start(guard.run, name=guard.name)
-            parts = make_parts()
             async with _database(settings, starting, lambda: signal_seen) as dsn:
                 if dsn is not None:
-                    log = await run_pod(
-                        settings,
-                        dsn=dsn,
-                        parts=parts,
-                        chance=system_chance(),
-                        shutdown=ending,
-                        on_ready=on_ready,
-                        fork_server=fork_server,
-                        name=place.name,
-                        worker=place.worker,
-                    )
-            nursery.cancel_scope.cancel(reason="the pod has ended")
-    if log is None or not ending.has_started or ending.abort.is_set():
-        return 128 + signal_seen
-    return 0 if log.is_clean else 1
+                    result = await work(dsn)
+            nursery.cancel_scope.cancel(reason="the work has ended")
+    return result, signal_seen
 
 
 def _arm_by_signals(

@@ -41,7 +41,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.runtime.isolation.fork_server import die_with
 from cortex.runtime.metrics.joined_page import JoinedPage
-from cortex.runtime.pod import own_name
+from cortex.runtime.pod_ready import own_name
 from cortex.runtime.process import hide_credentials, hide_memory
 
 DUMP: Final = signal.SIGUSR1

@@ -21,6 +21,7 @@ from cortex.http.routes import (
     job_submit,
     jobs,
     pods,
+    runners,
     schedules,
 )
 
@@ -41,6 +42,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *freeze.ROUTES,
     *facts.ROUTES,
     *pods.ROUTES,
+    *runners.ROUTES,
     *schedules.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,

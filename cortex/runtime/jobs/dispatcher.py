@@ -18,7 +18,7 @@ its actors hand the jobs back. The pod releases once more what it owns, before i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -27,6 +27,7 @@ import structlog
 import trio
 
 from cortex.actors.backoff import LoopBackoff
+from cortex.actors.runner import Run
 from cortex.actors.ticker import Pacer
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff, GrowingLimit, grown
@@ -37,6 +38,7 @@ from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import tasks
+from cortex.store.runners import DISPATCH
 
 # --- Slow start of claims after an outage: a few jobs at first, then doubling.
 
@@ -112,7 +114,9 @@ class Dispatcher:
         self_fence: SelfFence,
         pacer: Pacer,
         poll_s: float,
+        on_run: Callable[[Run], None] = lambda _: None,
     ) -> None:
+        self._on_run = on_run
         self._port = port
         self._pod_id = pod_id
         self._config_id = config_id
@@ -139,6 +143,12 @@ class Dispatcher:
         self._orphan_scan = OrphanScan(apart_s=poll_s)
         self._is_failing = False
         """The last claim failed, for any reason."""
+        self._claimed_count = 0
+        """In this tick."""
+        self.claims_left = math.inf
+        """How many more jobs it may claim; the pod of a tick has a budget."""
+        self.claimed_at = self.found_nothing_at = -math.inf
+        """When its last claim returned jobs, and when one returned none."""
         self._ramp = ClaimSlowStart()
         self._backoff = LoopBackoff(rng=actors.rng, backoff=Backoff(base_s=poll_s, cap_s=poll_s))
 
@@ -175,17 +185,21 @@ class Dispatcher:
 
     async def _run(self) -> None:
         while True:
+            began, self._claimed_count = trio.current_time(), 0
             try:
                 pause_s = await self.tick()
             except UnavailableError as error:
+                self._report(began, error)
                 self._promote_next = self._is_failing = True
                 self._doubted()
                 # Hints do not cut the pause short: there may be many.
                 await trio.sleep(self._backoff.failed(_log, "claim failed", error))
                 continue
-            except Exception:
+            except Exception as error:
                 self._is_failing = True
+                self._report(began, error)
                 raise
+            self._report(began)
             self._is_failing = False
             self._backoff.succeeded()
             if pause_s > 0:
@@ -193,6 +207,19 @@ class Dispatcher:
                 self._promote_next = self._promote_next or not woken
             else:
                 await trio.lowlevel.checkpoint()
+
+    def _report(self, began: float, error: Exception | None = None) -> None:
+        self._on_run(
+            Run(
+                name=DISPATCH,
+                longest_s=self._poll_s,
+                started_at=began,
+                duration_s=trio.current_time() - began,
+                items=self._claimed_count,
+                is_skipped=False,
+                error=error,
+            )
+        )
 
     async def tick(self) -> float:
         """Claim one batch and start its actors; return how long to wait for the next one."""
@@ -203,9 +230,9 @@ class Dispatcher:
             self._orphan_scan.begun(now, lost_count=lost_count)
             await self._all_started.wait()  # else they would look like orphans
             await self.release_orphans()
-        if self._running.is_drain_requested:
+        if self._running.is_drain_requested or self.claims_left <= 0:
             return self._poll_s
-        room = self._ramp.room(trio.current_time())
+        room = min(self._ramp.room(trio.current_time()), self.claims_left)
         if room <= 0:
             return DOUBLES_IN_S / 2
         await self._promote()
@@ -214,7 +241,10 @@ class Dispatcher:
         if limit <= 0:
             self._is_crowded = True
             return CROWDED_POLL_S
-        if await self._claim(self._types, limit) < limit:
+        count = await self._claim(self._types, limit)
+        if not count and not self._promote_next and not self._bulk_next:
+            self.found_nothing_at = trio.current_time()
+        if count < limit:
             self._is_crowded = False
             return self._idle_s()
         self._is_crowded = True
@@ -237,6 +267,10 @@ class Dispatcher:
         if claims:
             crash_point("after_claim")
         self._ramp.claimed(len(claims))
+        self._claimed_count += len(claims)
+        self.claims_left -= len(claims)
+        if claims:
+            self.claimed_at = trio.current_time()
         self._actors.metrics.claimed(claims)
         # The server chooses the next batch while this one starts; no third one waits.
         with trio.CancelScope(shield=True):

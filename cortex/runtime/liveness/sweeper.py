@@ -6,7 +6,8 @@ the pod does not enforce the limit.
 Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
 does not become a stampede. No pod is swept before the server, and this pod's own link to it, have
 been healthy for one full threshold: until then the other pods' heartbeats may be late for the same
-reason.
+reason. A process without a pod does not live that long: there the looks of all such processes must
+have followed each other without a gap.
 
 Jobs that neither the sweeper nor a takeover can take, since another session holds their rows, are
 reported as long as that lasts: in the log, as a metric, and as a fact once it has lasted for
@@ -58,8 +59,8 @@ class Sweeper(Runner):
         self,
         port: Port,
         *,
-        pod_id: UUID,
-        self_fence: SelfFence,
+        pod_id: UUID | None,
+        self_fence: SelfFence | None,
         zombie_s: float,
         sweep_s: float,
         batch_max: int,
@@ -68,7 +69,9 @@ class Sweeper(Runner):
         trouble: Callable[[], TroubleReport | None] = lambda: None,
         on_retries: Callable[[], None] = lambda: None,
     ) -> None:
-        """`trouble`: the database trouble of this pod's calls.
+        """`self_fence`: without one, a process that is no pod relies on the looks of all such.
+
+        `trouble`: the database trouble of this process's calls.
 
         `on_retries` is called when it has put jobs into RETRY.
         """
@@ -88,19 +91,29 @@ class Sweeper(Runner):
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
         result = TickResult()
-        is_steady = self._self_fence.is_steady_for(self._zombie_s)
+        is_steady = await self._is_steady()
         if self._trouble() is not None:
             self._not_before = trio.current_time() + self._zombie_s
         try:
             if is_steady and trio.current_time() >= self._not_before:
                 result = await self._sweep(min(self._batch_max, budget.items))
-            if self._self_fence.is_sure:
+            if self._self_fence is None or self._self_fence.is_sure:
                 await self._report_blocked()
         except UnavailableError as error:
             if not error.is_locked:
                 self._not_before = trio.current_time() + self._zombie_s
             raise
         return attrs.evolve(result, next_s=self._sweep_s)
+
+    @property
+    def longest_s(self) -> float:
+        return max(self._sweep_s, super().longest_s)
+
+    async def _is_steady(self) -> bool:
+        """Return whether the others' heartbeats could arrive for one full threshold."""
+        if self._self_fence is None:
+            return await self._port(tasks.is_watched, gap_s=self._zombie_s)
+        return self._self_fence.is_steady_for(self._zombie_s)
 
     async def _sweep(self, limit: int) -> TickResult:
         crash_point("before_sweep")

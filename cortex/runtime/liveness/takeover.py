@@ -82,6 +82,11 @@ class TakeOver(Runner):
             self._suspected_since.clear()
             raise
 
+    @property
+    def has_nothing_to_take(self) -> bool:
+        """It has looked, and no pod is suspected of being dead."""
+        return self._poll_count > 0 and not self._suspected_since
+
     async def _poll(self) -> None:
         if not self._self_fence.may_judge:
             self._suspected_since.clear()

@@ -35,6 +35,10 @@ class Housekeeping(Runner):
         self._every_s = every_s
         self._after: BudgetUse | None = None
 
+    @property
+    def longest_s(self) -> float:
+        return max(self._every_s, super().longest_s)
+
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Delete one batch of each kind."""
         done = await self._port(housekeeping.sweep, limit=budget.items, after=self._after)

@@ -1,18 +1,24 @@
 """The one list of runners: what any pod does for all pods, and `cortex tick` without a pod.
 
-To add a runner, write it in this folder and name it here.
+To add a runner, write it in this folder and name it in `RUNNERS`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 import attrs
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget
 from cortex.domain.clock import Chance
+from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
+from cortex.durable.attempt import UpkeepResult
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
@@ -20,6 +26,18 @@ from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.metrics.metrics import Metrics
+
+
+@attrs.frozen(kw_only=True)
+class PodMeans:
+    """What the runners of a pod know of it."""
+
+    id: UUID
+    self_fence: SelfFence
+    metrics: Metrics
+    trouble: Callable[[], TroubleReport | None]
+    """The database trouble of its calls."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,22 +48,66 @@ class Means:
     chance: Chance
     unsettled: PendingSettlements
     sweep_s: float
-    """The setting of that name."""
+    zombie_s: float
+    sweep_max: int
+    """The settings of these names."""
+    pod: PodMeans | None = None
+    """None: a process without a pod."""
+    hint: Callable[[str], None] = lambda _: None
+    """Hints to the other runners; set by `runners`."""
 
 
-RUNNERS: Final[tuple[Callable[[Means], Runner], ...]] = (
-    lambda means: Retries(means.port, rng=means.chance.rng),
-    lambda means: Expiries(means.port, rng=means.chance.rng),
-    lambda means: Schedules(means.port, rng=means.chance.rng),
-    lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
-    lambda means: Reconciler(means.port, unsettled=means.unsettled, rng=means.chance.rng),
-    lambda means: Housekeeping(means.port, rng=means.chance.rng, every_s=means.sweep_s),
-)
+def _sweeper(means: Means) -> Runner:
+    pod = means.pod
+    return Sweeper(
+        means.port,
+        pod_id=None if pod is None else pod.id,
+        self_fence=None if pod is None else pod.self_fence,
+        zombie_s=means.zombie_s,
+        sweep_s=means.sweep_s,
+        batch_max=means.sweep_max,
+        rng=means.chance.rng,
+        metrics=None if pod is None else pod.metrics,
+        trouble=(lambda: None) if pod is None else pod.trouble,
+        on_retries=partial(means.hint, RETRY),
+    )
 
 
-def runners(means: Means) -> tuple[Runner, ...]:
-    """Return new runners; none of them needs a pod."""
-    return tuple(make(means) for make in RUNNERS)
+RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
+    Sweeper.name: _sweeper,
+    Expiries.name: lambda means: Expiries(means.port, rng=means.chance.rng),
+    Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
+    Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
+    Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
+    Reconciler.name: lambda means: Reconciler(
+        means.port, unsettled=means.unsettled, rng=means.chance.rng
+    ),
+    Housekeeping.name: lambda means: Housekeeping(
+        means.port, rng=means.chance.rng, every_s=means.sweep_s
+    ),
+}
+"""By name, in the order of a tick: what makes jobs due comes first, then they are dispatched."""
+
+
+def runners(means: Means, names: Iterable[str] = tuple(RUNNERS)) -> tuple[Runner, ...]:
+    """Return new runners, in the order of `RUNNERS`; none of them needs a pod."""
+    made: list[Runner] = []
+    means = attrs.evolve(means, hint=partial(wake, made))
+    chosen = set(names)
+    made.extend(make(means) for name, make in RUNNERS.items() if name in chosen)
+    return tuple(made)
+
+
+@attrs.frozen
+class RunnerUpkeep:
+    """Runs runners of this process once, for jobs."""
+
+    runners: Sequence[Runner]
+
+    async def run_once(self, name: str) -> UpkeepResult:
+        (runner,) = (each for each in self.runners if each.name == name)
+        result = await runner.run_once(TickBudget(items=runner.items_max))
+        return UpkeepResult(items=result.items, is_skipped=result.is_skipped)
 
 
 # --- hints

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import trio
 from prometheus_client.core import Metric as Family
 
+from cortex.actors.runner import Run
 from cortex.domain import breaker, errors
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import CortexError
@@ -82,6 +83,14 @@ class Metrics:
         self._commit_size = Histograms(catalogue.COMMIT_SIZE)
         self._database_errors = Counts(catalogue.DATABASE_ERRORS)
         self._loop_lag = Histograms(catalogue.LOOP_LAG)
+        self._runner_runs = Counts(catalogue.RUNNER_RUNS)
+        self._runner_items = Counts(catalogue.RUNNER_ITEMS)
+        self._runner_errors = Counts(catalogue.RUNNER_ERRORS)
+        self._runner_skipped = Counts(catalogue.RUNNER_SKIPPED)
+        self._runner_time = Histograms(catalogue.RUNNER_TIME)
+        self.runner_successes: dict[tuple[str, ...], float] = {}
+        """When each runner last succeeded, in Unix seconds."""
+        self.runner_intervals: dict[tuple[str, ...], float] = {}
         self._http_requests = Counts(catalogue.HTTP_REQUESTS)
         self._http_time = Histograms(catalogue.HTTP_TIME)
 
@@ -207,6 +216,21 @@ class Metrics:
     def loop_late(self, seconds: float) -> None:
         """The event loop was `seconds` late."""
         self._loop_lag.add((), seconds)
+
+    def runner_ran(self, run: Run, *, unix_s: float) -> None:
+        """A run of background work has just ended."""
+        labels = (run.name,)
+        self.runner_intervals[labels] = run.longest_s
+        if run.is_skipped:
+            self._runner_skipped.add(labels)
+            return
+        self._runner_runs.add(labels)
+        self._runner_time.add(labels, run.duration_s)
+        if run.error is None:
+            self._runner_items.add(labels, run.items)
+            self.runner_successes[labels] = unix_s
+        else:
+            self._runner_errors.add(labels)
 
     def http_answered(self, *, route: str | None, method: str, status: int, seconds: float) -> None:
         """A request was answered; `route` is the declared template, None if there is none."""

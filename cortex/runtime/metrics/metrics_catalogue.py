@@ -156,6 +156,31 @@ HTTP_REQUESTS: Final = _counter(
 HTTP_TIME: Final = _histogram(
     "cortex_http_request_seconds", "duration of HTTP requests", "route", buckets=SLOW_S
 )
+RUNNER_RUNS: Final = _counter(
+    "cortex_runner_runs_total", "runs of background work in this pod, failed ones too", "runner"
+)
+RUNNER_ITEMS: Final = _counter(
+    "cortex_runner_items_total", "items that background work handled", "runner"
+)
+RUNNER_ERRORS: Final = _counter(
+    "cortex_runner_errors_total", "failed runs of background work", "runner"
+)
+RUNNER_SKIPPED: Final = _counter(
+    "cortex_runner_skipped_total",
+    "runs of background work skipped because another process was doing it",
+    "runner",
+)
+RUNNER_TIME: Final = _histogram(
+    "cortex_runner_seconds", "duration of runs of background work", "runner", buckets=SLOW_S
+)
+RUNNER_SUCCESS: Final = _gauge(
+    "cortex_runner_last_success_timestamp_seconds",
+    "when background work last succeeded in this pod; the latest of all pods counts",
+    "runner",
+)
+RUNNER_INTERVAL: Final = _gauge(
+    "cortex_runner_interval_seconds", "the longest time between two runs of it", "runner"
+)
 BUILD: Final = _gauge("cortex_build_info", "always 1", "version", "python")
 SLOTS: Final = _gauge("cortex_slots", "most jobs that this pod runs at once")
 RUNNING: Final = _gauge("cortex_running", "jobs that this pod runs now")

@@ -101,6 +101,8 @@ class MetricsPage(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield all metrics; called by prometheus-client."""
         yield from self._metrics.families()
+        yield _gauge(catalogue.RUNNER_SUCCESS, self._metrics.runner_successes)
+        yield _gauge(catalogue.RUNNER_INTERVAL, self._metrics.runner_intervals)
         yield _gauge(catalogue.BUILD, {(cortex.__version__, platform.python_version()): 1})
         yield _gauge(catalogue.SLOTS, {(): self._running.slots})
         yield _gauge(catalogue.RUNNING, {(): len(self._running)})

@@ -1,4 +1,4 @@
-"""The alerts of the first screen on one line each: open breakers, silent pods, paused queues."""
+"""The alerts of the first screen, one line each: breakers, pods, runners and queues in trouble."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -14,6 +14,7 @@ from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text
 from cortex.view.queues import pause_text, queue_shown
+from cortex.view.runners import late_text
 from cortex_tui.model.pulse import Opens, Pulse, PulseLine
 from cortex_tui.render.words import countdown
 
@@ -56,6 +57,8 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     for each in () if pulse.attention is None else pulse.attention.troubles:
         if each.kind == "breaker":
             yield partial(_breaker, each, now), Opens("breakers", key=each.name)
+        elif each.kind == "runner":
+            yield partial(Cell, late_text(each, now), "fail"), None
         else:
             yield partial(_silent, each, now), Opens("pods", key=each.name)
     held = [row for row in pulse.queues or () if row.paused_at is not None and row.ready]

@@ -1,0 +1,297 @@
+"""`cortex tick`: runs each runner once and exits, for a cluster without pods or beside them.
+
+`dispatch` is a real pod for a bounded time: with a record, a heartbeat and a lock, so that the jobs
+of a killed tick are taken over like those of any pod.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import click
+import trio
+
+import cortex.cli.screen.plain_structlog  # noqa: F401 -- before all that imports structlog
+
+# isort: split
+from cortex import crash_points
+from cortex.agent.tools.abandon import left_count
+from cortex.cli.failures import leading
+from cortex.cli.options import Command, Options, Span
+from cortex.cli.run.apps import load_app
+from cortex.cli.run.fork_server import start
+from cortex.cli.run.prices import prices_of
+from cortex.cli.run.serve import under_signals
+from cortex.cli.screen.logs import configure_logs
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column
+from cortex.cli.target import data_dir, settings_from
+from cortex.config import Settings, files
+from cortex.domain.clock import system_chance
+from cortex.domain.errors import UnavailableError, UsageError
+from cortex.domain.safe import safe
+from cortex.postgres.bridge import open_port
+from cortex.postgres.database import Profile
+from cortex.runtime import process
+from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.isolation.fork_server import ForkServer
+from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.maintenance.recorder import RunRecorder
+from cortex.runtime.maintenance.runners import RUNNERS, Means, runners
+from cortex.runtime.pod import run_pod
+from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.runtime.pod_ready import Ready, own_name
+from cortex.runtime.tick import Outcome, RunnerReport, Tick, TickReport, TickTerms, of_shard
+from cortex.store.runners import DISPATCH
+from cortex.view.cells import Cell
+
+NAMES: Final = (*RUNNERS, DISPATCH)
+DATABASE_GONE: Final = 8
+DISPATCH_LEAST_S: Final = 2.0
+"""A pod takes half a second to start, and as long to close."""
+CLOSE_LEAST_S: Final = 0.5
+ON_EVERY_SHARD: Final = frozenset({DISPATCH, "outbox"})
+GLYPHS: Final = {
+    Outcome.OK: ("✓", "done"),
+    Outcome.FAILED: ("✗", "fail"),
+    Outcome.SKIPPED: ("·", "dim"),
+    Outcome.NOT_RUN: ("·", "warn"),
+}
+REMARKS: Final = {
+    Outcome.SKIPPED: "another process is doing it",
+    Outcome.NOT_RUN: "the tick ended before its turn",
+}
+
+
+class DatabaseGoneError(UnavailableError):
+    """The database does not answer: no runner could run."""
+
+    exit_code = DATABASE_GONE
+
+
+@click.command(cls=Command)
+@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@click.option("--runners", "names", metavar="A,B", help="Only these runners [all].")
+@click.option("--shard", metavar="I/N", help="Run part I, from 0, of N parts of the runners [0/1].")
+@click.option("--max", "max_s", type=Span(), metavar="TIME", help="Time of the whole tick [480s].")
+@click.option(
+    "--runner-max", "runner_max_s", type=Span(), metavar="TIME", help="Time of one runner [60s]."
+)
+@click.option("--items", type=int, metavar="N", help="Items of one runner [200].")
+@click.pass_obj
+def tick(
+    options: Options,
+    *,
+    app: str | None,
+    names: str | None,
+    shard: str | None,
+    max_s: float | None,
+    runner_max_s: float | None,
+    items: int | None,
+) -> None:
+    """Run each background runner once, and exit.
+
+    For a cluster without `cortex up`: call it each minute, from cron or a Kubernetes CronJob. Any
+    number of ticks and pods may share one database. `dispatch` runs jobs until none is due or its
+    time is over, and hands back the rest. Exits with 1 when a runner failed, with 8 when the
+    database is gone.
+    """
+    output = Output(options)
+    output.chosen(COLUMNS)
+    settings = settings_from(
+        options,
+        tick_runners=names,
+        tick_shard=shard,
+        tick_max_s=max_s,
+        tick_runner_max_s=runner_max_s,
+        tick_items=items,
+        workers=1,
+    )
+    chosen = chosen_names(settings)
+    configure_logs()
+    crash_points.arm(os.environ.get(crash_points.VARIABLE))
+    try:
+        done, code = _Ticking(settings, chosen, app).run()
+    except (UnavailableError, ExceptionGroup) as error:
+        cause = leading(error)
+        if isinstance(cause, UnavailableError):
+            raise DatabaseGoneError(cause.message, hint=cause.hint) from error
+        raise
+    if done is not None:
+        output.listing("runners", COLUMNS, done.runners, empty="no runner is in this shard")
+    raise click.exceptions.Exit(code)
+
+
+def chosen_names(settings: Settings) -> tuple[str, ...]:
+    """Return the runners of a tick. Raises `UsageError` for an unknown one."""
+    words = [word.strip() for word in (settings.tick_runners or "").split(",")]
+    asked = [word for word in words if word] or list(NAMES)
+    for word in asked:
+        if word not in NAMES:
+            raise UsageError(
+                f"there is no runner {word[:40]!r}", hint=f"runners: {', '.join(NAMES)}"
+            )
+    index, count = settings.shard
+    return tuple(
+        name for name in asked if name in ON_EVERY_SHARD or of_shard(name, index=index, count=count)
+    )
+
+
+class _Ticking:
+    """The process of one tick."""
+
+    def __init__(self, settings: Settings, names: Sequence[str], app: str | None) -> None:
+        self._settings = settings
+        self._names = names
+        self._name = f"tick {own_name()}"
+        self._chance = system_chance()
+        self._ending = Shutdown()
+        self._parts: PodParts | None = None
+        self._fork_server: ForkServer | None = None
+        if DISPATCH in names:
+            self._parts = standard_parts(
+                app=load_app(app) if app else None,
+                workspaces=data_dir(settings) / "workspaces",
+                prices=prices_of(settings),
+                hidden=tuple(path.resolve() for path in files()),
+                is_unsafe=settings.unsafe_run_command,
+            )
+            self._fork_server = start(settings, self._parts, app)
+
+    def run(self) -> tuple[TickReport | None, int]:
+        """Return what was done, None if a signal came before it, and the exit code."""
+        try:
+            return trio.run(self._run)
+        finally:
+            if self._fork_server is not None:
+                self._fork_server.close()
+
+    async def _run(self) -> tuple[TickReport | None, int]:
+        done, signal_seen = await under_signals(self._settings, self._tick, ending=self._ending)
+        if done is None or self._ending.abort.is_set():
+            code = 128 + (signal_seen or signal.SIGTERM)
+        elif done.is_database_gone:
+            code = DATABASE_GONE
+        else:
+            code = 1 if done.has_failed else 0
+        if left_count():  # an abandoned call must not hold the process
+            process.arm(process.GOODBYE_S, exit_code=code)
+        return done, code
+
+    async def _tick(self, dsn: str) -> TickReport:
+        settings, chance = self._settings, self._chance
+        profile = Profile.of_pod(dsn, self._name)
+        async with open_port(profile, rng=chance.rng) as port, trio.open_nursery() as nursery:
+            made = runners(
+                Means(
+                    port=port,
+                    chance=chance,
+                    unsettled=PendingSettlements(port),
+                    sweep_s=settings.sweep_s,
+                    zombie_s=settings.zombie_s,
+                    sweep_max=settings.sweep_max,
+                ),
+                self._names,
+            )
+            tick = Tick(
+                recorder=RunRecorder(
+                    port,
+                    holder=self._name,
+                    rng=chance.rng,
+                    tick_every_s=settings.tick_every_s,
+                ),
+                terms=TickTerms(
+                    max_s=settings.tick_max_s,
+                    runner_max_s=settings.tick_runner_max_s,
+                    items=settings.tick_items,
+                ),
+            )
+
+            async def stop_on_signal() -> None:
+                await self._ending.stop.wait()
+                tick.stop()
+
+            nursery.start_soon(stop_on_signal)
+            dispatch = None if self._parts is None else partial(self._dispatch, dsn, self._parts)
+            done = await tick.run(made, dispatch)
+            nursery.cancel_scope.cancel(reason="the tick is over")
+        return done
+
+    async def _dispatch(self, dsn: str, parts: PodParts, left_s: float, items: int) -> int:
+        """Be a pod until nothing is due, for so many seconds; return how many jobs it claimed."""
+        pod_settings, claims_s = within(self._settings, max(left_s, DISPATCH_LEAST_S))
+        shutdown = Shutdown()
+        ready: list[Ready] = []
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def end_in_time() -> None:
+                with trio.move_on_after(claims_s):
+                    await self._ending.stop.wait()
+                shutdown.request()
+                await self._ending.abort.wait()
+                shutdown.request()
+
+            nursery.start_soon(end_in_time)
+            try:
+                await run_pod(
+                    pod_settings,
+                    dsn=dsn,
+                    parts=parts,
+                    chance=self._chance,
+                    shutdown=shutdown,
+                    on_ready=ready.append,
+                    fork_server=self._fork_server,
+                    name=self._name,
+                    claims_max=items,
+                )
+            except Exception as error:  # noqa: BLE001 -- the other runners still run
+                failure = error
+            nursery.cancel_scope.cancel(reason="the pod has ended")
+        if failure is not None:
+            raise failure
+        return ready[0].claimed() if ready else 0
+
+
+def within(settings: Settings, left_s: float) -> tuple[Settings, float]:
+    """Return the settings of a pod that ends in time, and for how long it may claim jobs.
+
+    Up to half of the time is for the jobs that still run: to their next step, then handed back.
+    """
+    usual_s = settings.drain_s + settings.close_s
+    share = min(1.0, left_s / 2 / usual_s) if usual_s else 1.0
+    abort_s = settings.drain_s * share
+    closed_s = abort_s + max(CLOSE_LEAST_S, settings.close_s * share)
+    kill_s = max(settings.kill_s, closed_s)
+    ends = attrs.evolve(
+        settings, pre_stop_s=0.0, abort_s=abort_s, closed_s=closed_s, kill_s=kill_s, http=None
+    )
+    return ends, left_s - closed_s
+
+
+def _outcome(row: RunnerReport) -> Cell:
+    glyph, style = GLYPHS[row.outcome]
+    return Cell(f"{glyph} {row.outcome.value}", style)
+
+
+def _remark(row: RunnerReport) -> Cell:
+    if row.error is not None:
+        return Cell(safe(row.error), "fail")
+    return Cell(REMARKS.get(row.outcome, ""), "dim")
+
+
+COLUMNS: Final[Sequence[Column[RunnerReport]]] = (
+    Column(name="runner", value=lambda r: r.name, shown=lambda r: Cell(safe(r.name), "bold")),
+    Column(name="outcome", value=lambda r: r.outcome.value, shown=_outcome),
+    Column(name="items", shown=lambda r: Cell(f"{r.items:,}"), is_right=True),
+    Column(
+        name="duration_s",
+        title="time",
+        shown=lambda r: Cell(f"{r.duration_s:.2f}s"),
+        is_right=True,
+    ),
+    Column(name="error", title="remark", shown=_remark, least=12),
+)

@@ -1,0 +1,54 @@
+-- Runners: what background work last did, and whether it is late.
+
+CREATE TABLE cortex.runner (
+    name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 100),
+    interval_s float8 NOT NULL CHECK (interval_s > 0),
+    first_at timestamptz NOT NULL DEFAULT cortex.now(),
+    started_at timestamptz,
+    duration_s float8,
+    items bigint,
+    error text CHECK (length(error) <= 2000),
+    holder text,
+    succeeded_at timestamptz,
+    late_at timestamptz,
+    run_count bigint NOT NULL DEFAULT 0,
+    item_count bigint NOT NULL DEFAULT 0,
+    error_count bigint NOT NULL DEFAULT 0,
+    skip_count bigint NOT NULL DEFAULT 0,
+    busy_s float8 NOT NULL DEFAULT 0,
+    CONSTRAINT runner_last_run CHECK (
+        (started_at IS NULL) = (duration_s IS NULL) AND (started_at IS NULL) = (items IS NULL)
+        AND (started_at IS NULL) = (holder IS NULL))
+) WITH (fillfactor = 50);
+COMMENT ON TABLE cortex.runner IS
+    'Background work: the last run of each runner in any process, and totals. Written every few seconds by each process.';
+COMMENT ON COLUMN cortex.runner.name IS 'Name of the runner.';
+COMMENT ON COLUMN cortex.runner.interval_s IS 'The longest time between two of its runs, as it is run now.';
+COMMENT ON COLUMN cortex.runner.first_at IS 'When it was recorded first.';
+COMMENT ON COLUMN cortex.runner.started_at IS 'When its last run started; a skipped run is none.';
+COMMENT ON COLUMN cortex.runner.duration_s IS 'How long that run took.';
+COMMENT ON COLUMN cortex.runner.items IS 'How many items that run handled.';
+COMMENT ON COLUMN cortex.runner.error IS 'Why that run failed; null: it succeeded.';
+COMMENT ON COLUMN cortex.runner.holder IS 'The process that ran it, for people.';
+COMMENT ON COLUMN cortex.runner.succeeded_at IS 'When a run last succeeded.';
+COMMENT ON COLUMN cortex.runner.late_at IS 'Since when it is recorded as late: it had not succeeded for five intervals.';
+COMMENT ON COLUMN cortex.runner.run_count IS 'Runs so far, failed ones too.';
+COMMENT ON COLUMN cortex.runner.item_count IS 'Items handled so far.';
+COMMENT ON COLUMN cortex.runner.error_count IS 'Failed runs so far.';
+COMMENT ON COLUMN cortex.runner.skip_count IS 'Runs skipped so far because another process held its lock.';
+COMMENT ON COLUMN cortex.runner.busy_s IS 'Time that all runs took so far.';
+
+CREATE FUNCTION cortex.late_from(succeeded_at timestamptz, first_at timestamptz, interval_s float8) RETURNS timestamptz
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN coalesce(succeeded_at, first_at) + 5 * interval_s * interval '1 second';
+COMMENT ON FUNCTION cortex.late_from IS 'When a runner that does not succeed is late: after five of its intervals.';
+
+GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;
+
+DO $$
+BEGIN
+    -- The role may be missing: see the migration that creates it.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        GRANT SELECT ON cortex.runner TO cortex_reader;
+    END IF;
+END $$;
