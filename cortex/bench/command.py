@@ -336,8 +336,8 @@ def compare(options: Options, *, ref: str, benches: tuple[str, ...], repeat: int
     has any: "throughput --jobs 5000"; by default throughput, steps and latency. Prints for each
     figure both medians and the ratio of after to before: its median and quartiles among all pairs.
 
-    Both run in this environment, so both must have the same dependencies. Without --dsn each side
-    has an embedded database of its own in a scratch folder.
+    Both run in this environment, so REF may need nothing that this checkout does not. Without --dsn
+    each side has an embedded database of its own in a scratch folder.
     """
     from cortex.bench import compare as measure
 

@@ -247,12 +247,11 @@ def _spread_of(ratios: list[float]) -> dict[str, float | None]:
 
 def _refuse_other_dependencies(ours: Path, theirs: Path, ref: str) -> None:
     """Raise `UsageError` if the environment of this checkout does not fit the other commit."""
-    needs, has = _dependencies(theirs), _dependencies(ours)
-    if needs != has:
-        shown = ", ".join(sorted(needs - has)) or f"no {', '.join(sorted(has - needs))}"
+    missing = _dependencies(theirs) - _dependencies(ours)
+    if missing:
         raise UsageError(
-            f"{ref} has other dependencies ({shown}); a comparison uses this environment and "
-            "installs nothing"
+            f"{ref} needs what this checkout does not ({', '.join(sorted(missing))}); a comparison "
+            "uses this environment and installs nothing"
         )
 
 

@@ -294,6 +294,11 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
     until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
     pause = "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $2)"
     sql(dsn, pause, f"held {HOSTILE}", HOSTILE)
+    broke = """
+        INSERT INTO cortex.runner (name, interval_s, started_at, duration_s, items, error, holder)
+        VALUES ('broken', 30, cortex.now(), 1, 0, $1, $2)
+    """
+    sql(dsn, broke, LINES, HOSTILE)
 
     def found(table: str) -> list[str]:
         return [str(row["id"]) for row in sql(dsn, f"SELECT id FROM cortex.{table}")]  # noqa: S608

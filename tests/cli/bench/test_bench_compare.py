@@ -124,9 +124,15 @@ def test_the_message_of_a_failed_run_is_passed_on(repository: Repository) -> Non
     assert raised.value.message == "`bench broken` of HEAD: the disk is full"
 
 
-def test_other_dependencies_are_refused(repository: Repository) -> None:
+def test_a_commit_that_needs_less_is_compared(repository: Repository) -> None:
     (repository.root / "pyproject.toml").write_text('[project]\ndependencies = ["trio", "numpy"]\n')
-    with pytest.raises(UsageError, match=r"HEAD has other dependencies \(no numpy\)"):
+    with comparison("HEAD", dsn=None) as sides:
+        assert sides.before.tree != sides.after.tree
+
+
+def test_a_commit_that_needs_more_is_refused(repository: Repository) -> None:
+    (repository.root / "pyproject.toml").write_text('[project]\ndependencies = ["numpy"]\n')
+    with pytest.raises(UsageError, match=r"HEAD needs what this checkout does not \(trio\)"):
         with comparison("HEAD", dsn=None):
             pass
 
