@@ -100,8 +100,8 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
         await connection.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
     template = await asyncpg.connect(template_dsn)
     try:
-        await template.execute(SIMULATED)
         await template.execute(WITHOUT_BUILT_IN)
+        await template.execute(SIMULATED)
         # The observer's notes must be ordered with those of the record.
         await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))
     finally:

@@ -78,13 +78,14 @@ from cortex.runtime.maintenance.runners import (
     suspended,
     wake,
 )
+from cortex.runtime.maintenance.schedules import declare
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
-from cortex.store import configs, jobs, pods, schedules
+from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 from cortex.store.runners import DISPATCH
 
@@ -316,7 +317,7 @@ class _Pod:
             await liveness.start(self._metrics_page)
             await liveness.start(self._recorder)
             await liveness.start(self._heartbeat)
-            await self._declare_schedules()
+            await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -426,15 +427,6 @@ class _Pod:
             agents=AgentSpecCache(self._port, rng=self._rng),
             rng=self._rng,
         )
-
-    async def _declare_schedules(self) -> None:
-        """Record the schedules that this pod's code declares."""
-        declared = self._parts.registry.schedules
-        crash_point("before_declare")
-        if declared:
-            record = self._record
-            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
-        crash_point("after_declare")
 
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
