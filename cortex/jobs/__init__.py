@@ -7,6 +7,7 @@ from cortex.jobs import (
     http_request,
     llm_generate,
     run_agent,
+    run_flow,
     upkeep,
     webhook_dispatch,
 )
@@ -16,8 +17,8 @@ def builtin_registry() -> Registry:
     """Return a registry with every built-in job type, to which an app may add its own."""
     registry = Registry()
     for module in (
-        *(run_agent, bulk, http_request, webhook_dispatch, llm_generate, execute_tool),
-        upkeep,
+        *(run_agent, run_flow, bulk, upkeep),
+        *(http_request, webhook_dispatch, llm_generate, execute_tool),
     ):
         registry.collect(module)
     return registry
