@@ -83,6 +83,10 @@ cli = Root(
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
+            "retention": (
+                "cortex.cli.retention:retention",
+                "Delete old jobs and facts; off until you set it.",
+            ),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
             "version": ("cortex.cli.version:version", "Show the version."),
         },
