@@ -66,11 +66,13 @@ class TickResult:
     """Another process holds the runner's lock; this tick did nothing."""
     next_s: float | None = None
     """Seconds to the next call: `AT_ONCE` when more is due; None for the pace of the loop."""
+    is_partial: bool = False
+    """It has looked at a part of what there is; the next call continues behind it."""
 
     @property
     def is_more_due(self) -> bool:
-        """The tick left work behind that need not wait."""
-        return self.next_s is not None and self.next_s <= SOON_S
+        """A command that ticks once should call again, as far as its budget allows."""
+        return self.is_partial or self.next_s == AT_ONCE
 
 
 @attrs.frozen(kw_only=True)
