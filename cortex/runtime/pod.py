@@ -70,14 +70,22 @@ from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.runtime.maintenance.runners import RUNNERS, Means, PodMeans, runners, suspended, wake
+from cortex.runtime.maintenance.runners import (
+    Means,
+    PodMeans,
+    RunnerUpkeep,
+    runners,
+    suspended,
+    wake,
+)
+from cortex.runtime.maintenance.schedules import declare
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
-from cortex.store import configs, jobs, pods, schedules
+from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 from cortex.store.runners import DISPATCH
 
@@ -234,11 +242,12 @@ class _Pod:
                     trouble=lambda: self._watch.report,
                 ),
             ),
-            RUNNERS if self._claims_max is None else (),  # a tick runs each by itself
         )
         self._recorder = RunRecorder(self._port, holder=self._record.name, rng=self._rng)
         for each in self._runners:
             each.on_run = self._ran
+        # The pod of a tick starts none: the tick runs each by itself.
+        self._own_runners = self._runners if self._claims_max is None else ()
         self._committer = Committer(
             self._port,
             pod_id=self._record.id,
@@ -312,13 +321,13 @@ class _Pod:
                 *(self._watch, self._metrics_page, self._recorder, self._heartbeat),
             ):
                 await liveness.start(first)
-            await self._declare_schedules()
+            await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
-            for runner in (each for each in self._runners if each.runs_until_sign_off):
+            for runner in (one for one in self._own_runners if one.runs_until_sign_off):
                 await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
@@ -420,15 +429,6 @@ class _Pod:
         crash_point("after_enter")
         return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
-    async def _declare_schedules(self) -> None:
-        """Record the schedules that this pod's code declares."""
-        declared = self._parts.registry.schedules
-        if declared:
-            record = self._record
-            crash_point("before_declare")
-            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
-            crash_point("after_declare")
-
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
             self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
@@ -463,6 +463,7 @@ class _Pod:
             ),
             clock=StoreClock(port=self._port, rng=self._rng),
             bulk=StoreBulkOperations(port=self._port, rng=self._rng),
+            upkeep=RunnerUpkeep(self._runners),
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,
@@ -496,7 +497,7 @@ class _Pod:
             poll_s=settings.poll_s,
             on_run=self._ran,
         )
-        for each in (runner for runner in self._runners if not runner.runs_until_sign_off):
+        for each in (one for one in self._own_runners if not one.runs_until_sign_off):
             await intake.start(each)
         takeover = TakeOver(
             port,
