@@ -120,6 +120,7 @@ class Runner(ABC):
         self._backoff = LoopBackoff(rng=rng, backoff=backoff)
         self._due_at = math.inf
         self._idle_count = 0
+        self._turn = trio.Lock()
         self.on_run: Callable[[Run], None] = lambda _: None
         """Called after each tick; must not raise."""
 
@@ -158,7 +159,14 @@ class Runner(ABC):
         """Do one bounded piece of the work; may be called without `run`."""
 
     async def run_once(self, budget: TickBudget) -> TickResult:
-        """Tick once, and report the run unless it is cancelled; raises what the tick raises."""
+        """Tick once, and report the run unless it is cancelled; raises what the tick raises.
+
+        Ticks of one runner in one process take turns.
+        """
+        async with self._turn:
+            return await self._run_once(budget)
+
+    async def _run_once(self, budget: TickBudget) -> TickResult:
         began = trio.current_time()
         try:
             result = await self.tick(budget)

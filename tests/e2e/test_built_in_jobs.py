@@ -183,7 +183,7 @@ def test_agents_work_inside_of_a_flow(
         {"text": "one", "tools": [{"name": "wait_for", "input": {"gate": str(gate)}}]},
         {"text": "two"},
     )
-    steps = [
+    steps: list[dict[str, Any]] = [
         {
             "name": name,
             "uses": "agent",
