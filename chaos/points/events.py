@@ -34,8 +34,27 @@ _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     VALUES ('tenant', 'default', 'tokens', 'run', 0, 'points', 'no room')
 """
+_OLD_JOB: Final = "INSERT INTO cortex.job_record (id, type, payload) VALUES ($1, $2, '{}')"
+_OLD_JOB_ENDS: Final = (
+    "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1",
+    """
+    UPDATE cortex.job_record
+    SET status = 'COMPLETED', created_at = cortex.now() - interval '3 days',
+        finished_at = cortex.now() - interval '2 days', updated_at = clock_timestamp()
+    WHERE id = $1
+    """,
+)
+_KEEP_A_DAY: Final = "SELECT cortex.set_retention(86400, NULL, NULL, $1, 'points', 'a test')"
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
+_DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
+_DUE: Final = """
+    WITH due AS (
+        UPDATE cortex.schedule SET next_at = cortex.now(), due_at = cortex.now()
+        WHERE origin = 'code'
+    )
+    SELECT pg_notify('cortex_breaker', 'schedule')
+"""
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
 _HOLD: Final = "BEGIN; LOCK TABLE cortex_worker.task IN ACCESS EXCLUSIVE MODE"
 _CUT: Final = """
@@ -54,9 +73,11 @@ async def begin(trial: Trial, program: Program) -> None:
     """Do everything that precedes the pod under test. Raises `MissingError`."""
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
+    if program.event == "retention":
+        await _keep_little(trial)
     if program.cancels_idle:
         await _submit_bulk(trial)
-    elif program.event not in ("request", "lost claim"):
+    elif program.event not in ("request", "lost claim", "schedule"):
         await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
     if program.first is not None:
         first = trial.start("first", program.first.at)
@@ -67,6 +88,15 @@ async def begin(trial: Trial, program: Program) -> None:
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
     if program.event == "request":
         trial.token = await _make_token(trial)
+
+
+async def _keep_little(trial: Trial) -> None:
+    """Make a job that ended long ago, and have such jobs archived and deleted."""
+    old = system_chance().new_id()
+    await trial.sql(_OLD_JOB, old, IDLE)
+    for change in _OLD_JOB_ENDS:
+        await trial.sql(change, old)
+    await trial.sql(_KEEP_A_DAY, str(trial.folder))
 
 
 async def _submit_bulk(trial: Trial) -> None:
@@ -97,7 +127,10 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
             await _break_a_claim(trial, pod)
-        case "none" | "cancel":
+        case "schedule":
+            await trial.until_row(_DECLARED, what="the schedule is declared")
+            await trial.sql(_DUE)
+        case "none" | "cancel" | "retention":
             pass
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, Submission
+from cortex.domain.job import BULK, RUN_FLOW, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -74,14 +74,25 @@ _OF_MODELS: Final = JobPolicy(
 _OF_REQUESTS: Final = JobPolicy(
     worker_attempts=5, backoff=Backoff(base_s=1, cap_s=60, multiplier=2), timeout_s=600
 )
+_OF_UPKEEP: Final = JobPolicy(
+    worker_attempts=2,
+    max_retries=0,
+    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
+    timeout_s=60,
+    call_s=30,
+    connect_s=5,
+)
 POLICIES: Final[dict[str, JobPolicy]] = {
     "run_agent": _OF_MODELS,
     "llm_generate": _OF_MODELS,
+    RUN_FLOW: attrs.evolve(_OF_MODELS, timeout_s=1800, call_s=120),
     "execute_tool": JobPolicy(
         backoff=Backoff(base_s=2, cap_s=120, multiplier=2), timeout_s=1200, connect_s=10
     ),
     "http_request": _OF_REQUESTS,
     "webhook_dispatch": _OF_REQUESTS,
+    "sweep_zombies": _OF_UPKEEP,
+    "expire_approvals": _OF_UPKEEP,
     BULK: JobPolicy(timeout_s=604_800),
 }
 """The built-in job types that need figures of their own."""

@@ -117,8 +117,18 @@ class Models(Protocol):
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
+class FlowSpecs(Protocol):
+    """Finds flows; given by the pod."""
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
+
+
 class AgentSpecs(Protocol):
     """Finds the specification of an agent's version; given by the pod."""
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version. Raises `NotFoundError`."""
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         """Return the specification as plain JSON."""
@@ -161,18 +171,36 @@ class BulkOperations(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class UpkeepResult:
+    """What one run of a runner did."""
+
+    items: int
+    is_skipped: bool
+    """Another process was doing it, or had done it lately."""
+
+
+class Upkeep(Protocol):
+    """The background work that a pod does for all pods."""
+
+    async def run_once(self, name: str, /) -> UpkeepResult:
+        """Run a runner once, as its loop does."""
+
+
+@attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
 
     models: Models
     tools: Tools
     agents: AgentSpecs
+    flows: FlowSpecs
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts
     gateway: EffectGateway
     clock: DatabaseClock
     bulk: BulkOperations
+    upkeep: Upkeep
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

@@ -30,6 +30,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableEr
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     BULK,
+    UPKEEP,
     Claim,
     EffectIntent,
     EffectReport,
@@ -479,6 +480,11 @@ class _Hosted:
         ids = [UUID(each) for each in job_ids]
         return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
 
+    async def _do_upkeep(self, *, name: str) -> Any:
+        if name != self.claim.type or name not in UPKEEP:
+            raise RejectedError("only jobs of the built-in schedules do this")
+        return plain(await self.services.upkeep.run_once(name))
+
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:
             raise RejectedError("only jobs of type bulk change other jobs")
@@ -488,6 +494,13 @@ class _Hosted:
 
     async def _do_spec(self, *, agent_id: str, version: int) -> Any:
         return await self.services.agents.spec(UUID(agent_id), version)
+
+    async def _do_newest_agent(self, *, name: str) -> Any:
+        agent_id, version = await self.services.agents.newest(name)
+        return str(agent_id), version
+
+    async def _do_flow(self, *, name: str, version: int) -> Any:
+        return await self.services.flows.flow(name, version)
 
     async def _do_limits(self) -> Any:
         return plain(await self.services.policies.limits(self.claim))

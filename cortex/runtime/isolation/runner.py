@@ -38,7 +38,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
-from cortex.durable.attempt import JobLimits, Services, Tools
+from cortex.durable.attempt import JobLimits, Services, Tools, UpkeepResult
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
@@ -157,12 +157,14 @@ class _Runner:
             models=remote,
             tools=self._parts.tools,
             agents=remote,
+            flows=remote,
             policies=remote,
             breakers=remote,
             facts=remote,
             gateway=remote,
             clock=remote,
             bulk=remote,
+            upkeep=remote,
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
@@ -262,6 +264,9 @@ class _Remote:
         slice_ = await self._line.call("bulk_settle", order=plain(order), job_ids=ids)
         return shaped(slice_, BulkSlice)
 
+    async def run_once(self, name: str) -> UpkeepResult:
+        return shaped(await self._line.call("upkeep", name=name), UpkeepResult)
+
     async def now(self) -> datetime:
         return datetime.fromisoformat(await self._line.call("now"))
 
@@ -269,6 +274,14 @@ class _Remote:
         found: dict[str, Any] = await self._line.call(
             "spec", agent_id=str(agent_id), version=version
         )
+        return found
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        agent_id, version = await self._line.call("newest_agent", name=name)
+        return UUID(agent_id), version
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        found: dict[str, Any] = await self._line.call("flow", name=name, version=version)
         return found
 
     def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002

@@ -10,10 +10,11 @@ from uuid import UUID
 
 import attrs
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget
 from cortex.domain.clock import Chance
 from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
+from cortex.durable.attempt import UpkeepResult
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
@@ -22,6 +23,7 @@ from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
+from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
@@ -84,6 +86,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Housekeeping.name: lambda means: Housekeeping(
         means.port, rng=means.chance.rng, every_s=means.sweep_s
     ),
+    Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }
 """By name, in the order of a tick: what makes jobs due comes first, then they are dispatched."""
 
@@ -95,6 +98,18 @@ def runners(means: Means, names: Iterable[str] = tuple(RUNNERS)) -> tuple[Runner
     chosen = set(names)
     made.extend(make(means) for name, make in RUNNERS.items() if name in chosen)
     return tuple(made)
+
+
+@attrs.frozen
+class RunnerUpkeep:
+    """Runs runners of this process once, for jobs."""
+
+    runners: Sequence[Runner]
+
+    async def run_once(self, name: str) -> UpkeepResult:
+        (runner,) = (each for each in self.runners if each.name == name)
+        result = await runner.run_once(TickBudget(items=runner.items_max))
+        return UpkeepResult(items=result.items, is_skipped=result.is_skipped)
 
 
 # --- hints

@@ -34,7 +34,15 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import Attempt, EffectTerms, JobLimits, Services, ToolCall, ToolPlan
+from cortex.durable.attempt import (
+    Attempt,
+    EffectTerms,
+    JobLimits,
+    Services,
+    ToolCall,
+    ToolPlan,
+    UpkeepResult,
+)
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
@@ -356,11 +364,28 @@ class FactList:
         self.resolved_count += len(fact_ids)
 
 
+class NoUpkeep:
+    """No runner: its run does nothing."""
+
+    async def run_once(self, _: str) -> UpkeepResult:
+        return UpkeepResult(items=0, is_skipped=True)
+
+
 class NoAgents:
     """No job here has an agent."""
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         raise AssertionError(f"agent {agent_id} {version} was asked for")
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        raise AssertionError(f"agent {name} was asked for")
+
+
+class NoFlows:
+    """There are no flows here."""
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        raise AssertionError(f"flow {name} {version} was asked for")
 
 
 @define
@@ -379,12 +404,14 @@ def services(**fields: Any) -> Services:
         "models": EchoModel(),
         "tools": EchoTools(),
         "agents": NoAgents(),
+        "flows": NoFlows(),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),
         "gateway": LedgerDesk(),
         "clock": TrioClock(),
         "bulk": BulkList(()),
+        "upkeep": NoUpkeep(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
