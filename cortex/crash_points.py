@@ -50,6 +50,8 @@ class Kind(StrEnum):
     """A job whose pod shuts down while it runs."""
     SCHEDULE = "schedule"
     """A pod whose code declares a schedule that is due."""
+    RETENTION = "retention"
+    """A cluster that deletes old records."""
     EXPIRY = "expiry"
     """A request that is not decided in time."""
     BUDGET = "budget"
@@ -145,6 +147,9 @@ POINTS: Final[dict[str, Point]] = {
         "schedules that are due are about to submit jobs", (Kind.POD, Kind.SCHEDULE)
     ),
     "after_fire": Point("their instants and jobs are committed", (Kind.SCHEDULE,)),
+    "before_retention": Point("old records are about to be looked for", (Kind.POD,)),
+    "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
+    "after_retention": Point("they are deleted", (Kind.RETENTION,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),
     "after_takeover": Point("its jobs are free, or failed as poison", (Kind.DEATH,)),
     "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD, Kind.SILENCE)),

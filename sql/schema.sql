@@ -2743,3 +2743,68 @@ CREATE FUNCTION cortex.late_from(succeeded_at timestamp with time zone, first_at
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(succeeded_at, first_at) + (((5)::double precision * interval_s) * '00:00:01'::interval));
+
+-- A named flow; its immutable versions define it.
+CREATE TABLE cortex.flow (
+    name text NOT NULL,  -- The name that people and jobs use.
+    version integer NOT NULL,  -- The newest version: the one that newly submitted jobs use.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the first version was applied.
+    CONSTRAINT flow_pkey PRIMARY KEY (name),
+    CONSTRAINT flow_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'::text),
+    CONSTRAINT flow_version_check CHECK (version >= 1)
+);
+GRANT INSERT, SELECT, UPDATE ON cortex.flow TO cortex_runtime;
+GRANT SELECT ON cortex.flow TO cortex_reader;
+
+-- One immutable version of a flow.
+CREATE TABLE cortex.flow_version (
+    name text NOT NULL,  -- The flow.
+    version integer NOT NULL,  -- 1, 2, 3 … without gaps.
+    spec jsonb NOT NULL,  -- The specification as canonical JSON.
+    digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: applying the same again creates no version.
+    applied_by text NOT NULL,  -- Who applied it.
+    applied_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was applied.
+    CONSTRAINT flow_version_pkey PRIMARY KEY (name, version),
+    CONSTRAINT flow_version_name_fkey FOREIGN KEY (name) REFERENCES cortex.flow(name),
+    CONSTRAINT flow_version_digest_check CHECK (octet_length(digest) = 32),
+    CONSTRAINT flow_version_version_check CHECK (version >= 1)
+);
+GRANT INSERT, SELECT ON cortex.flow_version TO cortex_runtime;
+GRANT SELECT ON cortex.flow_version TO cortex_reader;
+
+CREATE TRIGGER flow_version_is_immutable BEFORE DELETE OR UPDATE ON cortex.flow_version FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+
+-- Writes the version and the limit of its flow into a new job of type run_flow; refuses an unknown flow.
+CREATE FUNCTION cortex.flow_of_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    wanted CONSTANT text := NEW.payload->>'flow';
+    kept int;
+    limit_ms int;
+BEGIN
+    IF wanted IS NULL THEN
+        RAISE EXCEPTION 'a job of type "run_flow" needs a flow'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'flow_named',
+                  HINT = 'name it in the payload: {"flow": NAME, "inputs": {}}';
+    END IF;
+    SELECT v.version, (v.spec->'limits'->>'timeout_ms')::int INTO kept, limit_ms
+    FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
+    WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'flow "%"% does not exist', left(wanted, 100),
+            coalesce(' version ' || left(NEW.payload->>'version', 20), '')
+            USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
+    END IF;
+    NEW.payload := NEW.payload || jsonb_build_object('version', kept);
+    -- The flow's own limit replaces its type's, but not one that this job was given.
+    IF limit_ms IS NOT NULL AND NEW.timeout_s = (SELECT t.timeout_s FROM cortex.job_type t WHERE t.name = 'run_flow') THEN
+        NEW.timeout_s := ceil(limit_ms / 1000.0);
+    END IF;
+    RETURN NEW;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.flow_of_job() FROM PUBLIC;
+
+CREATE TRIGGER flow_of_job BEFORE INSERT ON cortex.job_record FOR EACH ROW WHEN (new.type = 'run_flow'::text) EXECUTE FUNCTION cortex.flow_of_job();

@@ -1,6 +1,7 @@
 """The alert rules use names and labels of metrics that pods export."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import yaml
 
 from cortex.cli.main import cli
 from cortex.runtime.metrics.metrics_catalogue import METRICS, Metric
+from tests.support.promtool import promtool
 from tests.support.reference_pages import _metrics
 
 RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"
+RULES_TEST = RULES.with_name("alerts_test.yaml")
 KNOWN = {metric.name: metric for metric in METRICS}
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 
@@ -39,6 +42,7 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
         "CortexBreakerOpen": "critical",
         "CortexDeadLettersGrow": "warning",
         "CortexDeadLetterRate": "warning",
+        "CortexRecoveryBlocked": "critical",
         "CortexRunnerLate": "warning",
     }
 
@@ -69,7 +73,7 @@ def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
     for name in re.findall(r"\bcortex_\w+", text):
         metric = metric_of(name)
         assert metric is not None
-        before = r"rate\(" if metric.kind == "counter" else r"max by \(\w+\) \("
+        before = r"(rate|increase)\(" if metric.kind == "counter" else r"max(?: by \(\w+\) )?\("
         assert re.search(rf"{before}{name}\b", text), name
     for labels, name in re.findall(r"by \(([\w, ]+)\) \((?:rate\()?(cortex_\w+)", text):
         metric = metric_of(name)
@@ -77,9 +81,31 @@ def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
         assert set(labels.split(", ")) <= set(metric.labels)
 
 
-def test_a_half_open_breaker_fires_no_alert() -> None:
-    (rule,) = (each for each in rules() if each["alert"] == "CortexBreakerOpen")
-    assert rule["expr"] == "max by (breaker) (cortex_breaker_state) > 1"  # 1 is half-open, 2 open
+def test_each_rule_fires_and_clears_when_it_should() -> None:
+    result = promtool("test", "rules", RULES_TEST)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "it never fires": lambda rule: {**rule, "expr": "vector(0) > 1"},
+    "it always fires": lambda rule: {**rule, "expr": "vector(1) > 0"},
+    "its severity is another": lambda rule: {**rule, "labels": {"severity": "none"}},
+    "it fires at once": lambda rule: {key: value for key, value in rule.items() if key != "for"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_test_of_each_rule_fails_if(fault: str, tmp_path: Path) -> None:
+    broken = [FAULTS[fault](rule) for rule in rules()]
+    names = {rule["alert"] for rule in rules() if rule not in broken}
+    copy = tmp_path / RULES_TEST.name
+    copy.write_bytes(RULES_TEST.read_bytes())
+    (tmp_path / RULES.name).write_text(
+        yaml.safe_dump({"groups": [{"name": "broken", "rules": broken}]}), "utf-8"
+    )
+    result = promtool("test", "rules", copy)
+    assert names
+    assert set(re.findall(r"alertname: (\w+)", result.stderr)) == names
 
 
 def test_the_table_of_metrics_has_a_row_for_each() -> None:

@@ -34,6 +34,17 @@ _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     VALUES ('tenant', 'default', 'tokens', 'run', 0, 'points', 'no room')
 """
+_OLD_JOB: Final = "INSERT INTO cortex.job_record (id, type, payload) VALUES ($1, $2, '{}')"
+_OLD_JOB_ENDS: Final = (
+    "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1",
+    """
+    UPDATE cortex.job_record
+    SET status = 'COMPLETED', created_at = cortex.now() - interval '3 days',
+        finished_at = cortex.now() - interval '2 days', updated_at = clock_timestamp()
+    WHERE id = $1
+    """,
+)
+_KEEP_A_DAY: Final = "SELECT cortex.set_retention(86400, NULL, NULL, $1, 'points', 'a test')"
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
@@ -54,6 +65,8 @@ async def begin(trial: Trial, program: Program) -> None:
     """Do everything that precedes the pod under test. Raises `MissingError`."""
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
+    if program.event == "retention":
+        await _keep_little(trial)
     if program.cancels_idle:
         await _submit_bulk(trial)
     elif program.event not in ("request", "lost claim"):
@@ -67,6 +80,15 @@ async def begin(trial: Trial, program: Program) -> None:
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
     if program.event == "request":
         trial.token = await _make_token(trial)
+
+
+async def _keep_little(trial: Trial) -> None:
+    """Make a job that ended long ago, and have such jobs archived and deleted."""
+    old = system_chance().new_id()
+    await trial.sql(_OLD_JOB, old, IDLE)
+    for change in _OLD_JOB_ENDS:
+        await trial.sql(change, old)
+    await trial.sql(_KEEP_A_DAY, str(trial.folder))
 
 
 async def _submit_bulk(trial: Trial) -> None:
@@ -97,7 +119,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
             await _break_a_claim(trial, pod)
-        case "none" | "cancel":
+        case "none" | "cancel" | "retention":
             pass
 
 

@@ -53,7 +53,9 @@ class Program:
     status: str = "COMPLETED"
     person: Literal["agrees", "lets it expire"] = "agrees"
     first: First | None = None
-    event: Literal["none", "leave", "request", "budget", "lost claim", "cancel"] = "none"
+    event: Literal["none", "leave", "request", "budget", "lost claim", "cancel", "retention"] = (
+        "none"
+    )
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
     """Points that its pod reaches only some time after the job has ended."""
@@ -185,6 +187,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.ORPHAN,
         event="lost claim",
         settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come earlier
+    ),
+    _job(
+        "retention",
+        "points_nothing",
+        Kind.RETENTION,
+        event="retention",
+        awaited=("after_retention",),
     ),
     _job("death", "points_nothing", Kind.DEATH, first=First(at="after_claim:1")),
     Program(

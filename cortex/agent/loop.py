@@ -74,9 +74,11 @@ class AgentResult:
 
 
 async def run_agent(
-    ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None
+    ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None, prefix: str = ""
 ) -> AgentResult:
     """Run an agent on a prompt until it ends its turn.
+
+    `prefix`: before the names of its steps, if it is one of several in a job.
 
     Raises:
         UsageError: the pod does not have one of the agent's tools.
@@ -86,7 +88,7 @@ async def run_agent(
             fit its type.
         TimedOutError: a step, which is one response and its tool calls, took too long.
     """
-    run = _Run(ctx, spec, prompt=prompt, folder=folder)
+    run = _Run(ctx, spec, prompt=prompt, folder=folder, prefix=prefix)
     limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
         text: str | None = None
@@ -106,10 +108,13 @@ async def run_agent(
 class _Run:
     """One conversation that grows turn by turn."""
 
-    def __init__(self, ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None) -> None:
+    def __init__(
+        self, ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None, prefix: str
+    ) -> None:
         self._ctx = ctx
         self._spec = spec
         self._folder = folder
+        self._prefix = prefix
         self._offered = ctx.services.tools.offer(spec.tools)
         self._messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
         # Each request is the previous one and what has come since, and so is its input, at constant
@@ -130,7 +135,7 @@ class _Run:
             tools=self._offered,
             max_tokens=self._spec.max_tokens,
         )
-        response = await self._ctx.ask(f"{number} model", request, given=self._given)
+        response = await self._ctx.ask(f"{self._prefix}{number} model", request, given=self._given)
         stop = self._stop(response)
         if stop is not None:
             await self._judge_stop(stop, response, number)
@@ -157,7 +162,7 @@ class _Run:
         policy = getattr(self._spec.on_stop, stop)
         if policy == "ask":
             await self._ctx.approve(
-                f"{number} {stop}",
+                f"{self._prefix}{number} {stop}",
                 detail={"model": self._spec.model, "answer": self._begun + response.text},
                 effect="the agent goes on",
                 reason=f"the model {STOPPED[stop]}",
@@ -192,7 +197,7 @@ class _Run:
         self._grow([response.as_message(), {"role": "user", "content": results}], number)
 
     def _use_tool(self, use: Block, number: int, *, said: str, notes: dict[str, str]) -> Any:
-        name, key = use["name"], f"{number} {use['name']}"
+        name, key = use["name"], f"{self._prefix}{number} {use['name']}"
         if name not in self._spec.tools:
             return self._ctx.step(key, _tell_of_no_tool, name, self._spec.tools)
         return self._ctx.tool(

@@ -1,9 +1,52 @@
 """Reads input that a person names: a file or stdin, up to a limit."""
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final, Protocol, TypeVar
 
 from cortex.domain.errors import InvalidValueError, UsageError
+
+YAML_BYTES_MAX: Final = 1_048_576
+
+
+class Named(Protocol):
+    """What a YAML file defines."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Definition = TypeVar("Definition", bound=Named)
+
+
+def read_definitions(
+    files: Sequence[str],
+    *,
+    what: str,
+    parse: Callable[[str, str], Sequence[Definition]],
+) -> list[Definition]:
+    """Return what YAML files define, `-` for stdin; `what` is its name in the plural.
+
+    Raises `UsageError` for a file that cannot be read, and for a name that is in two files.
+    """
+    places: dict[str, str] = {}
+    found: list[Definition] = []
+    for name in files:
+        source = "stdin" if name == "-" else name
+        content = read_bytes(name, what=what, bytes_max=YAML_BYTES_MAX)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise UsageError(f"{source}:{line}: this is not UTF-8") from error
+        for each in parse(text, source):
+            if each.name in places:
+                where = f"{places[each.name]} and {source}"
+                raise UsageError(f"{what.removesuffix('s')} {each.name!r} is in both {where}")
+            places[each.name] = source
+            found.append(each)
+    return found
 
 
 def read_bytes(name: str, *, what: str, bytes_max: int) -> bytes:

@@ -57,6 +57,7 @@ cli = Root(
             ),
             "why": ("cortex.cli.why:why", "Explain why a job is not running."),
             "agents": ("cortex.cli.agents:agents", "Apply, list and show agents."),
+            "flows": ("cortex.cli.flows:flows", "Apply, check, draw, list and show flows."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "runners": ("cortex.cli.runners:runners", "List background work and its health."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
@@ -82,6 +83,10 @@ cli = Root(
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
+            "retention": (
+                "cortex.cli.retention:retention",
+                "Delete old jobs and facts; off until you set it.",
+            ),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
             "version": ("cortex.cli.version:version", "Show the version."),
         },

@@ -76,6 +76,12 @@ class NotFoundError(CortexError):
     exit_code = 3
 
 
+class ArchiveError(CortexError):
+    """The copy of what retention is about to delete cannot be written; nothing is deleted."""
+
+    code = "archive_failed"
+
+
 class ForbiddenError(CortexError):
     """The caller may not do this: wrong password, missing grant or missing role."""
 

@@ -12,6 +12,7 @@ from cortex.domain.approval import ApprovalRequest
 from cortex.domain.hot import hot
 from cortex.domain.model import Usage
 
+RUN_FLOW: Final = "run_flow"
 BULK: Final = "bulk"
 """The type of jobs that carry out bulk operations, and the queue in which they take turns."""
 

@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, Submission
+from cortex.domain.job import BULK, RUN_FLOW, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -77,6 +77,7 @@ _OF_REQUESTS: Final = JobPolicy(
 POLICIES: Final[dict[str, JobPolicy]] = {
     "run_agent": _OF_MODELS,
     "llm_generate": _OF_MODELS,
+    RUN_FLOW: attrs.evolve(_OF_MODELS, timeout_s=1800, call_s=120),
     "execute_tool": JobPolicy(
         backoff=Backoff(base_s=2, cap_s=120, multiplier=2), timeout_s=1200, connect_s=10
     ),

@@ -34,6 +34,14 @@ class Limit:
         limit = f"at most {self.hard_s:g}, the hard limit of {self.of} in seconds"
         return f"must be above 0 and {limit}, got {value:g}"
 
+    def refusal_ms(self, value: int) -> str | None:
+        """The same for an override in milliseconds."""
+        hard_ms = round(self.hard_s * 1000)
+        if 1 <= value <= hard_ms:
+            return None
+        limit = f"at most {hard_ms}, the hard limit of {self.of} in milliseconds"
+        return f"must be at least 1 and {limit}, got {value}"
+
 
 TIMEOUTS: Final[dict[str, Limit]] = {
     "step": Limit(of="a step", default_s=600, hard_s=900),
@@ -41,6 +49,8 @@ TIMEOUTS: Final[dict[str, Limit]] = {
     "llm_idle": Limit(of="the pause in a model's answer", default_s=60, hard_s=450),
     "llm_connect": Limit(of="connecting to a model", default_s=30, hard_s=180),
     "tool_call": Limit(of="a tool call", default_s=120, hard_s=600),
+    "flow": Limit(of="a flow", default_s=1800, hard_s=2700),
+    "flow_llm_call": Limit(of="a model call in a flow", default_s=120, hard_s=180),
     "http_call": Limit(of="an HTTP request of a job", default_s=120, hard_s=180),
 }
 """By scope. A step of an agent is one model response and the tool calls that it requests."""

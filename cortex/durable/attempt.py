@@ -117,8 +117,18 @@ class Models(Protocol):
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
+class FlowSpecs(Protocol):
+    """Finds flows; given by the pod."""
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
+
+
 class AgentSpecs(Protocol):
     """Finds the specification of an agent's version; given by the pod."""
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version. Raises `NotFoundError`."""
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         """Return the specification as plain JSON."""
@@ -167,6 +177,7 @@ class Services:
     models: Models
     tools: Tools
     agents: AgentSpecs
+    flows: FlowSpecs
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts

@@ -150,6 +150,36 @@ class Context:
         step = self._journal.once(StepKind.STEP, key, given=given, run=run, limit_s=limit_s)
         return self._journal.promised(key, step)
 
+    def group(
+        self, name: str, function: Callable[[], Awaitable[Any]], *, given: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run an async function whose own steps are parts of this one; return its recorded result.
+
+        Without a time limit. Once its result is on record, its parts are not asked for again.
+        `given` stands for its input.
+        """
+        key = self._journal.key(name)
+        stands_for = input_of("group", given, what=f"input of group {key!r}")
+
+        async def run() -> StepOutcome:
+            return StepOutcome(value=await function())
+
+        group = self._journal.once(StepKind.STEP, key, given=stands_for, run=run)
+        return self._journal.promised(key, group)
+
+    def was_recorded(self, name: str) -> bool:
+        """Return whether an earlier attempt has recorded a step of this name."""
+        return self._journal.recorded(name)
+
+    def for_agent(self, agent_id: UUID, version: int) -> "Context":
+        """Return a context of the same attempt whose calls are those of an agent.
+
+        The agent's secrets, approval rules, limits and budgets apply. Both contexts share one
+        record: their steps need different names.
+        """
+        claim = attrs.evolve(self._attempt.claim, agent_id=agent_id, agent_version=version)
+        return Context(claim, self._journal, self.services, final=self._attempt.final)
+
     def sleep(
         self,
         name: str,

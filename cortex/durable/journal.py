@@ -361,6 +361,10 @@ class Journal:
         await trio.lowlevel.checkpoint()
         raise LeaseLost("the pod is shutting down, the job goes on elsewhere")
 
+    def recorded(self, key: str) -> bool:
+        """Return whether an earlier attempt has recorded a step under this key."""
+        return key in self._memo
+
     def decision(self, key: str) -> Any:
         """Return the recorded output of a decision of this or an earlier attempt, or None."""
         memo = self._memo.get(key)

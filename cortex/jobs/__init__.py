@@ -7,6 +7,7 @@ from cortex.jobs import (
     http_request,
     llm_generate,
     run_agent,
+    run_flow,
     webhook_dispatch,
 )
 
@@ -14,6 +15,9 @@ from cortex.jobs import (
 def builtin_registry() -> Registry:
     """Return a registry with every built-in job type, to which an app may add its own."""
     registry = Registry()
-    for module in (run_agent, bulk, http_request, webhook_dispatch, llm_generate, execute_tool):
+    for module in (
+        *(run_agent, run_flow, bulk),
+        *(http_request, webhook_dispatch, llm_generate, execute_tool),
+    ):
         registry.collect(module)
     return registry

@@ -58,7 +58,7 @@ from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.idle_actors import IdleActors
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.jobs.policies import AgentSpecCache, Policies
+from cortex.runtime.jobs.policies import Policies
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
@@ -412,13 +412,7 @@ class _Pod:
         await self._port(jobs.ensure_types, registry.policies)
         config_id = await self._port(configs.ensure, config.to_json())
         crash_point("after_enter")
-        return Policies(
-            self._port,
-            config_id=config_id,
-            config=config,
-            agents=AgentSpecCache(self._port, rng=self._rng),
-            rng=self._rng,
-        )
+        return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
     async def _declare_schedules(self) -> None:
         """Record the schedules that this pod's code declares."""
@@ -450,6 +444,7 @@ class _Pod:
             ),
             tools=self._parts.tools,
             agents=policies.agents,
+            flows=policies.flows,
             policies=policies,
             breakers=self._breakers,
             facts=facts,

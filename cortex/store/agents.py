@@ -55,6 +55,14 @@ async def spec(db: Database, agent_id: UUID, version: int) -> dict[str, Any]:
     return specification
 
 
+async def newest(db: Database, name: str) -> tuple[UUID, int]:
+    """Return an agent's id and newest version. Raises `NotFoundError`."""
+    row = await db.fetch_one("agents.newest", name)
+    if row is None:
+        raise NotFoundError(f"agent {name!r} does not exist", hint="list them: cortex agents ls")
+    return row["id"], row["version"]
+
+
 async def page(db: Database, *, after: str = "", limit: int = 200) -> list[AgentVersion]:
     """Return agents with their newest versions, by name."""
     return rows_of(AgentVersion, await db.fetch("agents.list", after, limit))

@@ -235,6 +235,8 @@ class Figures:
     """How long the oldest has been due, since its attempt ended if it had one; 0: none."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
+    is_late: dict[str, bool]
+    """By runner: whether it has not succeeded for five of its intervals."""
 
 
 async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
@@ -249,4 +251,5 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         letters={
             state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
         },
+        is_late={name: name in row["late_runners"] for name in row["runners"]},
     )

@@ -257,6 +257,15 @@ class Blocked:
         return "process unknown" if self.holder is None else f"process {self.holder.pid}"
 
 
+async def has_work(db: Database) -> bool:
+    """Return whether a pod may have something to do: tasks that are due, or run in other pods.
+
+    Those of a pod that was killed are among the latter.
+    """
+    row = await db.fetch_one("tasks.has_work")
+    return bool(row and row["has_work"])
+
+
 async def is_watched(db: Database, *, gap_s: float) -> bool:
     """Note a look by a process without a pod; return whether such looks have come for `gap_s`.
 

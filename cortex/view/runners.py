@@ -30,7 +30,11 @@ def pulse_text(rows: Sequence[RunnerRow]) -> str:
         return "no runner has run yet"
     parts = [f"late: {', '.join(late)}"] if late else []
     parts += [f"failed: {', '.join(failing)}"] if failing else []
-    return " · ".join(parts) if parts else f"{len(rows)} runners ok"
+    return " · ".join(parts) if parts else _all_ok(len(rows))
+
+
+def _all_ok(count: int) -> str:
+    return "1 runner ok" if count == 1 else f"{count} runners ok"
 
 
 def late_text(trouble: Trouble, now: datetime) -> str:

@@ -39,6 +39,7 @@ INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, time
     ('http_request', 5, 3, 600, 900),
     ('llm_generate', 3, 5, 3600, 5400),
     ('run_agent', 3, 5, 3600, 5400),
+    ('run_flow', 3, 5, 1800, 2700),
     ('webhook_dispatch', 5, 3, 600, 900);
 
 GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;

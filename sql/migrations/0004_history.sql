@@ -13,7 +13,9 @@ CREATE TABLE cortex.job_history (
     CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, written in the same transaction. Append-only.';
-COMMENT ON COLUMN cortex.job_history.job_id IS 'The job. No foreign key: rows come from the job''s own trigger.';
+COMMENT ON COLUMN cortex.job_history.job_id IS
+    'The job. No foreign key: rows come from the job''s own trigger, and one would cost a quarter of a claim. Retention '
+    'deletes them with the job.';
 COMMENT ON COLUMN cortex.job_history.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.job_history.previous IS 'State before; null in a job''s first row.';
 COMMENT ON COLUMN cortex.job_history.new IS 'State after.';
@@ -22,7 +24,7 @@ COMMENT ON COLUMN cortex.job_history.pod_id IS 'The pod that ran it at that mome
 COMMENT ON COLUMN cortex.job_history.at IS 'When, by the database''s clock.';
 COMMENT ON COLUMN cortex.job_history.metadata IS 'Details of the new state: error, retry, who and why.';
 CREATE TRIGGER job_history_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_history
-    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT ON cortex.job_history TO cortex_runtime;
 
@@ -146,7 +148,7 @@ CREATE TABLE cortex.timeout_event (
 COMMENT ON TABLE cortex.timeout_event IS
     'Receipts of timeouts. Append-only; the transcript up to each receipt is the steps up to its checkpoint and its '
     'partial text.';
-COMMENT ON COLUMN cortex.timeout_event.job_id IS 'The job. No foreign key: a receipt outlives its job.';
+COMMENT ON COLUMN cortex.timeout_event.job_id IS 'The job. No foreign key: retention deletes it with its job.';
 COMMENT ON COLUMN cortex.timeout_event.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.timeout_event.at IS 'When it was recorded.';
 COMMENT ON COLUMN cortex.timeout_event.attempt IS 'The attempt that ran out of time.';
@@ -174,6 +176,6 @@ COMMENT ON COLUMN cortex.timeout_event.work_trees IS
     'Git work trees of the job''s folder and workspace: root, branch, head, uncommitted changes, diff.';
 COMMENT ON COLUMN cortex.timeout_event.problem IS 'Why some or all files could not be inspected.';
 CREATE TRIGGER timeout_event_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.timeout_event
-    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT ON cortex.timeout_event TO cortex_runtime;

@@ -42,6 +42,6 @@ COMMENT ON COLUMN cortex.job_step.parent_key IS
     'Key of the step whose function called it; null: the handler did. A replay that finds the parent recorded skips '
     'it.';
 CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_step
-    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT ON cortex.job_step TO cortex_runtime;

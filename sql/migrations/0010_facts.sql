@@ -31,7 +31,7 @@ COMMENT ON COLUMN cortex.fact.subtype IS
     'Details of the type: an error''s code, "model_call", "budget_raised", "breaker_opened" …';
 COMMENT ON COLUMN cortex.fact.source IS 'What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.';
 COMMENT ON COLUMN cortex.fact.tenant IS 'The tenant that it belongs to.';
-COMMENT ON COLUMN cortex.fact.job_id IS 'The job, if there is one. No foreign key: a fact outlives its job.';
+COMMENT ON COLUMN cortex.fact.job_id IS 'The job, if there is one. No foreign key: a fact may outlive its job.';
 COMMENT ON COLUMN cortex.fact.attempt IS 'The job''s attempt.';
 COMMENT ON COLUMN cortex.fact.step IS 'Key of the step.';
 COMMENT ON COLUMN cortex.fact.agent_id IS 'The job''s agent.';
@@ -57,6 +57,6 @@ CREATE INDEX fact_breaker_turn ON cortex.fact (source, at, id)
 CREATE INDEX fact_breaker_error ON cortex.fact (source, at, id)
     WHERE type = 'error' AND data->>'class' LIKE 'TRANSIENT\_%' AND source IS NOT NULL;
 CREATE TRIGGER fact_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.fact
-    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT ON cortex.fact TO cortex_runtime;

@@ -128,7 +128,7 @@ COMMENT ON COLUMN cortex.approval_vote.credential IS
     'credentials.';
 CREATE INDEX approval_vote_at ON cortex.approval_vote (at);
 CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
-    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT, UPDATE ON cortex.approval TO cortex_runtime;
 GRANT SELECT, INSERT ON cortex.approval_vote TO cortex_runtime;

@@ -29,6 +29,10 @@ SELECT agent.version, EXISTS (SELECT FROM added) AS is_new FROM agent;
 SELECT a.name, v.spec FROM cortex.agent_version v JOIN cortex.agent a ON a.id = v.agent_id
 WHERE v.agent_id = $1 AND v.version = $2;
 
+-- name: newest
+-- An agent's newest version. $1 name.
+SELECT id, version FROM cortex.agent WHERE name = $1;
+
 -- name: list
 -- Agents with their newest versions, by name. $1 after name, $2 limit.
 SELECT a.name, a.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now

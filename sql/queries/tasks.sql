@@ -485,6 +485,15 @@ SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') + (SELECT count FROM 
        (SELECT count(*) FROM hinted) AS hint_count, NOT is_alone AS is_skipped
 FROM alone;
 
+-- name: has_work
+-- Whether a pod may have something to do: ready, due or queued tasks, or running ones, whose pod may have died. Locks:
+-- none.
+SELECT EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect)
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND is_suspect)
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at <= cortex.now())
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'QUEUED')
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LOCKED') AS has_work;
+
 -- name: is_watched
 -- Notes that a process without a pod looks for silent pods. $1 seconds. Locks: the row of these looks. Returns whether
 -- they have come for $1 seconds, none later than $1 seconds after the one before.

@@ -81,6 +81,10 @@ READS: dict[str, list[Way]] = {
     "effects ls": [lambda _: [], lambda _: ["--tool", HOSTILE]],
     "effects show": [lambda r: [r.effects[0]], lambda _: [HOSTILE]],
     "quotas ls": [lambda _: []],
+    "flows ls": [lambda _: []],
+    "flows show": [lambda _: ["hostile"], lambda _: [HOSTILE]],
+    "flows graph": [lambda _: ["hostile"], lambda _: [HOSTILE]],
+    "flows validate": [lambda r: [_flow_file(r)], lambda _: [f"no {HOSTILE}"]],
     "schedules ls": [lambda _: []],
     "schedules show": [lambda _: ["each-year"], lambda _: [HOSTILE]],
     "schedules preview": [lambda _: ["each-year"], lambda _: [HOSTILE]],
@@ -153,6 +157,7 @@ ACTS: dict[str, list[Way]] = {
         lambda _: ["reach_out", "--limit", "9", "--per", "day", "--of", HOSTILE, *WHY],
     ],
     "quotas rm": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "flows apply": [lambda r: [_flow_file(r), *WHY], lambda _: [f"no {HOSTILE}"]],
     "schedules apply": [lambda r: [_schedule_file(r), *WHY], lambda _: [f"no {HOSTILE}"]],
     "schedules pause": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
     "schedules resume": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
@@ -168,6 +173,7 @@ PREPARED = (
     ("quotas", "set", "reach_out", "--limit", "9", "--per", "day", *WHY[:2]),
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
     ("schedules", "apply", "each-year.yaml", *WHY[:2]),
+    ("flows", "apply", "hostile.json", *WHY[:2]),
     ("freeze", "on", *WHY[:2]),
 )
 """For the commands that only look."""
@@ -198,6 +204,13 @@ def test_every_command_has_a_way_to_be_run_here() -> None:
     """A new command: add to READS or ACTS how it shows as much text of the record as it can."""
     known = {*READS, *ACTS, *SHOW_NO_TEXT, FOLLOWS}
     assert set(commands()) - known == set()
+
+
+def _flow_file(record: Record) -> str:
+    step = {"name": HOSTILE, "uses": HOSTILE}
+    file = record.cortex.folder / "wrong.json"
+    file.write_text(json.dumps({"name": "wrong", "steps": [step]}))
+    return str(file)
 
 
 def _agent_file(record: Record) -> str:
@@ -258,6 +271,9 @@ def record(
             schedule = {"name": "each-year", "cron": "0 3 1 1 *", "job": SPEAKS}
             more = {"arguments": {"word": LINES}, "tenant": HOSTILE[:50]}
             (cortex.folder / "each-year.yaml").write_text(json.dumps(schedule | more))
+            step = {"name": "a", "uses": "approve", "with": {"reason": HOSTILE}}
+            flow = {"name": "hostile", "description": LINES, "steps": [step]}
+            (cortex.folder / "hostile.json").write_text(json.dumps(flow))
             for act in PREPARED:
                 done(*act, *WHY[2:])
             yield lived
@@ -294,6 +310,11 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
     until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
     pause = "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $2)"
     sql(dsn, pause, f"held {HOSTILE}", HOSTILE)
+    broke = """
+        INSERT INTO cortex.runner (name, interval_s, started_at, duration_s, items, error, holder)
+        VALUES ('broken', 30, cortex.now(), 1, 0, $1, $2)
+    """
+    sql(dsn, broke, LINES, HOSTILE)
 
     def found(table: str) -> list[str]:
         return [str(row["id"]) for row in sql(dsn, f"SELECT id FROM cortex.{table}")]  # noqa: S608

@@ -30,6 +30,7 @@ NEWEST: Final = {
     "agent": "SELECT name AS id FROM cortex.agent",
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
+    "flow": "SELECT name AS id FROM cortex.flow",
     "schedule": "SELECT name AS id FROM cortex.schedule ORDER BY name",
 }
 """What commands are run on, by the word in braces."""
@@ -55,6 +56,9 @@ LOOKS: Final = (
     "effects show {effect}",
     "freeze status",
     "quotas ls",
+    "flows ls",
+    "flows show {flow}",
+    "flows graph {flow}",
     "schedules ls",
     "schedules show {schedule}",
     "schedules preview {schedule}",

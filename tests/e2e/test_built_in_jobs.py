@@ -1,14 +1,17 @@
 """Built-in job types on real pods: a pod killed in the middle of a request."""
 
+import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.pods import Pods
+from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import assert_one_truth, submit, until_status
 from tests.support.servers.postgres import sql
 
@@ -23,6 +26,8 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[tuple[str, str | None]] = []
+        self.refusals = 0
+        """How many GETs are answered with 503 first."""
         self.stuck = threading.Event()
         self.released = threading.Event()
 
@@ -45,6 +50,16 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"ok")
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, None))
+        is_refused, self.server.refusals = self.server.refusals > 0, self.server.refusals - 1
+        body = b'{"items": ["a", "b", "c"]}'
+        self.send_response(503 if is_refused else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -90,6 +105,70 @@ def test_a_pod_killed_in_the_middle_of_a_post(pods: Pods, receiver: Receiver) ->
     keys = receiver.keys("/again")
     assert len(keys) == 2
     assert len(set(keys)) == 1
+    assert_one_truth(pods.dsn)
+
+
+FLOW = """
+name: orders
+inputs: {host: {required: true}}
+steps:
+- name: fetch
+  uses: http
+  with: {url: "http://${{ inputs.host }}/list"}
+  retry: {max: 2, base_ms: 10}
+- name: post
+  uses: http
+  for_each: ${{ steps.fetch.result.json.items }}
+  with: {url: "http://${{ inputs.host }}/${{ item }}", method: POST, json: {n: "${{ index }}"},
+    idempotent: true}
+- name: lost
+  uses: http
+  needs: []
+  on_error: continue
+  with: {url: "http://169.254.169.254/"}
+- name: agree
+  uses: approve
+  needs: [post, lost]
+  with: {detail: {sent: "${{ length(steps.post.result) }}", lost: "${{ steps.lost.error.code }}"}}
+result: {by: "${{ steps.agree.result.by }}", detail: "${{ steps.agree.result.arguments }}"}
+"""
+
+
+def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path: Path) -> None:
+    """Killed with three requests under way: each is sent again under its key, and only those."""
+    (tmp_path / "flow.yaml").write_text(FLOW)
+    done = partial(run_cli, dsn=pods.dsn, folder=tmp_path)
+    assert done("flows", "apply", "flow.yaml", "--as", "ana").exit_code == 0
+    pods.environment["CORTEX_HTTP_ALLOW"] = receiver.host
+    receiver.refusals = 1
+    receiver.stuck.set()
+    first = pods.start()
+    given = {"flow": "orders", "inputs": {"host": receiver.host}}
+    job_id = submit(pods.dsn, "run_flow", given)
+    eventually(lambda: sum(key is not None for _, key in receiver.asked) == 3, what="three sent")
+    first.kill()
+    receiver.stuck.clear()
+    pods.start()
+    until_status(pods.dsn, job_id, "WAITING_FOR_APPROVAL")
+    (asked,) = sql(pods.dsn, "SELECT id::text, arguments FROM cortex.approval")
+    assert json.loads(asked["arguments"]) == {"sent": 3, "lost": "forbidden"}
+    assert done("approvals", "approve", asked["id"], "--yes", "--as", "ana").exit_code == 0
+    ended = until_status(pods.dsn, job_id, "COMPLETED")
+    assert ended["result"]["steps"] == {
+        "fetch": "completed",
+        "post": "completed",
+        "lost": "failed",
+        "agree": "completed",
+    }
+    assert ended["result"]["result"]["detail"] == {"sent": 3, "lost": "forbidden"}
+    assert len([path for path, _ in receiver.asked if path == "/list"]) == 2, "one was refused"
+    for path in ("/a", "/b", "/c"):
+        keys = receiver.keys(path)
+        assert (len(keys), len(set(keys))) == (2, 1)
+    steps = [row["key"] for row in sql(pods.dsn, "SELECT key FROM cortex.job_step ORDER BY seq")]
+    assert sorted(steps) == sorted(
+        ["fetch failure 1", "fetch", "post[0]", "post[1]", "post[2]", "lost", "agree"]
+    )
     assert_one_truth(pods.dsn)
 
 

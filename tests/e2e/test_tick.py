@@ -33,6 +33,7 @@ ALL_OK = {
     "dead_letters": "ok",
     "reconcile": "ok",
     "housekeeping": "ok",
+    "retention": "ok",
 }
 
 
@@ -55,6 +56,13 @@ def test_a_job_is_run_retried_and_completed_by_ticks_alone(pods: Pods) -> None:
     (row,) = sql(pods.dsn, "SELECT * FROM cortex.runner WHERE name = 'dispatch'")
     assert (row["run_count"], row["item_count"], row["error"]) == (2, 2, None)
     assert row["holder"].startswith("tick ")
+
+
+def test_without_work_it_starts_no_pod(pods: Pods) -> None:
+    done = pods.tick()
+    assert (done.exit_code, done.outcomes) == (0, ALL_OK)
+    assert not sql(pods.dsn, "SELECT FROM cortex.pod")
+    assert {row["name"] for row in sql(pods.dsn, "SELECT name FROM cortex.runner")} == set(ALL_OK)
 
 
 def test_an_approval_is_decided_or_expires_between_ticks(pods: Pods) -> None:
@@ -146,14 +154,14 @@ def test_a_signal_ends_it_in_order_and_a_second_one_at_once(pods: Pods, gate: Pa
 
 
 def test_a_runner_that_fails_keeps_no_other_from_running(pods: Pods) -> None:
-    sql(pods.dsn, "ALTER TABLE cortex.quota_use RENAME COLUMN began_at TO start_at")
+    sql(pods.dsn, "ALTER TABLE cortex.said RENAME COLUMN at TO said_at")
     job_id = submit(pods.dsn, "noop")
     lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.triage', 0)))"
     with holding(pods.dsn, lock, idle_in_transaction_session_timeout="0"):
         done = pods.tick()
     assert done.exit_code == 1
     assert done.outcomes == ALL_OK | {"housekeeping": "failed", "dead_letters": "skipped"}
-    assert "began_at" in done.runners["housekeeping"]["error"]
+    assert "does not exist" in done.runners["housekeeping"]["error"]
     assert history(pods.dsn, job_id)[-1][1] == "COMPLETED"
     kept = "SELECT error_count, skip_count FROM cortex.runner WHERE name = $1"
     counts = [

@@ -79,6 +79,12 @@ async def test_the_system_is_told_as_it_stands(page: Page, bench: Bench, databas
         database,
         "UPDATE cortex_worker.task SET run_at = run_at - interval '90 s' WHERE state = 'READY'",
     )
+    sql(
+        database,
+        """INSERT INTO cortex.runner (name, interval_s, succeeded_at)
+           VALUES ('retries', 30, now() - interval '3 min'),
+                  ('triage', 60, now() - interval '3 min')""",
+    )
     page.running.add(first)
     found = await page.scrape()
     assert found["cortex_database_up"] == 1
@@ -88,6 +94,8 @@ async def test_the_system_is_told_as_it_stands(page: Page, bench: Bench, databas
     assert found["cortex_due_tasks"] == 3
     assert 90 <= found["cortex_oldest_due_seconds"] < 150
     assert found["cortex_dead_letters_unresolved", "OPEN"] == 0
+    assert found["cortex_runner_late", "retries"] == 1
+    assert found["cortex_runner_late", "triage"] == 0
     assert (found["cortex_slots"], found["cortex_running"]) == (7, 1)
 
 

@@ -16,7 +16,7 @@ from cortex.domain.policy import JobPolicy, RuntimeConfig, policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
-from cortex.runtime.jobs.policies import AgentSpecCache, Policies
+from cortex.runtime.jobs.policies import Policies
 from cortex.store import agents, configs
 from tests.support.records.factories import JOB_TYPE, FaultyPort, a_claim
 from tests.support.records.rows import seeded_random
@@ -47,9 +47,7 @@ def a_config(usd: str, **policy: Any) -> RuntimeConfig:
 async def policies_of(port: Any, own: RuntimeConfig) -> Policies:
     """What a pod has that was started with this configuration."""
     own_id = await port(configs.ensure, own.to_json())
-    rng = seeded_random()
-    cache = AgentSpecCache(port, rng=rng)
-    return Policies(port, config_id=own_id, config=own, agents=cache, rng=rng)
+    return Policies(port, config_id=own_id, config=own, rng=seeded_random())
 
 
 async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: Any) -> Claim:

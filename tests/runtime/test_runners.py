@@ -25,6 +25,7 @@ LOCKS = {
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],
+    "retention": ["cortex.retention"],
 }
 """The advisory locks of each runner that is a singleton."""
 OTHERS = frozenset({"outbox", "sweep_zombies"})

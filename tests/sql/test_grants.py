@@ -14,6 +14,7 @@ COLUMNS = {
     "job_step": "output",
     "job_attempt": "error",
     "agent_version": "spec",
+    "flow_version": "spec",
     "migration": "digest",
     "config": "spec",
     "fact": "data",
@@ -39,7 +40,7 @@ def test_the_runtime_cannot_write_history_itself(database: str) -> None:
 
 
 @pytest.mark.parametrize("statement", [DELETE, TRUNCATE])
-@pytest.mark.parametrize("table", ["job_record", "pod", "agent", "job_type"])
+@pytest.mark.parametrize("table", ["job_record", "pod", "agent", "flow", "job_type"])
 def test_the_runtime_cannot_remove_records(database: str, table: str, statement: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match=table):
         sql(as_runtime(database), statement.format(table=table, column=""))
@@ -54,9 +55,10 @@ def test_even_the_owner_only_appends(database: str, table: str, statement: str) 
 
 
 @pytest.mark.parametrize("statement", [UPDATE, DELETE])
-def test_versions_of_an_agent_stay_as_they_were_applied(database: str, statement: str) -> None:
-    with pytest.raises(asyncpg.CheckViolationError, match="agent_version is append-only"):
-        sql(database, statement.format(table="agent_version", column="spec"))
+@pytest.mark.parametrize("table", ["agent_version", "flow_version"])
+def test_versions_stay_as_they_were_applied(database: str, table: str, statement: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=f"{table} is append-only"):
+        sql(database, statement.format(table=table, column="spec"))
 
 
 @pytest.mark.parametrize("role", ["cortex_runtime", "postgres"])

@@ -30,7 +30,8 @@ def test_a_scrape_looks_at_no_finished_job(filled: Callable[..., str]) -> None:
     sql(database, "VACUUM cortex.job_record, cortex_worker.task, cortex.dead_letter")
     for statistics in ("none yet", "fresh"):
         looks = explain(database, "metrics.figures", (100_000,))
-        assert not [each for each in looks if each.node == "Seq Scan"], statistics
+        scanned = {each.table for each in looks if each.node == "Seq Scan"}
+        assert scanned <= {"runner"}, statistics  # which has a dozen rows
         for table, most in LOOKED_AT_MAX.items():
             seen = sum(each.rows for each in looks if each.table == table)
             assert 0 < seen <= most + 10, (statistics, table, looks)

@@ -8,7 +8,7 @@ import click
 
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.files import read_bytes
+from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.run.prices import prices_of, unpriced_warning
 from cortex.cli.screen.output import Output
@@ -16,14 +16,11 @@ from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store import agents as store
 from cortex.store import budgets
 from cortex.view.cells import Cell, Row
-
-FILE_BYTES_MAX: Final = 1_048_576
 
 
 @click.command(cls=Command)
@@ -36,7 +33,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     Budgets declared in a file are set; a budget removed from the file stays until you remove it.
     """
     output = change.output
-    specs = _parse(files)
+    specs = read_definitions(files, what="agents", parse=parse_agents)
     prices = prices_of(settings_from(change.options))
 
     async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
@@ -116,25 +113,6 @@ def _explain(output: Output, rows: list[Row]) -> None:
 
 def _worded(change: Row, which: str) -> str:
     return worded(Decimal(str(change[which])), Budget.parse(change["name"]).unit)
-
-
-def _parse(files: tuple[str, ...]) -> list[AgentSpec]:
-    places: dict[str, str] = {}
-    specs = []
-    for name in files:
-        source = "stdin" if name == "-" else name
-        content = read_bytes(name, what="agents", bytes_max=FILE_BYTES_MAX)
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise UsageError(f"{source}:{line}: this is not UTF-8") from error
-        for spec in parse_agents(text, source):
-            if spec.name in places:
-                raise UsageError(f"agent {spec.name!r} is in both {places[spec.name]} and {source}")
-            places[spec.name] = source
-            specs.append(spec)
-    return specs
 
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}

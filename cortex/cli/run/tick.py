@@ -33,7 +33,7 @@ from cortex.config import Settings, files
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
-from cortex.postgres.bridge import open_port
+from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime import process
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -45,6 +45,7 @@ from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready, own_name
 from cortex.runtime.tick import Outcome, RunnerReport, Tick, TickReport, TickTerms, of_shard
+from cortex.store import tasks
 from cortex.store.runners import DISPATCH
 from cortex.view.cells import Cell
 
@@ -215,13 +216,18 @@ class _Ticking:
                 tick.stop()
 
             nursery.start_soon(stop_on_signal)
-            dispatch = None if self._parts is None else partial(self._dispatch, dsn, self._parts)
+            parts = self._parts
+            dispatch = None if parts is None else partial(self._dispatch, port, dsn, parts)
             done = await tick.run(made, dispatch)
             nursery.cancel_scope.cancel(reason="the tick is over")
         return done
 
-    async def _dispatch(self, dsn: str, parts: PodParts, left_s: float, items: int) -> int:
+    async def _dispatch(
+        self, port: Port, dsn: str, parts: PodParts, left_s: float, items: int
+    ) -> int:
         """Be a pod until nothing is due, for so many seconds; return how many jobs it claimed."""
+        if not await port(tasks.has_work):
+            return 0
         pod_settings, claims_s = within(self._settings, max(left_s, DISPATCH_LEAST_S))
         shutdown = Shutdown()
         ready: list[Ready] = []

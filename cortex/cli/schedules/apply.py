@@ -8,21 +8,17 @@ import attrs
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.files import read_bytes
+from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
-from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.database import Database
 from cortex.store import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.schedules import needs
-
-FILE_BYTES_MAX: Final = 1_048_576
 
 
 @click.command(cls=Command)
@@ -34,7 +30,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     A changed expression or zone counts from now. Schedules that are no longer in a file stay:
     remove them with `cortex schedules rm`.
     """
-    wanted = _parse(files)
+    wanted = read_definitions(files, what="schedules", parse=parse_schedules)
 
     async def work(db: Database, *, by: str, reason: str) -> list[store.ScheduleChange]:
         return await store.apply(db, wanted, by=by, reason=reason)
@@ -53,26 +49,6 @@ def _warn(output: Output, row: store.ScheduleRow) -> None:
         output.say(f"{row.name}: no living pod runs {needs(row)}; its jobs will wait", "warn")
     if row.paused_at is not None:
         output.say(f"{row.name} is paused: cortex schedules resume {row.name}", "warn")
-
-
-def _parse(files: tuple[str, ...]) -> list[Schedule]:
-    places: dict[str, str] = {}
-    schedules = []
-    for name in files:
-        source = "stdin" if name == "-" else name
-        content = read_bytes(name, what="schedules", bytes_max=FILE_BYTES_MAX)
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise UsageError(f"{source}:{line}: this is not UTF-8") from error
-        for each in parse_schedules(text, source):
-            if each.name in places:
-                where = f"{places[each.name]} and {source}"
-                raise UsageError(f"schedule {each.name!r} is in both {where}")
-            places[each.name] = source
-            schedules.append(each)
-    return schedules
 
 
 def _next_at(row: Row) -> datetime | None:

@@ -489,6 +489,13 @@ class _Hosted:
     async def _do_spec(self, *, agent_id: str, version: int) -> Any:
         return await self.services.agents.spec(UUID(agent_id), version)
 
+    async def _do_newest_agent(self, *, name: str) -> Any:
+        agent_id, version = await self.services.agents.newest(name)
+        return str(agent_id), version
+
+    async def _do_flow(self, *, name: str, version: int) -> Any:
+        return await self.services.flows.flow(name, version)
+
     async def _do_limits(self) -> Any:
         return plain(await self.services.policies.limits(self.claim))
 

@@ -157,6 +157,7 @@ class _Runner:
             models=remote,
             tools=self._parts.tools,
             agents=remote,
+            flows=remote,
             policies=remote,
             breakers=remote,
             facts=remote,
@@ -269,6 +270,14 @@ class _Remote:
         found: dict[str, Any] = await self._line.call(
             "spec", agent_id=str(agent_id), version=version
         )
+        return found
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        agent_id, version = await self._line.call("newest_agent", name=name)
+        return UUID(agent_id), version
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        found: dict[str, Any] = await self._line.call("flow", name=name, version=version)
         return found
 
     def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002

@@ -19,12 +19,12 @@ from cortex.actors.backoff import retry_while_unavailable
 from cortex.agent.spec import AgentSpec
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, UsageError
-from cortex.domain.job import Claim
+from cortex.domain.job import RUN_FLOW, Claim
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
-from cortex.store import agents, configs
+from cortex.store import agents, configs, flows
 
 # --- Finds the specification of an agent version. Versions are immutable, so it is read once.
 
@@ -39,6 +39,15 @@ class AgentSpecCache:
         self._port = port
         self._rng = rng
         self._specs: OrderedDict[tuple[UUID, int], dict[str, Any]] = OrderedDict()
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version. Raises `NotFoundError`."""
+        return await retry_while_unavailable(
+            lambda: self._port(agents.newest, name),
+            log=_log,
+            event="agent not read",
+            rng=self._rng,
+        )
 
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         """Return the specification as plain JSON. Raises `NotFoundError`."""
@@ -58,6 +67,30 @@ class AgentSpecCache:
         return spec
 
 
+class FlowSpecCache:
+    """Flows by name and version, likewise."""
+
+    def __init__(self, port: Port, *, rng: random.Random) -> None:
+        self._port = port
+        self._rng = rng
+        self._specs: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
+        key = (name, version)
+        if key not in self._specs:
+            self._specs[key] = await retry_while_unavailable(
+                lambda: self._port(flows.spec, name, version),
+                log=_log,
+                event="flow not read",
+                rng=self._rng,
+            )
+        self._specs.move_to_end(key)
+        if len(self._specs) > SPECS_CACHED_MAX:
+            self._specs.popitem(last=False)
+        return self._specs[key]
+
+
 # ---
 
 
@@ -75,10 +108,10 @@ class Policies:
         *,
         config_id: int,
         config: RuntimeConfig,
-        agents: AgentSpecCache,
         rng: random.Random,
     ) -> None:
-        self.agents = agents
+        self.agents = AgentSpecCache(port, rng=rng)
+        self.flows = FlowSpecCache(port, rng=rng)
         self.config_id = config_id
         """The configuration that jobs keep which begin on this pod."""
         self._port = port
@@ -145,9 +178,12 @@ class Policies:
 def _limits(config: RuntimeConfig, job_type: str, agent: AgentSpec | None) -> JobLimits:
     policy = config.policy(job_type)
     given = None if agent is None else agent.limits
+    call_s = (given and given.call_timeout_seconds) or policy.call_s
+    if job_type == RUN_FLOW:
+        call_s = min(call_s, TIMEOUTS["flow_llm_call"].hard_s)
     return JobLimits(
         prices=config.prices,
-        call_s=(given and given.call_timeout_seconds) or policy.call_s,
+        call_s=call_s,
         idle_s=(given and given.idle_timeout_seconds) or TIMEOUTS["llm_idle"].default_s,
         connect_s=(given and given.connect_timeout_seconds) or policy.connect_s,
         step_s=(given and given.step_timeout_seconds) or TIMEOUTS["step"].default_s,

@@ -22,6 +22,7 @@ from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.reconciler import Reconciler
+from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
@@ -84,6 +85,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Housekeeping.name: lambda means: Housekeeping(
         means.port, rng=means.chance.rng, every_s=means.sweep_s
     ),
+    Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }
 """By name, in the order of a tick: what makes jobs due comes first, then they are dispatched."""
 

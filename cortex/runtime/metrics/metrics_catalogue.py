@@ -212,6 +212,11 @@ OLDEST_DUE: Final = _gauge(
 LETTERS: Final = _gauge(
     "cortex_dead_letters_unresolved", "unresolved dead letters of the whole system", "state"
 )
+RUNNER_LATE: Final = _gauge(
+    "cortex_runner_late",
+    "1 if background work has not succeeded in any process for five of its intervals",
+    "runner",
+)
 
 METRICS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))
 """All metrics, in the order of this file."""

@@ -362,6 +362,16 @@ class NoAgents:
     async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
         raise AssertionError(f"agent {agent_id} {version} was asked for")
 
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        raise AssertionError(f"agent {name} was asked for")
+
+
+class NoFlows:
+    """There are no flows here."""
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        raise AssertionError(f"flow {name} {version} was asked for")
+
 
 @define
 class TrioClock:
@@ -379,6 +389,7 @@ def services(**fields: Any) -> Services:
         "models": EchoModel(),
         "tools": EchoTools(),
         "agents": NoAgents(),
+        "flows": NoFlows(),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),

@@ -29,6 +29,7 @@ from cortex.store import (
     breakers,
     budgets,
     drains,
+    flows,
     pods,
     queues,
     quotas,
@@ -266,6 +267,8 @@ def fill(call: Session, dsn: str) -> None:
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")
     _by_the_clock(call, dsn, pod)
+    step = {"name": "a", "uses": "approve"}
+    call(flows.apply, name="f", spec={"name": "f", "steps": [step]}, by="ana")
 
 
 def _by_the_clock(call: Session, dsn: str, pod: UUID) -> None:

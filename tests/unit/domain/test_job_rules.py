@@ -57,6 +57,7 @@ def test_worker_delays_stop_growing_after_ten(attempts_spent: int) -> None:
     [
         ("run_agent", 3, 5, (5, 300, 3), (3600, 300, 30)),
         ("llm_generate", 3, 5, (5, 300, 3), (3600, 300, 30)),
+        ("run_flow", 3, 5, (5, 300, 3), (1800, 120, 30)),
         ("execute_tool", 3, 3, (2, 120, 2), (1200, 120, 10)),
         ("http_request", 5, 3, (1, 60, 2), (600, 120, 30)),
         ("webhook_dispatch", 5, 3, (1, 60, 2), (600, 120, 30)),

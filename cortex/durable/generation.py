@@ -1,0 +1,46 @@
+"""One model response as the result of a job or of a flow's step: complete, or an error."""
+
+from typing import Any
+
+import attrs
+
+from cortex.domain.errors import InvalidOutputError, UsageError
+from cortex.domain.model import ModelResponse
+
+
+@attrs.frozen(kw_only=True)
+class Generated:
+    """A model's complete response."""
+
+    text: str
+    model: str
+    stop_reason: str | None
+    input_tokens: int
+    output_tokens: int
+
+    @classmethod
+    def of(cls, response: ModelResponse, *, what: str) -> "Generated":
+        """Return a complete response; raises `InvalidOutputError` for another one."""
+        text = response.text
+        if response.stop_reason not in ("end_turn", "stop_sequence"):
+            hint = "raise max_tokens" if response.stop_reason == "max_tokens" else None
+            message = f"{what}: the model stopped with {response.stop_reason!r}"
+            raise InvalidOutputError(message, raw=text, hint=hint)
+        if not text.strip():
+            raise InvalidOutputError(f"{what}: the model gave an empty answer", raw=text)
+        return cls(
+            text=text,
+            model=response.model,
+            stop_reason=response.stop_reason,
+            input_tokens=response.usage.prompt_tokens,
+            output_tokens=response.usage.output_tokens,
+        )
+
+
+def conversation(
+    prompt: str | None, messages: list[dict[str, Any]] | None, *, what: str
+) -> list[dict[str, Any]]:
+    """Return the messages of a request. Raises `UsageError` unless one of the two is given."""
+    if (prompt is None) == (not messages):
+        raise UsageError(f"{what}: give either prompt or messages")
+    return messages or [{"role": "user", "content": prompt}]

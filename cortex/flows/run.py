@@ -1,0 +1,321 @@
+"""One run of a flow: its steps are compiled to calls of the job's context.
+
+What a run does depends only on its inputs, the flow's version and recorded results, so that it
+continues after a crash like any job. The name of a step is its key in the record; `fetch[3]` is the
+fourth item of a step with `for_each`. A step with `on_error: continue` is a group: its outcome,
+good or bad, is recorded, and so the same on a replay. Failures that `retry` answers are recorded as
+`fetch failure 1`; the job leaves the pod until the next try, which has the same key again, so that
+an effect keeps its invocation id.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.agent import loop
+from cortex.agent.secrets import Secrets
+from cortex.agent.spec import AgentSpec
+from cortex.domain.backoff import Backoff
+from cortex.domain.classification import describe, failure_of
+from cortex.domain.control_flow import Suspended, together
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidValueError,
+    RejectedError,
+    TimedOutError,
+)
+from cortex.domain.failure import Failure
+from cortex.domain.retry import RETRY_AFTER_MAX_S
+from cortex.domain.waiting import SLEEP
+from cortex.durable.context import Context
+from cortex.durable.generation import Generated, conversation
+from cortex.durable.http_calls import HttpCall
+from cortex.durable.structuring import structure_discreetly
+from cortex.flows.expression import is_true
+from cortex.flows.functions import ExpressionError
+from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
+from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, ToolStep
+from cortex.flows.template import filled
+
+ITEMS_MAX: Final = 10_000
+"""Of a step with `for_each`."""
+LEAST_PAUSE_S: Final = 0.05
+
+
+@attrs.frozen(kw_only=True)
+class FlowResult:
+    """What a run of a flow returns."""
+
+    flow: str
+    version: int
+    steps: dict[str, str]
+    """How each step ended: completed, skipped or failed."""
+    result: Any
+
+
+Outcome = dict[str, Any]
+"""`status`, `result` and `error` of a step, as expressions see it."""
+SKIPPED: Final[Outcome] = {"status": "skipped", "result": None, "error": None}
+
+
+class FlowRun:
+    """The steps of one attempt."""
+
+    def __init__(
+        self, ctx: Context, spec: FlowSpec, *, version: int, inputs: Mapping[str, Any]
+    ) -> None:
+        self._ctx = ctx
+        self._spec = spec
+        self._version = version
+        self._steps = {step.name: step for step in spec.steps}
+        self._left = {step.name: spec.needs(index) for index, step in enumerate(spec.steps)}
+        self._ended: dict[str, Outcome] = {}
+        self._scope = {
+            "inputs": _inputs_of(spec, inputs),
+            "steps": self._ended,
+            "flow": {"name": spec.name, "version": version},
+            "job": {"id": str(ctx.job_id)},
+        }
+
+    async def run(self) -> FlowResult:
+        await self._all_of(self._ready())
+        last = self._spec.steps[-1].name
+        result = self._ended[last]["result"]
+        if self._spec.result is not None:
+            result = self._filled(self._spec.result, self._scope, "result")
+        return FlowResult(
+            flow=self._spec.name,
+            version=self._version,
+            steps={name: self._ended[name]["status"] for name in self._steps},
+            result=result,
+        )
+
+    def _ready(self) -> list[str]:
+        """Return the steps that can begin now, each only once."""
+        names = [
+            name for name, needs in self._left.items() if all(need in self._ended for need in needs)
+        ]
+        for name in names:
+            del self._left[name]
+        return names
+
+    async def _all_of(self, names: Sequence[str]) -> None:
+        await self._ctx.gather(*(self._from(name) for name in names))
+
+    async def _from(self, name: str) -> None:
+        """Run a step, and then those that waited for it alone."""
+        ready = [name]
+        while len(ready) == 1:
+            step = self._steps[ready[0]]
+            self._ended[step.name] = await self._outcome(step)
+            ready = self._ready()
+        if ready:
+            await self._all_of(ready)
+
+    async def _outcome(self, step: FlowStep) -> Outcome:
+        if step.for_each is None:
+            return await self._once(step, step.name, self._scope)
+        items = self._filled(step.for_each, self._scope, f"step {step.name!r}: for_each")
+        if not isinstance(items, list):
+            raise InvalidValueError(f"step {step.name!r}: for_each is no list")
+        if len(items) > ITEMS_MAX:
+            raise InvalidValueError(
+                f"step {step.name!r}: for_each has {len(items):,} items, at most {ITEMS_MAX:,}",
+                hint="submit one job for each part of the list",
+            )
+        outcomes = await self._each(step, items)
+        errors = [each["error"] for each in outcomes]
+        failed = next((error for error in errors if error is not None), None)
+        return {
+            "status": "completed" if failed is None else "failed",
+            "result": [each["result"] for each in outcomes],
+            "error": failed,
+            "errors": errors,
+        }
+
+    async def _each(self, step: FlowStep, items: Sequence[Any]) -> list[Outcome]:
+        """Run the step for all items, some at a time; one that must wait holds up no other."""
+        outcomes: list[Outcome] = [SKIPPED] * len(items)
+        wishes: list[Suspended] = []
+        indexes = iter(range(len(items)))
+
+        async def work() -> None:
+            for index in indexes:
+                scope = {**self._scope, "item": items[index], "index": index}
+                try:
+                    outcomes[index] = await self._once(step, f"{step.name}[{index}]", scope)
+                except Suspended as wish:
+                    wishes.append(wish)
+
+        await self._ctx.gather(*(work() for _ in range(min(step.concurrency, len(items)))))
+        if wishes:
+            raise together(wishes)
+        return outcomes
+
+    async def _once(self, step: FlowStep, key: str, scope: Mapping[str, Any]) -> Outcome:
+        if not is_true(self._filled(step.when, scope, f"step {key!r}: when")):
+            return SKIPPED
+        given = self._filled(step.with_, scope, f"step {key!r}: with")
+        if step.on_error == "continue":
+            settle = partial(self._settled, step, f"{key} call", given)
+            outcome: Outcome = await self._ctx.group(key, settle, given=[step.uses, given])
+            return outcome
+        result = await self._tried(step, key, given)
+        return {"status": "completed", "result": result, "error": None}
+
+    async def _settled(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Outcome:
+        """Return the outcome of a step whose failure does not end the flow."""
+        try:
+            result = await self._tried(step, key, given)
+        except DivergedError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- recorded as the step's outcome
+            failure = failure_of(error)
+        else:
+            return {"status": "completed", "result": result, "error": None}
+        await self._report(key, failure, "the flow goes on")
+        shown = {"code": failure.code, "message": failure.message}
+        return {"status": "failed", "result": None, "error": shown}
+
+    async def _tried(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Any:
+        """Make a step's call; after a failure that may pass, leave the pod until the next try."""
+        if step.retry is None:
+            return await self._called(step, key, given)
+        failures = 0
+        while self._ctx.was_recorded(_failure_key(key, failures + 1)):
+            failures += 1
+            await self._note(key, failures, "")
+        try:
+            return await self._called(step, key, given)
+        except DivergedError:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if not failure.cls.is_transient:
+                raise
+            if failures >= step.retry.max:
+                message = f"step {key!r} failed {failures + 1} times: {describe(error)}"
+                raise RejectedError(message) from error
+        pause_s = self._pause_s(step.retry, failures + 1, failure)
+        await self._note(key, failures + 1, failure.message)
+        await self._report(key, failure, f"tried again in {pause_s:.1f} s")
+        reason = f"{key} is tried again ({failures + 1} of {step.retry.max})"
+        raise Suspended(SLEEP, reason, delay_s=pause_s)
+
+    def _pause_s(self, retry: StepRetry, failures: int, failure: Failure) -> float:
+        backoff = Backoff(base_s=retry.base_ms / 1000, cap_s=retry.cap_ms / 1000, multiplier=2)
+        pause_s = backoff.pause_s(failures, rng=self._ctx.services.rng)
+        asked_s = min(failure.retry_after_s or 0.0, RETRY_AFTER_MAX_S)
+        return max(pause_s, asked_s, LEAST_PAUSE_S)
+
+    async def _note(self, key: str, number: int, message: str) -> None:
+        """Record a failure, or request the record of it."""
+
+        async def keep() -> str:
+            return message
+
+        await self._ctx.group(_failure_key(key, number), keep, given=number)
+
+    async def _report(self, key: str, failure: Failure, resolution: str) -> None:
+        caller = await self._ctx.caller(key)
+        await self._ctx.services.facts.failed(caller, failure, resolution=resolution)
+
+    def _filled(self, value: Any, scope: Mapping[str, Any], what: str) -> Any:
+        try:
+            return filled(value, scope)
+        except ExpressionError as error:
+            message = f"flow {self._spec.name!r}: {what}: {error.message}"
+            raise InvalidValueError(message, hint=error.hint) from error
+
+    async def _called(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Any:
+        shape: Any = structure_discreetly(
+            dict(given), KINDS[step.uses].shape, what=f"step {key!r}: with"
+        )
+        calls: Mapping[str, Callable[[Any, str, float | None], Awaitable[Any]]] = {
+            "tool": self._tool,
+            "agent": self._agent,
+            "llm": self._llm,
+            "http": self._http,
+            "approve": self._approve,
+        }
+        return await calls[step.uses](shape, key, step.timeout_s)
+
+    async def _tool(self, given: ToolStep, key: str, timeout_s: float | None) -> Any:
+        return await self._ctx.tool(key, given.tool, given.arguments, timeout=timeout_s)
+
+    async def _http(self, given: HttpCall, key: str, timeout_s: float | None) -> Any:
+        call = attrs.evolve(given, timeout_s=timeout_s)
+        return await self._ctx.planned(key, "http_request", call.to_json(), call.plan)
+
+    async def _llm(self, given: LlmStep, key: str, timeout_s: float | None) -> Any:
+        what = f"step {key!r}"
+        response = await self._ctx.llm(
+            key,
+            model=given.model,
+            messages=conversation(given.prompt, given.messages, what=what),
+            system=given.system,
+            max_tokens=given.max_tokens,
+            timeout=timeout_s,
+        )
+        return attrs.asdict(Generated.of(response, what=what))
+
+    async def _approve(self, given: ApproveStep, key: str, _: float | None) -> Any:
+        decision = await self._ctx.approve(
+            key,
+            detail=given.detail,
+            risk=given.risk,
+            people=given.people,
+            expires_s=given.expires_s,
+            reason=given.reason,
+        )
+        return {"by": decision.by, "arguments": dict(decision.arguments)}
+
+    async def _agent(self, given: AgentStep, key: str, timeout_s: float | None) -> Any:
+        """Run an agent in this job, with its own secrets, rules and budgets."""
+
+        async def choose() -> Any:
+            agent_id, version = await self._ctx.services.agents.newest(given.agent)
+            return [str(agent_id), version]
+
+        chosen = await self._ctx.group(f"{key} agent", choose, given=given.agent)
+        ctx = self._ctx.for_agent(UUID(chosen[0]), chosen[1])
+        stored = await ctx.agent_spec() or {}
+        await trio.to_thread.run_sync(Secrets.of(stored).register)
+        folder = None if given.folder is None else Path(given.folder)
+        with trio.CancelScope() as scope:
+            if timeout_s is not None:
+                scope.deadline = trio.current_time() + timeout_s
+            result = await loop.run_agent(
+                ctx,
+                AgentSpec.from_json(stored),
+                prompt=given.prompt,
+                folder=folder,
+                prefix=f"{key}: ",
+            )
+            # No tokens: those of a replay would be other ones beside concurrent steps.
+            return {"text": result.text, "steps": result.steps}
+        message = f"step {key!r} took longer than {timeout_s:g} seconds"
+        raise TimedOutError(message, scope="step", limit_s=timeout_s)
+
+
+def _failure_key(key: str, number: int) -> str:
+    return f"{key} failure {number}"
+
+
+def _inputs_of(spec: FlowSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all inputs. Raises `InvalidValueError` for one that is missing or unknown."""
+    for name in given:
+        if name not in spec.inputs:
+            known = ", ".join(spec.inputs) or "none"
+            raise InvalidValueError(
+                f"flow {spec.name!r} has no input {name!r:.100}", hint=f"its inputs: {known}"
+            )
+    missing = [name for name, each in spec.inputs.items() if each.required and name not in given]
+    if missing:
+        raise InvalidValueError(f"flow {spec.name!r} lacks the inputs {', '.join(missing)}")
+    return {name: given.get(name, each.default) for name, each in spec.inputs.items()}

@@ -1,0 +1,113 @@
+"""What the steps of a flow may use: the arguments of each kind, and its time limits."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
+
+import attrs
+
+from cortex.domain.approval import EXPIRES_DEFAULT_S
+from cortex.domain.errors import CortexError
+from cortex.domain.timeouts import TIMEOUTS, Limit
+from cortex.durable.http_calls import HttpCall
+from cortex.durable.structuring import MisfitError, structure, suggestion
+from cortex.flows.template import has_expression
+
+Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "approve"]
+
+
+@attrs.frozen(kw_only=True)
+class ToolStep:
+    """A call of a tool of the pod."""
+
+    tool: str
+    arguments: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class AgentStep:
+    """An agent that works on a prompt to the end of its turn."""
+
+    agent: str
+    prompt: str
+    folder: str | None = None
+    """A folder on the pod's machine where its tools read; by default the job's workspace."""
+
+
+@attrs.frozen(kw_only=True)
+class LlmStep:
+    """One model response, to a prompt or to messages."""
+
+    model: str
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    system: str = ""
+    max_tokens: int = 4096
+
+
+@attrs.frozen(kw_only=True)
+class ApproveStep:
+    """A question to people; without their consent the step fails."""
+
+    detail: dict[str, Any] = attrs.field(factory=dict)
+    risk: str = "MED"
+    people: int | None = None
+    expires_s: float = EXPIRES_DEFAULT_S
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """One kind of step."""
+
+    shape: type
+    limit: Limit | None
+    """None: a step of this kind has no limit of its own."""
+    hidden: frozenset[str] = frozenset()
+    """Arguments that flows have another word for."""
+
+    def refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
+        """Return what is wrong with arguments before they are filled in, with its place."""
+        fields = {
+            field.name: field for field in attrs.fields(self.shape) if field.name not in self.hidden
+        }
+        for name in given:
+            if name not in fields:
+                return (name,), f"is unknown; {suggestion(name, tuple(fields))}"
+        for name, field in fields.items():
+            if name not in given and field.default is attrs.NOTHING:
+                return (), f"lacks {name}"
+        return self._value_refusal(given)
+
+    def _value_refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
+        """Check the values that hold no expression; the others are known when the step runs."""
+        hints = get_type_hints(self.shape)
+        try:
+            for name, value in given.items():
+                if not has_expression(value):
+                    structure({name: value}, _object_of(hints[name]))
+            if not has_expression(given):
+                structure(dict(given), self.shape)
+        except MisfitError as misfit:
+            return misfit.problems[0].path, misfit.problems[0].reason
+        except CortexError as error:  # of the shape's own checks
+            return (), f"is refused: {error.message}"
+        return None
+
+    def timeout_refusal(self, timeout_ms: int) -> str | None:
+        """Return what is wrong with a step's limit."""
+        if self.limit is None:
+            return "is not for steps that wait for people; their with.expires_s is"
+        return self.limit.refusal_ms(timeout_ms)
+
+
+def _object_of(hint: Any) -> Any:
+    return dict.__class_getitem__((str, hint))
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "tool": Kind(shape=ToolStep, limit=TIMEOUTS["tool_call"]),
+    "agent": Kind(shape=AgentStep, limit=TIMEOUTS["flow"]),
+    "llm": Kind(shape=LlmStep, limit=TIMEOUTS["flow_llm_call"]),
+    "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
+    "approve": Kind(shape=ApproveStep, limit=None),
+}

@@ -1,0 +1,137 @@
+"""Values of a flow with `${{ … }}` in their texts, anywhere in lists and objects.
+
+A text that is one expression becomes that expression's value, of any type; in a longer text it is
+filled in as text. `$${{` stands for `${{` itself.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from cortex.flows.expression import Node, Scope, evaluate, parse
+from cortex.flows.functions import ExpressionError, as_json, as_text
+
+BYTES_MAX: Final = 1_048_576
+"""Of one step's values, filled in: more would not fit into its record."""
+_PLACE: Final = re.compile(r"(?P<escaped>\$\$\{\{)|\$\{\{(?P<expression>.*?)\}\}", re.DOTALL)
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@attrs.frozen
+class Text:
+    """A text with expressions in it."""
+
+    parts: tuple[str | Node, ...]
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        return (each for each in self.parts if not isinstance(each, str))
+
+
+@lru_cache(maxsize=512)
+def parse_text(text: str) -> str | Node | Text:
+    """Return a text as it is, one expression, or a text with expressions."""
+    parts: list[str | Node] = []
+    at = 0
+    for match in _PLACE.finditer(text):
+        parts.append(text[at : match.start()])
+        at = match.end()
+        parts.append("${{" if match["escaped"] else parse(match["expression"]))
+    parts.append(text[at:])
+    if "${{" in text[at:]:
+        raise ExpressionError("'${{' has no '}}' after it")
+    if any(not isinstance(each, str) for each in parts):
+        if len(parts) == 3 and not parts[0].strip() and not parts[2].strip():  # type: ignore[union-attr] # noqa: PLR2004 -- one expression and nothing around it
+            return parts[1]
+        return Text(tuple(each for each in parts if each != ""))
+    return "".join(each for each in parts if isinstance(each, str))
+
+
+def expressions(value: Any, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Yield every expression of a value with its place. Raises `TemplateError`."""
+    for where, text in _texts(value, path):
+        try:
+            parsed = parse_text(text)
+        except ExpressionError as error:
+            raise TemplateError(error, where) from error
+        if isinstance(parsed, Text):
+            yield from ((where, node) for node in parsed.nodes)
+        elif not isinstance(parsed, str):
+            yield where, parsed
+
+
+class TemplateError(ExpressionError):
+    """An expression cannot be read; `path` says where it stands."""
+
+    def __init__(self, error: ExpressionError, path: Path) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.path = path
+
+
+def has_expression(value: Any) -> bool:
+    """Return whether anything in a value is to be filled in."""
+    return any("${{" in text for _, text in _texts(value, ()))
+
+
+def is_expression(value: Any) -> bool:
+    """Return whether a value is a text that begins with an expression."""
+    return isinstance(value, str) and value.strip().startswith("${{")
+
+
+def filled(value: Any, scope: Scope) -> Any:
+    """Return the value with its expressions evaluated. Raises `ExpressionError`."""
+    return _Filling(scope).of(value)
+
+
+class _Filling:
+    """Counts what it makes: a large value can be named many times."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._left = BYTES_MAX
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping):
+            return {key: self.of(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.of(each) for each in value]
+        return value
+
+    def _text(self, text: str) -> Any:
+        parsed = parse_text(text)
+        if isinstance(parsed, str):
+            return parsed
+        if isinstance(parsed, Text):
+            return "".join(
+                each if isinstance(each, str) else self._counted_text(each) for each in parsed.parts
+            )
+        value = evaluate(parsed, self._scope)
+        self._count(len(as_json(value)))
+        return value
+
+    def _counted_text(self, node: Node) -> str:
+        text = as_text(evaluate(node, self._scope))
+        self._count(len(text.encode(errors="replace")))
+        return text
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ExpressionError(f"the values make more than {BYTES_MAX:,} bytes")
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(each, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _texts(each, (*path, index))

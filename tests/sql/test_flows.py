@@ -1,0 +1,72 @@
+"""Jobs of flows, submitted from plain SQL: their version, their limit, and what is refused."""
+
+import asyncpg
+import pytest
+
+from cortex.postgres.session import Session
+from cortex.store import flows
+from tests.support.records.rows import as_runtime, job_row, submit
+from tests.support.servers.postgres import sql
+
+APPROVE = {"name": "a", "uses": "approve"}
+
+
+def apply(store: Session, **fields: object) -> int:
+    spec = {"name": "f", "steps": [APPROVE], **fields}
+    version, _ = store(flows.apply, name="f", spec=spec, by="test")
+    return int(version)
+
+
+def test_a_job_keeps_the_version_it_was_submitted_with(database: str, store: Session) -> None:
+    apply(store)
+    first = submit(database, "run_flow", {"flow": "f", "inputs": {"a": 1}})
+    assert apply(store, description="newer") == 2
+    second = submit(database, "run_flow", {"flow": "f", "version": None})
+    chosen = submit(database, "run_flow", {"flow": "f", "version": 1})
+    assert job_row(database, first)["payload"] == '{"flow": "f", "inputs": {"a": 1}, "version": 1}'
+    versions = [job_row(database, each)["payload"][-2] for each in (second, chosen)]
+    assert versions == ["2", "1"]
+
+
+def test_the_same_again_is_no_new_version(database: str, store: Session) -> None:
+    assert [apply(store), apply(store), apply(store, description="x")] == [1, 1, 2]
+    assert [each.version for each in store(flows.versions, "f")] == [2, 1]
+    facts = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'flow_applied'")
+    assert len(facts) == 2
+
+
+@pytest.mark.parametrize(
+    "given, used", [(None, 2400), (3, 3), (2700, 2700)], ids=["its own", "shorter", "longest"]
+)
+def test_the_limit_of_the_flow_replaces_that_of_the_type(
+    database: str, store: Session, given: int | None, used: int
+) -> None:
+    apply(store, limits={"timeout_ms": 2_399_001})
+    job_id = submit(database, "run_flow", {"flow": "f"}, timeout_s=given)
+    assert job_row(database, job_id)["timeout_s"] == used
+
+
+def test_without_a_limit_of_its_own_it_has_that_of_the_type(database: str, store: Session) -> None:
+    apply(store)
+    assert job_row(database, submit(database, "run_flow", {"flow": "f"}))["timeout_s"] == 1800
+    with pytest.raises(asyncpg.CheckViolationError, match=r'2701 is above .* "run_flow": 2700'):
+        submit(database, "run_flow", {"flow": "f"}, timeout_s=2701)
+
+
+@pytest.mark.parametrize(
+    "payload, message",
+    [
+        ("{}", 'a job of type "run_flow" needs a flow'),
+        ('{"flow": "g"}', 'flow "g" does not exist'),
+        ('{"flow": "f", "version": 2}', 'flow "f" version 2 does not exist'),
+        ('{"flow": "f", "version": "1"}', 'flow "f" version 1 does not exist'),
+        ('{"flow": {"a": 1}}', "does not exist"),
+    ],
+)
+def test_an_unknown_flow_is_refused(
+    database: str, store: Session, payload: str, message: str
+) -> None:
+    apply(store)
+    with pytest.raises(asyncpg.PostgresError, match=message):
+        sql(as_runtime(database), "SELECT cortex.submit_job('run_flow', $1::jsonb)", payload)
+    assert sql(database, "SELECT count(*) AS n FROM cortex.job")[0]["n"] == 0

@@ -1,0 +1,380 @@
+"""Runs of flows on a record that survives their attempts: order, conditions, failures, replay."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+
+from cortex.domain.approval import ApprovalStatus
+from cortex.domain.control_flow import Suspended
+from cortex.domain.effect import Invocation
+from cortex.domain.errors import (
+    CortexError,
+    DeniedError,
+    InvalidValueError,
+    RejectedError,
+    TransientError,
+    UnavailableError,
+)
+from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
+from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
+from cortex.flows.spec import FlowSpec
+from tests.support.records.factories import (
+    EchoModel,
+    EchoTools,
+    FactList,
+    LedgerDesk,
+    Record,
+    a_claim,
+    a_context,
+    decided_on,
+)
+
+Step = dict[str, Any]
+
+
+@attrs.define
+class ScriptedTools(EchoTools):
+    """Raises the next error of a tool's list, or returns its arguments."""
+
+    errors: dict[str, list[Exception]] = attrs.field(factory=dict)
+    running: int = 0
+    most_running: int = 0
+    seen: list[tuple[str, Any]] = attrs.field(factory=list)
+
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+        plan = await super().plan(attempt, call)
+
+        async def run(invocation: Invocation | None) -> Any:
+            self.seen.append((call.key, None if invocation is None else invocation.id))
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            await trio.lowlevel.checkpoint()
+            self.running -= 1
+            if self.errors.get(call.tool):
+                raise self.errors[call.tool].pop(0)
+            return await plan.run(invocation)
+
+        return attrs.evolve(plan, run=run)
+
+
+@attrs.define
+class Run:
+    """One job of a flow over its attempts."""
+
+    steps: list[Step]
+    inputs: Mapping[str, Any] = attrs.field(factory=dict)
+    more: Mapping[str, Any] = attrs.field(factory=dict)
+    tools: ScriptedTools = attrs.field(factory=ScriptedTools)
+    model: EchoModel = attrs.field(factory=EchoModel)
+    record: Record = attrs.field(factory=Record)
+    gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
+    facts: FactList = attrs.field(factory=FactList)
+    claim: Any = attrs.field(factory=lambda: a_claim(type="run_flow"))
+
+    async def attempt(self) -> FlowResult:
+        spec = FlowSpec.from_json({"name": "f", "steps": self.steps, **self.more})
+        lent = {
+            "tools": self.tools,
+            "models": self.model,
+            "gateway": self.gateway,
+            "facts": self.facts,
+        }
+        context = a_context(self.record, self.claim, **lent)
+        return await FlowRun(context, spec, version=3, inputs=self.inputs).run()
+
+    async def error(self) -> CortexError:
+        with pytest.raises(CortexError) as caught:
+            await self.attempt()
+        return caught.value
+
+    async def waits(self) -> Suspended:
+        with pytest.raises(Suspended) as caught:
+            await self.attempt()
+        return caught.value
+
+
+def tool(name: str, **fields: Any) -> Step:
+    arguments = fields.pop("arguments", {"is": name})
+    return {
+        "name": name,
+        "uses": "tool",
+        "with": {"tool": fields.pop("tool", name), "arguments": arguments},
+        **fields,
+    }
+
+
+def result_of(name: str) -> str:
+    return "${{ steps.%s.result }}" % name  # noqa: UP031 -- braces are the flow's
+
+
+async def test_results_go_from_step_to_step_and_are_recorded() -> None:
+    run = Run(
+        [
+            tool("a", arguments={"day": "${{ inputs.day }}", "v": "${{ flow.version }}"}),
+            tool("b", arguments={"of": "${{ steps.a.result.day }}"}),
+            {
+                "name": "c",
+                "uses": "llm",
+                "with": {"model": "m", "prompt": "say ${{ steps.b.result.of }}"},
+            },
+        ],
+        inputs={"day": 7},
+        more={"inputs": {"day": {"required": True}, "x": {"default": 1}}},
+    )
+    first, again = await run.attempt(), await run.attempt()
+    assert first == again
+    assert first.steps == {"a": "completed", "b": "completed", "c": "completed"}
+    assert (first.result["text"], first.version) == ("say 7", 3)
+    assert run.record.keys == ["a", "b", "c"]
+    assert ([each for each, _ in run.tools.seen], len(run.model.asked)) == (["a", "b"], 1)
+
+
+@pytest.mark.parametrize("inputs, message", [({}, "lacks the inputs day"), ({"x": 1}, "no input")])
+async def test_inputs_are_checked(inputs: dict[str, Any], message: str) -> None:
+    run = Run([tool("a")], inputs=inputs, more={"inputs": {"day": {"required": True}}})
+    assert message in (await run.error()).message
+
+
+async def test_steps_begin_when_what_they_need_has_ended() -> None:
+    run = Run(
+        [
+            tool("a", needs=[]),
+            tool("b", needs=[]),
+            tool("c", needs=["a"]),
+            tool("d", needs=["b", "c"]),
+            tool("e", needs=["d"]),
+        ]
+    )
+    await run.attempt()
+    keys = [key for key, _ in run.tools.seen]
+    assert set(keys[:2]) == {"a", "b"}
+    assert keys[2:] == ["c", "d", "e"]
+    assert run.tools.most_running == 2
+
+
+async def test_a_long_chain_needs_no_deep_stack() -> None:
+    run = Run([tool(f"s{number}", tool="t") for number in range(200)])
+    await run.attempt()
+    run.record.steps.pop()
+    await run.attempt()
+    assert [key for key, _ in run.tools.seen][-2:] == ["s199", "s199"]
+
+
+async def test_a_step_whose_condition_does_not_hold_is_skipped() -> None:
+    run = Run(
+        [
+            tool("a"),
+            tool("b", when="${{ steps.a.result.is == 'x' }}"),
+            tool(
+                "c", when="${{ steps.b.status == 'skipped' and default(steps.b.result.y, true) }}"
+            ),
+        ],
+        more={"result": result_of("b")},
+    )
+    result = await run.attempt()
+    assert result.steps == {"a": "completed", "b": "skipped", "c": "completed"}
+    assert result.result is None
+
+
+async def test_an_expression_that_fails_names_its_place() -> None:
+    run = Run([tool("a"), tool("b", when="${{ steps.a.result.nope.deeper }}")])
+    error = await run.error()
+    assert isinstance(error, InvalidValueError)
+    assert error.message == "flow 'f': step 'b': when: steps.a.result has no 'nope'"
+
+
+async def test_filled_values_that_do_not_fit_name_the_step() -> None:
+    run = Run([tool("a", arguments="${{ inputs }}"), tool("b", tool="${{ steps.a.result }}")])
+    assert "step 'b': with" in (await run.error()).message
+
+
+# --- for_each
+
+
+def each(**fields: Any) -> list[Step]:
+    arguments = {"i": "${{ index }}", "of": "${{ item }}"}
+    return [
+        tool("a", for_each=list("xyz"), arguments=arguments, **fields),
+        tool("b", arguments={"all": result_of("a")}),
+    ]
+
+
+async def test_a_step_for_each_item_has_a_list_of_results() -> None:
+    run = Run(each(when="${{ item != 'y' }}"), more={"result": result_of("b")})
+    result = await run.attempt()
+    assert result.result == {"all": [{"i": 0, "of": "x"}, None, {"i": 2, "of": "z"}]}
+    assert result.steps["a"] == "completed"
+    assert sorted(run.record.keys) == ["a[0]", "a[2]", "b"]
+
+
+async def test_no_more_items_run_at_a_time_than_allowed() -> None:
+    items = list(range(50))
+    run = Run([tool("a", for_each=items, concurrency=4, arguments={"of": "${{ item }}"})])
+    assert len((await run.attempt()).result) == 50
+    assert run.tools.most_running == 4
+
+
+async def test_an_empty_list_is_done_at_once() -> None:
+    assert (await Run([tool("a", for_each=[])]).attempt()).result == []
+
+
+async def test_too_many_items_are_refused_before_anything_runs() -> None:
+    steps = [tool("a", for_each="${{ inputs.all }}")]
+    run = Run(steps, {"all": list(range(ITEMS_MAX + 1))}, {"inputs": {"all": {}}})
+    assert "10,001 items, at most 10,000" in (await run.error()).message
+    assert run.tools.seen == []
+
+
+async def test_what_is_no_list_is_refused() -> None:
+    run = Run([tool("a", for_each="${{ inputs }}")])
+    assert "for_each is no list" in (await run.error()).message
+
+
+async def test_a_killed_run_repeats_no_item_that_is_recorded() -> None:
+    run = Run(each(concurrency=1))
+    run.tools.errors["a"] = [UnavailableError("gone")]
+    await run.error()
+    await run.attempt()
+    assert [key for key, _ in run.tools.seen] == ["a[0]", "a[0]", "a[1]", "a[2]", "b"]
+
+
+# --- people
+
+
+def approve(**fields: Any) -> Step:
+    return {"name": "agree", "uses": "approve", "with": {"detail": {"n": 1}}, **fields}
+
+
+async def decide(run: Run, status: ApprovalStatus) -> None:
+    for request in (await run.waits()).requests:
+        decided = decided_on(request, status, job_id=run.claim.lease.job_id)
+        run.gateway.decided[request.key] = decided
+
+
+async def test_a_gate_lets_go_on_what_people_agree_to() -> None:
+    run = Run([tool("a"), approve(), tool("b", arguments={"by": "${{ steps.agree.result.by }}"})])
+    await decide(run, ApprovalStatus.APPROVED)
+    assert (await run.attempt()).result == {"by": "ana"}
+    assert [key for key, _ in run.tools.seen] == ["a", "b"]
+
+
+async def test_a_denied_gate_ends_the_flow_or_is_its_steps_outcome() -> None:
+    run = Run([approve(), tool("b")])
+    await decide(run, ApprovalStatus.DENIED)
+    assert isinstance(await run.error(), DeniedError)
+    lax = Run(
+        [approve(on_error="continue"), tool("b", when="${{ steps.agree.status == 'failed' }}")]
+    )
+    await decide(lax, ApprovalStatus.DENIED)
+    first, again = await lax.attempt(), await lax.attempt()
+    assert first == again
+    assert first.steps == {"agree": "failed", "b": "completed"}
+
+
+async def test_all_questions_of_a_list_are_asked_at_once_and_other_branches_go_on() -> None:
+    gates = approve(for_each=list(range(5)), concurrency=2)
+    run = Run([gates, tool("b", needs=[])])
+    assert len((await run.waits()).requests) == 5
+    assert [key for key, _ in run.tools.seen] == ["b"]
+
+
+# --- failures
+
+
+async def test_a_failure_ends_the_flow_unless_the_step_goes_on() -> None:
+    run = Run([tool("a"), tool("b")])
+    run.tools.errors["a"] = [RejectedError("no")]
+    assert (await run.error()).message == "no"
+    lax = Run(
+        [tool("a", on_error="continue"), tool("b", when="${{ steps.a.error.code == 'rejected' }}")]
+    )
+    lax.tools.errors["a"] = [RejectedError("no")]
+    first, again = await lax.attempt(), await lax.attempt()
+    assert first == again, "the failure is on record: the second attempt does not try again"
+    assert first.steps == {"a": "failed", "b": "completed"}
+    assert [key for key, _ in lax.tools.seen] == ["a call", "b"]
+    assert [resolution for _, _, resolution in lax.facts.failures] == ["the flow goes on"]
+
+
+async def test_a_retry_leaves_the_pod_and_keeps_the_key() -> None:
+    run = Run([tool("a", retry={"max": 2, "base_ms": 2000}), tool("b")])
+    run.tools.errors["a"] = [TransientError("1", retry_after_s=40.0), TransientError("2")]
+    first, second = await run.waits(), await run.waits()
+    assert (first.waiting_on, first.reason) == ("sleep", "a is tried again (1 of 2)")
+    assert first.delay_s == pytest.approx(40, abs=0.5)
+    assert second.delay_s is not None
+    assert 0 < second.delay_s <= 4
+    assert (await run.attempt()).steps == {"a": "completed", "b": "completed"}
+    assert run.record.keys == ["a failure 1", "a failure 2", "a", "b"]
+    assert (await run.attempt()).steps == {"a": "completed", "b": "completed"}
+    assert [key for key, _ in run.tools.seen] == ["a", "a", "a", "b"]
+
+
+async def test_when_all_tries_are_spent_it_has_failed() -> None:
+    run = Run([tool("a", retry={"max": 1})])
+    run.tools.errors["a"] = [TransientError("1"), TransientError("2")]
+    await run.waits()
+    error = await run.error()
+    assert isinstance(error, RejectedError)
+    assert error.message == "step 'a' failed 2 times: 2"
+
+
+async def test_a_permanent_failure_is_not_tried_again() -> None:
+    run = Run([tool("a", retry={"max": 5}, on_error="continue")])
+    run.tools.errors["a"] = [TransientError("1"), RejectedError("2")]
+    await run.waits()
+    assert (await run.attempt()).steps == {"a": "failed"}
+    assert len(run.tools.seen) == 2
+
+
+async def test_an_effect_is_tried_again_under_its_invocation_id(autojump_clock: object) -> None:
+    tools = ScriptedTools(effect=EffectTerms(is_idempotent=True, reconcile=None))
+    tools.errors["a"] = [UnavailableError("cut")] * 6
+    run = Run([tool("a", retry={"max": 3})], tools=tools)
+    await run.waits()
+    await run.attempt()
+    assert len({invocation_id for _, invocation_id in tools.seen}) == 1
+
+
+async def test_a_run_that_waits_for_a_person_lets_the_rest_finish_once() -> None:
+    run = Run([approve(needs=[]), tool("b", needs=[]), tool("c", needs=["agree", "b"])])
+    await decide(run, ApprovalStatus.APPROVED)
+    await run.attempt()
+    assert [key for key, _ in run.tools.seen] == ["b", "c"]
+
+
+# --- agents
+
+
+async def test_agents_work_side_by_side_with_rules_of_their_own() -> None:
+    ids = {"one": UUID(int=1), "two": UUID(int=2)}
+    asked: list[UUID] = []
+
+    class Agents:
+        async def newest(self, name: str) -> tuple[UUID, int]:
+            return ids[name], 4
+
+        async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
+            asked.append(agent_id)
+            assert version == 4
+            return {"name": "n", "model": "m", "system": "s"}
+
+    run = Run(
+        [
+            {"name": name, "uses": "agent", "needs": [], "with": {"agent": name, "prompt": name}}
+            for name in ids
+        ]
+    )
+    lent = {"models": run.model, "agents": Agents()}
+    spec = FlowSpec.from_json({"name": "f", "steps": run.steps})
+    for _ in range(2):
+        context = a_context(run.record, run.claim, **lent)
+        result = await FlowRun(context, spec, version=1, inputs={}).run()
+        assert result.result == {"text": "two", "steps": 1}
+    assert sorted(run.record.keys) == ["one agent", "one: 1 model", "two agent", "two: 1 model"]
+    assert set(asked) == set(ids.values())
+    assert len(run.model.asked) == 2
