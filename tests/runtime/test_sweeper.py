@@ -16,6 +16,7 @@ from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.store import configs, jobs, pods, retries, tasks
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding
+from tests.support.life import Life
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.rows import (
     assert_one_truth,
@@ -208,6 +209,39 @@ async def test_a_job_that_loses_its_task_before_a_claim_gets_another_one(
     assert again.lease.job_id == job_id
     assert history(database, job_id) == [*path, (before, "RUNNING", again.lease.attempt)]
     assert_one_truth(database)
+
+
+async def test_a_job_that_gets_another_task_runs_no_sooner_than_it_was_submitted_for(
+    bench: Bench, database: str
+) -> None:
+    (job_id,) = await bench.submit(delay_s=ZOMBIE_S + 1000)
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    row = job_row(database, job_id)
+    assert (row["task_state"], row["task_run_at"]) == ("LATER", row["run_at"])
+    assert await bench.claim() == []
+    move_clock(database, 1000)
+    (claim,) = await bench.claim()
+    assert claim.lease.job_id == job_id
+
+
+async def test_a_job_whose_task_is_gone_goes_on_after_its_last_step(
+    bench: Bench, database: str, life: Life
+) -> None:
+    """The task had the head of the job: without one, its steps would not be read."""
+    (claim,) = await bench.claimed()
+    for seq in (1, 2):
+        life.step(bench.pod.id, claim, seq, f"step {seq}")
+    head = job_row(database, claim.lease.job_id)["checkpoint"]
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    assert job_row(database, claim.lease.job_id)["checkpoint"] == head
+    move_clock(database, 10)
+    await bench.port(retries.due)
+    (again,) = await bench.claim()
+    assert again.has_steps
 
 
 async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:
