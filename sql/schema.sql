@@ -42,6 +42,11 @@ CREATE FUNCTION cortex.refuse_change()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+    -- The deletions of 0023_retention.sql, from the tables whose trigger names them. The role of pods has no right to
+    -- delete, whatever it sets.
+    IF TG_OP = 'DELETE' AND TG_ARGV[0] = 'unless retention' AND current_setting('cortex.retention', true) = 'deletes' THEN
+        RETURN NULL;
+    END IF;
     RAISE EXCEPTION '%.% is append-only: % refused', TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP
         USING ERRCODE = 'check_violation';
 END $function$;
@@ -345,7 +350,7 @@ CREATE TRIGGER job_is_immutable BEFORE UPDATE OF type, payload ON cortex.job_rec
 
 -- Every transition of every job, written in the same transaction. Append-only.
 CREATE TABLE cortex.job_history (
-    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger.
+    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger, and one would cost a quarter of a claim. Retention deletes them with the job.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     previous cortex.job_status,  -- State before; null in a job's first row.
     new cortex.job_status NOT NULL,  -- State after.
@@ -359,7 +364,7 @@ CREATE TABLE cortex.job_history (
 GRANT SELECT ON cortex.job_history TO cortex_runtime;
 GRANT SELECT ON cortex.job_history TO cortex_reader;
 
-CREATE TRIGGER job_history_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_history FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+CREATE TRIGGER job_history_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_history FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 CREATE FUNCTION cortex.job_history_of_insert()
  RETURNS trigger
@@ -431,7 +436,7 @@ GRANT SELECT ON cortex.job_attempt TO cortex_reader;
 
 -- Receipts of timeouts. Append-only; the transcript up to each receipt is the steps up to its checkpoint and its partial text.
 CREATE TABLE cortex.timeout_event (
-    job_id uuid NOT NULL,  -- The job. No foreign key: a receipt outlives its job.
+    job_id uuid NOT NULL,  -- The job. No foreign key: retention deletes it with its job.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was recorded.
     attempt integer NOT NULL,  -- The attempt that ran out of time.
@@ -469,7 +474,7 @@ CREATE TABLE cortex.timeout_event (
 GRANT INSERT, SELECT ON cortex.timeout_event TO cortex_runtime;
 GRANT SELECT ON cortex.timeout_event TO cortex_reader;
 
-CREATE TRIGGER timeout_event_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.timeout_event FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+CREATE TRIGGER timeout_event_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.timeout_event FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 -- Committed steps, append-only: the checkpoints that a resumed job replays.
 CREATE TABLE cortex.job_step (
@@ -497,7 +502,7 @@ CREATE TABLE cortex.job_step (
 GRANT INSERT, SELECT ON cortex.job_step TO cortex_runtime;
 GRANT SELECT ON cortex.job_step TO cortex_reader;
 
-CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 -- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
@@ -1309,7 +1314,7 @@ CREATE TABLE cortex.fact (
     subtype text NOT NULL,  -- Details of the type: an error's code, "model_call", "budget_raised", "breaker_opened" …
     source text,  -- What failed, cost or changed: llm:NAME, tool:NAME, http:HOST, budget:NAME.
     tenant text NOT NULL DEFAULT 'default'::text,  -- The tenant that it belongs to.
-    job_id uuid,  -- The job, if there is one. No foreign key: a fact outlives its job.
+    job_id uuid,  -- The job, if there is one. No foreign key: a fact may outlive its job.
     attempt integer,  -- The job's attempt.
     step text,  -- Key of the step.
     agent_id uuid,  -- The job's agent.
@@ -1339,7 +1344,7 @@ CREATE INDEX fact_breaker_error ON cortex.fact USING btree (source, at, id) WHER
 GRANT INSERT, SELECT ON cortex.fact TO cortex_runtime;
 GRANT SELECT ON cortex.fact TO cortex_reader;
 
-CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 -- How much the calls of a job, an agent or a tenant may use; facts record who changed it.
 CREATE TABLE cortex.budget (
@@ -2062,7 +2067,7 @@ CREATE INDEX approval_vote_at ON cortex.approval_vote USING btree (at);
 GRANT INSERT, SELECT ON cortex.approval_vote TO cortex_runtime;
 GRANT SELECT ON cortex.approval_vote TO cortex_reader;
 
-CREATE TRIGGER approval_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.approval_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
+CREATE TRIGGER approval_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.approval_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 CREATE FUNCTION cortex.approval_is_final()
  RETURNS trigger
@@ -2808,3 +2813,255 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.flow_of_job() FROM PUBLIC;
 
 CREATE TRIGGER flow_of_job BEFORE INSERT ON cortex.job_record FOR EACH ROW WHEN (new.type = 'run_flow'::text) EXECUTE FUNCTION cortex.flow_of_job();
+
+-- For how long finished jobs and facts are kept: one row, or none while all are kept.
+CREATE TABLE cortex.retention (
+    is_set boolean NOT NULL DEFAULT true,  -- Always true: there is at most one row.
+    completed_s bigint,  -- Seconds to keep a job after it was completed; null: for ever.
+    failed_s bigint,  -- Seconds to keep a failed or cancelled job after its end; null: for ever.
+    facts_s bigint,  -- Seconds to keep facts; null: those of a job as long as the job, others for ever.
+    archive text,  -- Folder in which a copy is written first; null: no copy.
+    changed_by text NOT NULL,  -- Who set it.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL,  -- Why.
+    seen_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the runner last looked, to the minute: shows that the clock was moved.
+    held_until timestamptz,  -- Nothing is deleted before this: the clock was moved, or nothing ran for days. Null: nothing is held.
+    CONSTRAINT retention_pkey PRIMARY KEY (is_set),
+    CONSTRAINT retention_archive_check CHECK (archive ~~ '/%'::text AND length(archive) <= 1000),
+    CONSTRAINT retention_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT retention_completed_s_check CHECK (completed_s >= 86400 AND completed_s <= '3153600000'::bigint),
+    CONSTRAINT retention_facts_s_check CHECK (facts_s >= 86400 AND facts_s <= '3153600000'::bigint),
+    CONSTRAINT retention_failed_s_check CHECK (failed_s >= 86400 AND failed_s <= '3153600000'::bigint),
+    CONSTRAINT retention_is_set_check CHECK (is_set),
+    CONSTRAINT retention_reason_check CHECK (length(reason) <= 500),
+    CONSTRAINT something_is_deleted CHECK (num_nonnulls(completed_s, failed_s, facts_s) > 0)
+) WITH (fillfactor=50);
+GRANT SELECT ON cortex.retention TO cortex_runtime;
+GRANT SELECT ON cortex.retention TO cortex_reader;
+
+-- How far the runner has read, so that it does not read again what it has deleted, or what must stay.
+CREATE TABLE cortex.retention_place (
+    kind text NOT NULL,  -- The state of the jobs; or FACTS.
+    created_at timestamptz,  -- When the last job that was read was submitted.
+    job_id uuid,  -- That job; null: none yet.
+    fact_id bigint,  -- The last fact that was read.
+    is_at_end boolean NOT NULL,  -- Everything old enough was read: an hour after its begin, a new pass begins.
+    began_at timestamptz NOT NULL,  -- When this pass began.
+    CONSTRAINT retention_place_pkey PRIMARY KEY (kind),
+    CONSTRAINT place_of_a_job_or_a_fact CHECK ((created_at IS NULL) = (job_id IS NULL) AND num_nonnulls(job_id, fact_id) < 2),
+    CONSTRAINT retention_place_kind_check CHECK (kind = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'FACTS'::text]))
+) WITH (fillfactor=50);
+GRANT INSERT, SELECT, UPDATE ON cortex.retention_place TO cortex_runtime;
+GRANT SELECT ON cortex.retention_place TO cortex_reader;
+
+-- Sets the retention, or unsets it when all periods are null; records who and why. Returns the setting before; null: there was none.
+CREATE FUNCTION cortex.set_retention(new_completed_s bigint, new_failed_s bigint, new_facts_s bigint, new_archive text, person text, why text)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    before jsonb;
+    after jsonb;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.retention.set', 0));
+    SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
+                              'archive', r.archive) INTO before
+    FROM cortex.retention r;
+    DELETE FROM cortex.retention;
+    DELETE FROM cortex.retention_place;
+    IF num_nonnulls(new_completed_s, new_failed_s, new_facts_s) > 0 THEN
+        INSERT INTO cortex.retention (completed_s, failed_s, facts_s, archive, changed_by, reason)
+        VALUES (new_completed_s, new_failed_s, new_facts_s, new_archive, person, why);
+        after := jsonb_build_object('completed_s', new_completed_s, 'failed_s', new_failed_s, 'facts_s', new_facts_s,
+                                    'archive', new_archive);
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', CASE WHEN after IS NULL THEN 'retention_unset' ELSE 'retention_set' END, 'retention',
+            jsonb_build_object('by', person, 'reason', why, 'before', before, 'after', after));
+    RETURN before;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,text,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,text,text) TO cortex_runtime;
+
+-- Takes the turn of deleting to the end of the transaction. No row: nothing is ever deleted. is_mine false: another process has the turn. held_s: how long nothing is deleted, since the clock was moved; null or 0: not at all.
+CREATE FUNCTION cortex.retention_turn()
+ RETURNS TABLE(is_mine boolean, held_s double precision, archive text)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    setting cortex.retention;
+    is_moved boolean;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.retention', 0)) THEN
+        RETURN QUERY SELECT false, NULL::float8, NULL;
+        RETURN;
+    END IF;
+    SELECT * INTO setting FROM cortex.retention r;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- From a clock that went forward by mistake nothing tells the time that really passed: an hour for a person to mend
+    -- it. Two days, so that a `cortex tick` once a day is no such gap.
+    is_moved := moment > setting.seen_at + interval '2 days' OR moment < setting.seen_at - interval '5 minutes';
+    IF is_moved THEN
+        setting.held_until := moment + interval '1 hour';
+    END IF;
+    IF is_moved OR moment >= setting.seen_at + interval '1 minute' THEN
+        UPDATE cortex.retention r SET seen_at = moment, held_until = setting.held_until;
+    END IF;
+    RETURN QUERY SELECT true, greatest(0, extract(epoch FROM setting.held_until - moment))::float8, setting.archive;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.retention_turn() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.retention_turn() TO cortex_runtime;
+
+-- What ended before this instant may be deleted: jobs by their state, or FACTS. Null: nothing may.
+CREATE FUNCTION cortex.retention_limit(of_kind text)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT cortex.now() - interval '1 second' * CASE of_kind
+           WHEN 'COMPLETED' THEN r.completed_s WHEN 'FAILED' THEN r.failed_s WHEN 'CANCELLED' THEN r.failed_s
+           WHEN 'FACTS' THEN r.facts_s END
+FROM cortex.retention r WHERE coalesce(r.held_until <= cortex.now(), true) $function$;
+
+-- Those of these first jobs whose whole lineage may be deleted now: old enough, and nothing refers to it.
+CREATE FUNCTION cortex.retired(roots uuid[])
+ RETURNS SETOF uuid
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    done CONSTANT timestamptz := cortex.retention_limit('COMPLETED');
+    failed CONSTANT timestamptz := cortex.retention_limit('FAILED');
+BEGIN
+    RETURN QUERY
+    SELECT r.id FROM unnest(roots) AS w(id) JOIN cortex.job_record r ON r.id = w.id AND r.lineage_id IS NULL
+    WHERE NOT EXISTS (
+        SELECT FROM (SELECT r.id, r.status, r.finished_at
+                     UNION ALL
+                     SELECT h.id, h.status, h.finished_at FROM cortex.job_record h WHERE h.lineage_id = r.id) j
+        WHERE NOT coalesce(j.finished_at < CASE WHEN j.status = 'COMPLETED' THEN done ELSE failed END, false)
+           OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
+           OR EXISTS (SELECT FROM cortex.reservation c WHERE c.job_id = j.id)
+           OR EXISTS (SELECT FROM cortex.dead_letter d WHERE d.job_id = j.id AND d.state IN ('OPEN', 'ESCALATED'))
+           OR EXISTS (SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status IN ('PENDING', 'UNKNOWN'))
+           OR EXISTS (SELECT FROM cortex.approval a WHERE a.job_id = j.id AND (
+                a.status = 'PENDING'
+                OR a.spent_digest IS NOT NULL AND a.decided_at > cortex.now() - interval '7 days'))
+           OR EXISTS (SELECT FROM cortex.schedule_instant i
+                      WHERE i.job_id = j.id AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL)
+           OR EXISTS (SELECT FROM cortex.watch s WHERE s.job_id = j.id AND s.until > cortex.now()))
+      AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
+END $function$;
+
+-- Deletes the lineages of these first jobs that may be deleted, as far as nobody holds them and no fact is newer than the given one (null: any). The only way to delete a job. Returns how many lineages and jobs.
+CREATE FUNCTION cortex.delete_retired(roots uuid[], facts_through bigint)
+ RETURNS TABLE(lineages integer, jobs integer)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    held uuid[];
+    letters uuid[];
+    chosen uuid[];
+    gone uuid[];
+    keeps_facts boolean;
+BEGIN
+    held := ARRAY(
+        SELECT j.id FROM cortex.job_record j
+        WHERE j.id IN (SELECT r.id FROM unnest(roots) AS r(id)
+                       UNION ALL
+                       SELECT h.id FROM unnest(roots) AS r(id) JOIN cortex.job_record h ON h.lineage_id = r.id)
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    -- A retry holds the dead letter, not the job.
+    letters := ARRAY(
+        SELECT d.job_id FROM unnest(held) AS h(id) JOIN cortex.dead_letter d ON d.job_id = h.id
+        ORDER BY d.job_id FOR UPDATE OF d SKIP LOCKED);
+    -- A new statement sees what those wrote that held the rows before. Whatever could not be locked stays.
+    chosen := ARRAY(
+        SELECT r.id FROM cortex.retired(roots) AS r(id)
+        WHERE NOT EXISTS (
+            SELECT FROM (SELECT r.id UNION ALL SELECT h.id FROM cortex.job_record h WHERE h.lineage_id = r.id) j
+            WHERE j.id <> ALL (held)
+               OR EXISTS (SELECT FROM cortex.dead_letter d WHERE d.job_id = j.id AND d.job_id <> ALL (letters))
+               -- Recorded after the copy was made.
+               OR EXISTS (SELECT FROM cortex.fact f WHERE f.job_id = j.id AND f.id > facts_through)));
+    gone := ARRAY(SELECT r.id FROM unnest(chosen) AS r(id)
+                  UNION ALL
+                  SELECT h.id FROM unnest(chosen) AS r(id) JOIN cortex.job_record h ON h.lineage_id = r.id);
+    SELECT r.facts_s IS NOT NULL INTO keeps_facts FROM cortex.retention r;
+
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.job_history o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
+    WHERE a.job_id = g.id AND o.approval_id = a.id;
+    DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    IF NOT keeps_facts THEN
+        DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    END IF;
+    DELETE FROM cortex.job_record o USING unnest(gone) AS g(id) WHERE o.id = g.id;
+    PERFORM set_config('cortex.retention', '', true);
+    RETURN QUERY SELECT cardinality(chosen), cardinality(gone);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.delete_retired(uuid[],bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.delete_retired(uuid[],bigint) TO cortex_runtime;
+
+-- Those of these facts that may be deleted now: old enough, not of a job that is not over, not resolved by a younger one.
+CREATE FUNCTION cortex.retired_facts(facts bigint[])
+ RETURNS SETOF bigint
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    old CONSTANT timestamptz := cortex.retention_limit('FACTS');
+BEGIN
+    RETURN QUERY
+    SELECT f.id FROM unnest(facts) AS w(id) JOIN cortex.fact f ON f.id = w.id
+    WHERE f.at < old
+      AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = f.job_id AND j.finished_at IS NULL)
+      AND NOT EXISTS (SELECT FROM cortex.fact r WHERE r.resolves = f.id AND r.at >= old);
+END $function$;
+
+-- Deletes those of these facts that may be deleted: the only way to delete a fact. Returns how many.
+CREATE FUNCTION cortex.delete_retired_facts(facts bigint[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    deleted int;
+BEGIN
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.fact f USING cortex.retired_facts(facts) AS r(id) WHERE f.id = r.id;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    PERFORM set_config('cortex.retention', '', true);
+    RETURN deleted;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.delete_retired_facts(bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.delete_retired_facts(bigint[]) TO cortex_runtime;

@@ -1,6 +1,6 @@
 """Retention: the setting, the next batch that may be deleted, its copy, and its deletion.
 
-The database decides what may be deleted, and deletes it only then: see 0022_retention.sql. Reading,
+The database decides what may be deleted, and deletes it only then: see 0023_retention.sql. Reading,
 copying and deleting are separate transactions, so that a slow disk holds no locks; what changes in
 between stays.
 """

@@ -53,7 +53,7 @@ COMMENT ON FUNCTION cortex.uuid7() IS 'A time-ordered identifier (RFC 9562, vers
 CREATE FUNCTION cortex.refuse_change() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN
-    -- The deletions of 0022_retention.sql, from the tables whose trigger names them. The role of pods has no right to
+    -- The deletions of 0023_retention.sql, from the tables whose trigger names them. The role of pods has no right to
     -- delete, whatever it sets.
     IF TG_OP = 'DELETE' AND TG_ARGV[0] = 'unless retention' AND current_setting('cortex.retention', true) = 'deletes' THEN
         RETURN NULL;
