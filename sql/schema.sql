@@ -804,10 +804,12 @@ GRANT SELECT ON cortex.job TO cortex_reader;
 --   state: Its state now.
 --   id: The job.
 --   created_at: When it was submitted.
+--   type: Its type.
 CREATE VIEW cortex.job_state AS
  SELECT r.status AS state,
     r.id,
-    r.created_at
+    r.created_at,
+    r.type
    FROM cortex.job_record r
   WHERE r.finished_at IS NOT NULL OR (( SELECT t.state
            FROM cortex_worker.task t
@@ -815,7 +817,8 @@ CREATE VIEW cortex.job_state AS
 UNION ALL
  SELECT 'RUNNING'::cortex.job_status AS state,
     r.id,
-    r.created_at
+    r.created_at,
+    r.type
    FROM cortex_worker.task t
      JOIN cortex.job_record r ON r.id = t.job_id
   WHERE t.state = 'LOCKED'::cortex_worker.task_state;

@@ -70,14 +70,22 @@ from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
+from cortex.runtime.maintenance.runners import (
+    Means,
+    PodMeans,
+    RunnerUpkeep,
+    runners,
+    suspended,
+    wake,
+)
+from cortex.runtime.maintenance.schedules import declare
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
-from cortex.store import configs, jobs, pods, schedules
+from cortex.store import configs, jobs, pods
 from cortex.store.pods import Vitals
 from cortex.store.runners import DISPATCH
 
@@ -309,7 +317,7 @@ class _Pod:
             await liveness.start(self._metrics_page)
             await liveness.start(self._recorder)
             await liveness.start(self._heartbeat)
-            await self._declare_schedules()
+            await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -414,15 +422,6 @@ class _Pod:
         crash_point("after_enter")
         return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
-    async def _declare_schedules(self) -> None:
-        """Record the schedules that this pod's code declares."""
-        declared = self._parts.registry.schedules
-        if declared:
-            record = self._record
-            crash_point("before_declare")
-            await self._port(schedules.declare, declared, pod_id=record.id, pod=record.name)
-            crash_point("after_declare")
-
     def _services(self, policies: Policies) -> Services:
         facts = FactSink(
             self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
@@ -457,6 +456,7 @@ class _Pod:
             ),
             clock=StoreClock(port=self._port, rng=self._rng),
             bulk=StoreBulkOperations(port=self._port, rng=self._rng),
+            upkeep=RunnerUpkeep(self._runners),
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,

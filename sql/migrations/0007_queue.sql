@@ -111,18 +111,19 @@ COMMENT ON COLUMN cortex.job.heartbeat_at IS 'Its pod''s last heartbeat for it; 
 GRANT SELECT ON cortex.job TO cortex_runtime;
 
 CREATE VIEW cortex.job_state AS
-SELECT r.status AS state, r.id, r.created_at FROM cortex.job_record r
+SELECT r.status AS state, r.id, r.created_at, r.type FROM cortex.job_record r
 WHERE r.finished_at IS NOT NULL
    -- Not an EXISTS: that could be hashed, and would read every running job.
    OR (SELECT t.state FROM cortex_worker.task t WHERE t.job_id = r.id) IS DISTINCT FROM 'LOCKED'
 UNION ALL
-SELECT 'RUNNING', r.id, r.created_at FROM cortex_worker.task t JOIN cortex.job_record r ON r.id = t.job_id
+SELECT 'RUNNING', r.id, r.created_at, r.type FROM cortex_worker.task t JOIN cortex.job_record r ON r.id = t.job_id
 WHERE t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job_state IS
     'The jobs in a state, by index: cortex.job is right but cannot be searched by a state that is in two tables.';
 COMMENT ON COLUMN cortex.job_state.state IS 'Its state now.';
 COMMENT ON COLUMN cortex.job_state.id IS 'The job.';
 COMMENT ON COLUMN cortex.job_state.created_at IS 'When it was submitted.';
+COMMENT ON COLUMN cortex.job_state.type IS 'Its type.';
 GRANT SELECT ON cortex.job_state TO cortex_runtime;
 
 -- A claim makes a job RUNNING. Once per statement, with the owner's rights, like the other history, from which it takes

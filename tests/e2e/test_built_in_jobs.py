@@ -172,6 +172,36 @@ def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path:
     assert_one_truth(pods.dsn)
 
 
+def test_a_flow_has_the_time_that_it_asks_for(
+    pods: Pods, receiver: Receiver, tmp_path: Path
+) -> None:
+    flow = {
+        "name": "slow",
+        "limits": {"timeout_ms": 1000},
+        "steps": [
+            {
+                "name": "post",
+                "uses": "http",
+                "with": {"url": f"http://{receiver.host}/x", "method": "POST", "idempotent": True},
+            }
+        ],
+    }
+    (tmp_path / "slow.yaml").write_text(json.dumps(flow))
+    applied = run_cli("flows", "apply", "slow.yaml", dsn=pods.dsn, folder=tmp_path)
+    assert applied.exit_code == 0
+    pods.environment["CORTEX_HTTP_ALLOW"] = receiver.host
+    receiver.stuck.set()
+    pods.start()
+    job_id = submit(pods.dsn, "run_flow", {"flow": "slow"})
+    failed = until_status(pods.dsn, job_id, "FAILED")
+    assert failed["error_message"] == "Job timed out after 1 seconds"
+    file = tmp_path / "workspaces" / str(job_id) / "timeouts.jsonl"
+    (line,) = map(json.loads, file.read_text().splitlines())
+    assert (line["flow"], line["step"], line["scope"]) == ("slow v1", "post", "job")
+    assert (line["limit_ms"], line["final_action"]) == (1000, "failed")
+    assert line["elapsed_ms"] >= 1000
+
+
 def test_a_request_submitted_before_any_pod_has_the_policy_of_its_type(pods: Pods) -> None:
     job_id = submit(pods.dsn, "http_request", {"url": "http://127.0.0.1:1/"})
     query = "SELECT worker_attempts, max_retries, timeout_s FROM cortex.job WHERE id = $1"

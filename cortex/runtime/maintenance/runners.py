@@ -10,10 +10,11 @@ from uuid import UUID
 
 import attrs
 
-from cortex.actors.runner import Runner
+from cortex.actors.runner import Runner, TickBudget
 from cortex.domain.clock import Chance
 from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
+from cortex.durable.attempt import UpkeepResult
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
@@ -97,6 +98,18 @@ def runners(means: Means, names: Iterable[str] = tuple(RUNNERS)) -> tuple[Runner
     chosen = set(names)
     made.extend(make(means) for name, make in RUNNERS.items() if name in chosen)
     return tuple(made)
+
+
+@attrs.frozen
+class RunnerUpkeep:
+    """Runs runners of this process once, for jobs."""
+
+    runners: Sequence[Runner]
+
+    async def run_once(self, name: str) -> UpkeepResult:
+        (runner,) = (each for each in self.runners if each.name == name)
+        result = await runner.run_once(TickBudget(items=runner.items_max))
+        return UpkeepResult(items=result.items, is_skipped=result.is_skipped)
 
 
 # --- hints

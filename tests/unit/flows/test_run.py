@@ -1,6 +1,8 @@
 """Runs of flows on a record that survives their attempts: order, conditions, failures, replay."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from cortex.domain.errors import (
     DeniedError,
     InvalidValueError,
     RejectedError,
+    TimedOutError,
     TransientError,
     UnavailableError,
 )
@@ -74,6 +77,7 @@ class Run:
     gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
     facts: FactList = attrs.field(factory=FactList)
     claim: Any = attrs.field(factory=lambda: a_claim(type="run_flow"))
+    workspaces: Path = Path("workspaces")
 
     async def attempt(self) -> FlowResult:
         spec = FlowSpec.from_json({"name": "f", "steps": self.steps, **self.more})
@@ -82,6 +86,7 @@ class Run:
             "models": self.model,
             "gateway": self.gateway,
             "facts": self.facts,
+            "workspaces": self.workspaces,
         }
         context = a_context(self.record, self.claim, **lent)
         return await FlowRun(context, spec, version=3, inputs=self.inputs).run()
@@ -345,6 +350,46 @@ async def test_a_run_that_waits_for_a_person_lets_the_rest_finish_once() -> None
     await decide(run, ApprovalStatus.APPROVED)
     await run.attempt()
     assert [key for key, _ in run.tools.seen] == ["b", "c"]
+
+
+# --- time-outs
+
+
+async def test_limits_that_fire_are_lines_of_the_run(tmp_path: Path) -> None:
+    run = Run(
+        [
+            tool("a", retry={"max": 1}, timeout_ms=5000),
+            tool("b", on_error="continue", tool="slow"),
+        ],
+        workspaces=tmp_path,
+    )
+    late = TimedOutError("late", scope="call", limit_s=5.0)
+    run.tools.errors = {"a": [late], "slow": [late]}
+    await run.waits()
+    assert (await run.attempt()).steps == {"a": "completed", "b": "failed"}
+    lines = lines_of(tmp_path / str(run.claim.lease.job_id))
+    assert {(each["flow"], each["scope"], each["limit_ms"]) for each in lines} == {
+        ("f v3", "call", 5000)
+    }
+    assert [(each["step"], each["recovery"], each["final_action"]) for each in lines] == [
+        ("a", "retry_step", "retry"),
+        ("b call", "step_failed", "continued"),
+    ]
+    assert all(each["elapsed_ms"] >= 0 and each["at"] for each in lines)
+
+
+def lines_of(workspace: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (workspace / "timeouts.jsonl").read_text().splitlines()]
+
+
+async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    run = Run([tool("a", on_error="continue")], workspaces=tmp_path)
+    run.tools.errors["a"] = [TimedOutError("late", scope="call", limit_s=5.0)]
+    folder = tmp_path / str(run.claim.lease.job_id)
+    folder.mkdir()
+    (folder / "timeouts.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert (await run.attempt()).steps == {"a": "failed"}
+    assert not (tmp_path / "elsewhere").exists()
 
 
 # --- agents
