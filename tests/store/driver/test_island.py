@@ -178,11 +178,11 @@ def test_an_interrupt_in_a_turn_of_the_loop_reaches_the_main_task_and_ends_no_ca
     async def main() -> str:
         replies: list[str] = []
 
-        async def call() -> None:
-            replies.append(await island.run_aio_coroutine(interrupted_call()))
+        async def call(opened: AsyncioIsland) -> None:
+            replies.append(await opened.run_aio_coroutine(interrupted_call()))
 
-        async with open_island() as island, trio.open_nursery() as nursery:
-            nursery.start_soon(call)
+        async with open_island() as opened, trio.open_nursery() as nursery:
+            nursery.start_soon(call, opened)
             for _ in range(2):
                 with pytest.raises(KeyboardInterrupt):
                     await trio.sleep_forever()
