@@ -607,10 +607,14 @@ ORDER BY o.heartbeat_at;
 -- name: record_blocked
 -- Records that jobs of lost pods have been out of reach for too long, unless this was recorded recently. $1 pod id, $2
 -- the session that holds them, $3 data, $4 seconds without a repetition.
-INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
-SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
-WHERE NOT EXISTS (
-    SELECT FROM cortex.fact f
-    WHERE f.source = $2 AND f.at > cortex.now() - $4::float8 * interval '1 second'
-      AND f.type = 'lifecycle' AND f.subtype = 'recovery_blocked')
-RETURNING id;
+WITH recorded AS (
+    INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
+    SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
+    WHERE NOT EXISTS (
+        SELECT FROM cortex.fact f
+        WHERE f.source = $2 AND f.at > cortex.now() - $4::float8 * interval '1 second'
+          AND f.type = 'lifecycle' AND f.subtype = 'recovery_blocked')
+    RETURNING id, source, data
+)
+SELECT id, cortex.announce('recovery.blocked', source, data || jsonb_build_object('held_by', source, 'tenant', 'default'))
+FROM recorded;

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.control_flow import Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
     CortexError,
@@ -22,6 +22,7 @@ from cortex.domain.errors import (
     TransientError,
     UnavailableError,
 )
+from cortex.domain.job import StepDone
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
 from cortex.flows.spec import FlowSpec
@@ -350,6 +351,65 @@ async def test_a_run_that_waits_for_a_person_lets_the_rest_finish_once() -> None
     await decide(run, ApprovalStatus.APPROVED)
     await run.attempt()
     assert [key for key, _ in run.tools.seen] == ["b", "c"]
+
+
+# --- kills
+
+
+KILLED = [
+    tool("a", needs=[], tool="first"),
+    {"name": "agree", "uses": "approve", "needs": ["a"]},
+    tool("b", needs=["a"], for_each="${{ range(3) }}", arguments={"n": "${{ item }}"}),
+    tool("c", needs=[], tool="bad", on_error="continue"),
+    {"name": "say", "uses": "llm", "needs": ["b", "c"], "with": {"model": "m", "prompt": "x"}},
+    tool("d", needs=["say", "agree"], arguments={"all": "${{ steps.b.result }}"}),
+]
+STEPS_RECORDED = 8
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(STEPS_RECORDED))
+async def test_a_run_killed_around_any_commit_ends_as_if_it_was_not(
+    number: int, after: bool
+) -> None:
+    class Mortal(Record):
+        count = 0
+
+        async def record(self, operation: StepDone) -> None:
+            is_last = self.count == number
+            self.count += 1
+            if not is_last or after:
+                await super().record(operation)
+            if is_last:
+                raise LeaseLost("killed")
+
+    run = Run(KILLED, tools=ScriptedTools(effect=EffectTerms(is_idempotent=True, reconcile=None)))
+    run.tools.errors["bad"] = [RejectedError("no")] * 3
+    run.record = Mortal()
+    for _ in range(3):
+        try:
+            result = await run.attempt()
+            break
+        except LeaseLost:
+            continue
+        except Suspended as wish:
+            for request in wish.requests:
+                decided = decided_on(
+                    request, ApprovalStatus.APPROVED, job_id=run.claim.lease.job_id
+                )
+                run.gateway.decided[request.key] = decided
+    else:
+        pytest.fail("not ended in three attempts")
+    assert run.record.count > number, "it was killed"
+    assert result.steps == {
+        **dict.fromkeys(("a", "agree", "b", "say", "d"), "completed"),
+        "c": "failed",
+    }
+    assert result.result == {"all": [{"n": 0}, {"n": 1}, {"n": 2}]}
+    keys = run.record.keys
+    assert len(keys) == len(set(keys)) == STEPS_RECORDED, keys
+    seen = [key for key, _ in run.tools.seen]
+    assert all(seen.count(key) <= 2 for key in seen), "only what was cut off is called again"
 
 
 # --- time-outs
