@@ -49,7 +49,7 @@ class Kind(StrEnum):
     HAND_BACK = "hand_back"
     """A job whose pod shuts down while it runs."""
     SCHEDULE = "schedule"
-    """A pod whose code declares a schedule that is due."""
+    """A schedule with an instant that is due."""
     RETENTION = "retention"
     """A cluster that deletes old records."""
     EXPIRY = "expiry"
@@ -88,8 +88,8 @@ POINTS: Final[dict[str, Point]] = {
     "after_enter": Point("they are committed, the pod is not registered yet", (Kind.POD,)),
     "before_register": Point("it holds its lock and is about to enter itself", (Kind.POD,)),
     "after_register": Point("it is on record and has not beaten", (Kind.POD,)),
-    "before_declare": Point("its code's schedules are about to be entered", (Kind.SCHEDULE,)),
-    "after_declare": Point("they are committed, it takes no jobs yet", (Kind.SCHEDULE,)),
+    "before_declare": Point("its code's schedules are about to be entered", (Kind.POD,)),
+    "after_declare": Point("they are committed, it takes no jobs yet", (Kind.POD,)),
     "before_beat": Point("it is about to send a heartbeat for itself and its jobs", (Kind.POD,)),
     "after_beat": Point(
         "the heartbeat is committed, its lost jobs are not stopped yet", (Kind.POD,)

@@ -27,6 +27,10 @@ OWNER = "cortex"
 """The role that pods connect as: not a superuser but the owner of the database, as in
 production."""
 OWN_DISK = "chaos_disk"
+WITHOUT_BUILT_IN = (
+    "UPDATE cortex.schedule SET paused_at = cortex.now(), paused_by = 'chaos', pause_reason = ''"
+)
+"""Pauses the built-in schedules, whose jobs no client of a run submits."""
 READY_WITHIN_S = 60.0
 DEAD_WITHIN_S = 20.0
 SQL_WITHIN_S = 20.0
@@ -176,6 +180,7 @@ class Postgres:
         await self._admin(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
         await self._admin(f"CREATE DATABASE {TEMPLATE} OWNER {OWNER}")
         await migrate(self._dsn(TEMPLATE, user=OWNER))
+        await _run(self._dsn(TEMPLATE, user=OWNER), WITHOUT_BUILT_IN, (), within_s=60.0)
 
     async def _admin(self, query: str, *args: object) -> list[Row]:
         return await _run(self._dsn("postgres"), query, args, within_s=60.0)

@@ -41,6 +41,12 @@ async def nothing(_: Context) -> str:
     return DONE
 
 
+@job("points_scheduled", retry=QUICK, schedule="0 0 1 1 *")
+async def scheduled(_: Context) -> str:
+    """End at once; a trial makes an instant of its schedule due."""
+    return DONE
+
+
 @job("points_own", retry=QUICK)
 async def own(ctx: Context, account: str) -> str:
     """Call an effect of the job's own, whose outcome can be looked up."""

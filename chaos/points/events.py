@@ -47,6 +47,14 @@ _OLD_JOB_ENDS: Final = (
 _KEEP_A_DAY: Final = "SELECT cortex.set_retention(86400, NULL, NULL, $1, 'points', 'a test')"
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
+_DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
+_DUE: Final = """
+    WITH due AS (
+        UPDATE cortex.schedule SET next_at = cortex.now(), due_at = cortex.now()
+        WHERE origin = 'code'
+    )
+    SELECT pg_notify('cortex_breaker', 'schedule')
+"""
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
 _HOLD: Final = "BEGIN; LOCK TABLE cortex_worker.task IN ACCESS EXCLUSIVE MODE"
 _CUT: Final = """
@@ -69,7 +77,7 @@ async def begin(trial: Trial, program: Program) -> None:
         await _keep_little(trial)
     if program.cancels_idle:
         await _submit_bulk(trial)
-    elif program.event not in ("request", "lost claim"):
+    elif program.event not in ("request", "lost claim", "schedule"):
         await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
     if program.first is not None:
         first = trial.start("first", program.first.at)
@@ -119,6 +127,9 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
             await _break_a_claim(trial, pod)
+        case "schedule":
+            await trial.until_row(_DECLARED, what="the schedule is declared")
+            await trial.sql(_DUE)
         case "none" | "cancel" | "retention":
             pass
 

@@ -53,9 +53,16 @@ class Program:
     status: str = "COMPLETED"
     person: Literal["agrees", "lets it expire"] = "agrees"
     first: First | None = None
-    event: Literal["none", "leave", "request", "budget", "lost claim", "cancel", "retention"] = (
-        "none"
-    )
+    event: Literal[
+        "none",
+        "leave",
+        "request",
+        "budget",
+        "lost claim",
+        "cancel",
+        "schedule",
+        "retention",
+    ] = "none"
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
     """Points that its pod reaches only some time after the job has ended."""
@@ -188,6 +195,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         event="lost claim",
         settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come earlier
     ),
+    _job("schedule", "points_scheduled", Kind.SCHEDULE, event="schedule"),
     _job(
         "retention",
         "points_nothing",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from chaos.cluster.postgres import WITHOUT_BUILT_IN
 from chaos.collect import read_record
 from chaos.observer import SQL as OBSERVER
 from chaos.sim.clock import EPOCH_S, Clock
@@ -99,6 +100,7 @@ async def _make_template(dsn: str, template_dsn: str) -> None:
         await connection.close(timeout=CLOSED_WITHIN_S)  # noqa: ASYNC102 -- bounded
     template = await asyncpg.connect(template_dsn)
     try:
+        await template.execute(WITHOUT_BUILT_IN)
         await template.execute(SIMULATED)
         # The observer's notes must be ordered with those of the record.
         await template.execute(OBSERVER.replace("clock_timestamp()", "cortex.now()"))

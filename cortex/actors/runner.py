@@ -66,11 +66,13 @@ class TickResult:
     """Another process holds the runner's lock; this tick did nothing."""
     next_s: float | None = None
     """Seconds to the next call: `AT_ONCE` when more is due; None for the pace of the loop."""
+    is_partial: bool = False
+    """It has looked at a part of what there is; the next call continues behind it."""
 
     @property
     def is_more_due(self) -> bool:
-        """The tick left work behind that need not wait."""
-        return self.next_s is not None and self.next_s <= SOON_S
+        """A command that ticks once should call again, as far as its budget allows."""
+        return self.is_partial or self.next_s == AT_ONCE
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +103,8 @@ class Runner(ABC):
     """The notification channels and local hints that end a pause early."""
     jitter: ClassVar[float] = 0.1
     """The share of a fixed interval that a random draw may take off."""
+    runs_until_sign_off: ClassVar[bool] = False
+    """A pod stops it after its jobs, whose ends are work for it; others stop with the intake."""
     is_ready_at_once: ClassVar[bool] = True
     """Ready to serve before the first tick; otherwise after it."""
 
@@ -118,6 +122,7 @@ class Runner(ABC):
         self._backoff = LoopBackoff(rng=rng, backoff=backoff)
         self._due_at = math.inf
         self._idle_count = 0
+        self._turn = trio.Lock()
         self.on_run: Callable[[Run], None] = lambda _: None
         """Called after each tick; must not raise."""
 
@@ -156,7 +161,14 @@ class Runner(ABC):
         """Do one bounded piece of the work; may be called without `run`."""
 
     async def run_once(self, budget: TickBudget) -> TickResult:
-        """Tick once, and report the run unless it is cancelled; raises what the tick raises."""
+        """Tick once, and report the run unless it is cancelled; raises what the tick raises.
+
+        Ticks of one runner in one process take turns.
+        """
+        async with self._turn:
+            return await self._run_once(budget)
+
+    async def _run_once(self, budget: TickBudget) -> TickResult:
         began = trio.current_time()
         try:
             result = await self.tick(budget)

@@ -65,6 +65,10 @@ cli = Root(
                 "cortex.cli.schedules:schedules",
                 "Submit jobs by the clock: apply, list, pause.",
             ),
+            "health": (
+                "cortex.cli.health:health",
+                "Show queue, failures and background work.",
+            ),
             "doctor": (
                 "cortex.cli.doctor:doctor",
                 "Find problems here, and show how to fix them.",

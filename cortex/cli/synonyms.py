@@ -83,7 +83,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "freeze off",
     ),
     ("restart", "rerun", "redo", "requeue", "replay"): ("jobs retry", "dead retry"),
-    ("health", "check", "ping", "diagnose", "verify", "config", "info"): ("doctor",),
+    ("check", "ping", "diagnose", "verify", "config", "info"): ("doctor",),
     ("ui", "dashboard", "monitor", "console", "htop"): ("tui",),
     ("init", "setup", "install", "upgrade", "db", "database", "schema"): ("migrate", "up"),
     ("error", "errors", "failed", "failures", "dlq", "dead-letters", "deadletters"): ("dead ls",),

@@ -74,6 +74,14 @@ _OF_MODELS: Final = JobPolicy(
 _OF_REQUESTS: Final = JobPolicy(
     worker_attempts=5, backoff=Backoff(base_s=1, cap_s=60, multiplier=2), timeout_s=600
 )
+_OF_UPKEEP: Final = JobPolicy(
+    worker_attempts=2,
+    max_retries=0,
+    backoff=Backoff(base_s=1, cap_s=1, multiplier=1),
+    timeout_s=60,
+    call_s=30,
+    connect_s=5,
+)
 POLICIES: Final[dict[str, JobPolicy]] = {
     "run_agent": _OF_MODELS,
     "llm_generate": _OF_MODELS,
@@ -83,6 +91,8 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     ),
     "http_request": _OF_REQUESTS,
     "webhook_dispatch": _OF_REQUESTS,
+    "sweep_zombies": _OF_UPKEEP,
+    "expire_approvals": _OF_UPKEEP,
     BULK: JobPolicy(timeout_s=604_800),
 }
 """The built-in job types that need figures of their own."""

@@ -171,6 +171,22 @@ class BulkOperations(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class UpkeepResult:
+    """What one run of a runner did."""
+
+    items: int
+    is_skipped: bool
+    """Another process was doing it, or had done it lately."""
+
+
+class Upkeep(Protocol):
+    """The background work that a pod does for all pods."""
+
+    async def run_once(self, name: str, /) -> UpkeepResult:
+        """Run a runner once, as its loop does."""
+
+
+@attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
 
@@ -184,6 +200,7 @@ class Services:
     gateway: EffectGateway
     clock: DatabaseClock
     bulk: BulkOperations
+    upkeep: Upkeep
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

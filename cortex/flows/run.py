@@ -15,11 +15,13 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import structlog
 import trio
 
 from cortex.agent import loop
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
+from cortex.agent.workspace.timeout_lines import TimeoutLine, append_line
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import describe, failure_of
 from cortex.domain.control_flow import Suspended, together
@@ -45,6 +47,8 @@ from cortex.flows.template import filled
 ITEMS_MAX: Final = 10_000
 """Of a step with `for_each`."""
 LEAST_PAUSE_S: Final = 0.05
+
+_log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -170,6 +174,7 @@ class FlowRun:
 
     async def _settled(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Outcome:
         """Return the outcome of a step whose failure does not end the flow."""
+        began = trio.current_time()
         try:
             result = await self._tried(step, key, given)
         except DivergedError:
@@ -179,6 +184,7 @@ class FlowRun:
         else:
             return {"status": "completed", "result": result, "error": None}
         await self._report(key, failure, "the flow goes on")
+        await self._note_timeout(key, failure, began, recovery="step_failed", action="continued")
         shown = {"code": failure.code, "message": failure.message}
         return {"status": "failed", "result": None, "error": shown}
 
@@ -190,6 +196,7 @@ class FlowRun:
         while self._ctx.was_recorded(_failure_key(key, failures + 1)):
             failures += 1
             await self._note(key, failures, "")
+        began = trio.current_time()
         try:
             return await self._called(step, key, given)
         except DivergedError:
@@ -204,6 +211,7 @@ class FlowRun:
         pause_s = self._pause_s(step.retry, failures + 1, failure)
         await self._note(key, failures + 1, failure.message)
         await self._report(key, failure, f"tried again in {pause_s:.1f} s")
+        await self._note_timeout(key, failure, began, recovery="retry_step", action="retry")
         reason = f"{key} is tried again ({failures + 1} of {step.retry.max})"
         raise Suspended(SLEEP, reason, delay_s=pause_s)
 
@@ -224,6 +232,33 @@ class FlowRun:
     async def _report(self, key: str, failure: Failure, resolution: str) -> None:
         caller = await self._ctx.caller(key)
         await self._ctx.services.facts.failed(caller, failure, resolution=resolution)
+
+    async def _note_timeout(
+        self, key: str, failure: Failure, began: float, *, recovery: str, action: str
+    ) -> None:
+        """Add a line to `timeouts.jsonl` if a limit has ended the step and the flow goes on.
+
+        What ends the attempt is noted with its receipt.
+        """
+        if failure.scope is None:
+            return
+        limit_s = failure.limit_s
+        line = TimeoutLine(
+            flow=f"{self._spec.name} v{self._version}",
+            job_id=str(self._ctx.job_id),
+            attempt=self._ctx.attempt,
+            step=key,
+            scope=failure.scope,
+            limit_ms=None if limit_s is None else round(limit_s * 1000),
+            elapsed_ms=round((trio.current_time() - began) * 1000),
+            recovery=recovery,
+            final_action=action,
+            at=(await self._ctx.services.clock.now()).isoformat(),
+        )
+        try:
+            await trio.to_thread.run_sync(append_line, self._ctx.workspace, line)
+        except OSError as error:
+            _log.warning("timeouts.jsonl not written", job=line.job_id, error=describe(error))
 
     def _filled(self, value: Any, scope: Mapping[str, Any], what: str) -> Any:
         try:

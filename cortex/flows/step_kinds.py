@@ -64,6 +64,8 @@ class Kind:
     """None: a step of this kind has no limit of its own."""
     hidden: frozenset[str] = frozenset()
     """Arguments that flows have another word for."""
+    written_out: frozenset[str] = frozenset()
+    """Arguments without expressions: inputs come from whoever submits the job."""
 
     def refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Return what is wrong with arguments before they are filled in, with its place."""
@@ -73,6 +75,8 @@ class Kind:
         for name in given:
             if name not in fields:
                 return (name,), f"is unknown; {suggestion(name, tuple(fields))}"
+            if name in self.written_out and has_expression(given[name]):
+                return (name,), "must be written out, without an expression"
         for name, field in fields.items():
             if name not in given and field.default is attrs.NOTHING:
                 return (), f"lacks {name}"
@@ -106,7 +110,9 @@ def _object_of(hint: Any) -> Any:
 
 KINDS: Final[Mapping[str, Kind]] = {
     "tool": Kind(shape=ToolStep, limit=TIMEOUTS["tool_call"]),
-    "agent": Kind(shape=AgentStep, limit=TIMEOUTS["flow"]),
+    "agent": Kind(
+        shape=AgentStep, limit=TIMEOUTS["flow"], written_out=frozenset({"agent", "folder"})
+    ),
     "llm": Kind(shape=LlmStep, limit=TIMEOUTS["flow_llm_call"]),
     "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
     "approve": Kind(shape=ApproveStep, limit=None),

@@ -8,6 +8,7 @@ from cortex.jobs import (
     llm_generate,
     run_agent,
     run_flow,
+    upkeep,
     webhook_dispatch,
 )
 
@@ -16,7 +17,7 @@ def builtin_registry() -> Registry:
     """Return a registry with every built-in job type, to which an app may add its own."""
     registry = Registry()
     for module in (
-        *(run_agent, run_flow, bulk),
+        *(run_agent, run_flow, bulk, upkeep),
         *(http_request, webhook_dispatch, llm_generate, execute_tool),
     ):
         registry.collect(module)

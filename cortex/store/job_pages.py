@@ -1,5 +1,7 @@
 """Lists of jobs, in an order: a page of those that match a filter, for a bounded amount of work.
 
+Jobs of the built-in schedules, two a minute, are only listed with their type or id.
+
 What no index answers is found by reading jobs: a bounded number for one page, however many there
 are. A page that is short for that reason says so, and the next one continues from there.
 """
@@ -11,7 +13,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import UPKEEP, JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database, Record
 from cortex.store.jobs import ListedJob
@@ -179,6 +181,7 @@ async def _page(
         limit + 1,
         _like(which.pods),
         which.state_patterns,
+        None if which.types else list(UPKEEP),
     )
     return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
 

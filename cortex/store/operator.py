@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.job import UPKEEP
 from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
 from cortex.store.jobs import ListedJob
@@ -119,6 +120,7 @@ async def jobs_seen(
         None if since is None else since.id,
         newer_max,
         COUNT_MAX,
+        list(UPKEEP),
     )
     (document,) = [row["head"] for row in rows if row["head"] is not None]
     screen_head = head_of(document)

@@ -10,6 +10,8 @@ from cortex.postgres.database import Database
 from cortex.store.rows import rows_of
 
 ERROR_MAX: Final = 2000
+LATE_INTERVALS: Final = 5
+"""A runner that has not succeeded for this many of its intervals is late; as cortex.late_from."""
 DISPATCH: Final = "dispatch"
 """The runner that claims jobs."""
 

@@ -36,10 +36,12 @@ COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
 INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, timeout_max_s) VALUES
     ('bulk', 3, 3, 604800, 907200),
     ('execute_tool', 3, 3, 1200, 1800),
+    ('expire_approvals', 2, 0, 60, 90),
     ('http_request', 5, 3, 600, 900),
     ('llm_generate', 3, 5, 3600, 5400),
     ('run_agent', 3, 5, 3600, 5400),
     ('run_flow', 3, 5, 1800, 2700),
+    ('sweep_zombies', 2, 0, 60, 90),
     ('webhook_dispatch', 5, 3, 600, 900);
 
 GRANT SELECT, INSERT ON cortex.config TO cortex_runtime;

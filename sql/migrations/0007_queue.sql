@@ -111,18 +111,19 @@ COMMENT ON COLUMN cortex.job.heartbeat_at IS 'Its pod''s last heartbeat for it; 
 GRANT SELECT ON cortex.job TO cortex_runtime;
 
 CREATE VIEW cortex.job_state AS
-SELECT r.status AS state, r.id, r.created_at FROM cortex.job_record r
+SELECT r.status AS state, r.id, r.created_at, r.type FROM cortex.job_record r
 WHERE r.finished_at IS NOT NULL
    -- Not an EXISTS: that could be hashed, and would read every running job.
    OR (SELECT t.state FROM cortex_worker.task t WHERE t.job_id = r.id) IS DISTINCT FROM 'LOCKED'
 UNION ALL
-SELECT 'RUNNING', r.id, r.created_at FROM cortex_worker.task t JOIN cortex.job_record r ON r.id = t.job_id
+SELECT 'RUNNING', r.id, r.created_at, r.type FROM cortex_worker.task t JOIN cortex.job_record r ON r.id = t.job_id
 WHERE t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job_state IS
     'The jobs in a state, by index: cortex.job is right but cannot be searched by a state that is in two tables.';
 COMMENT ON COLUMN cortex.job_state.state IS 'Its state now.';
 COMMENT ON COLUMN cortex.job_state.id IS 'The job.';
 COMMENT ON COLUMN cortex.job_state.created_at IS 'When it was submitted.';
+COMMENT ON COLUMN cortex.job_state.type IS 'Its type.';
 GRANT SELECT ON cortex.job_state TO cortex_runtime;
 
 -- A claim makes a job RUNNING. Once per statement, with the owner's rights, like the other history, from which it takes
@@ -224,8 +225,12 @@ CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) R
     LANGUAGE sql SET search_path = pg_catalog AS $$
 WITH made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+    SELECT j.type, j.id,
+           (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                 WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
+                 ELSE 'READY' END)::cortex_worker.task_state,
+           CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,

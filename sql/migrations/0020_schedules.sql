@@ -239,3 +239,10 @@ SELECT EXISTS (
             AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
             AND l.objid::bigint = p.lock_key & 4294967295))) $$;
 COMMENT ON FUNCTION cortex.is_served IS 'Whether a living pod can run jobs of this type with the tools of this agent.';
+
+-- ------------------------------------------------------------------ built-in schedules
+
+INSERT INTO cortex.schedule (name, cron, zone, type, origin, next_at, due_at, changed_by)
+SELECT n.name, '* * * * *', 'UTC', n.name, 'built_in', m.next_at, m.next_at, 'migration'
+FROM unnest(ARRAY['sweep_zombies', 'expire_approvals']) AS n(name)
+CROSS JOIN (SELECT date_trunc('minute', cortex.now()) + interval '1 minute' AS next_at) m;

@@ -152,6 +152,7 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
 -- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
 -- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
+-- $20 types that are not read at all, by states, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -167,10 +168,12 @@ WITH edge AS MATERIALIZED (
              WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
                AND (j.created_at, j.id) < (edge.at, edge.id) AND (j.finished_at IS NOT NULL OR (
                    SELECT t.state FROM cortex_worker.task t WHERE t.job_id = j.id) IS DISTINCT FROM 'LOCKED')
+               AND ($20::text[] IS NULL OR j.type <> ALL ($20))
              ORDER BY j.created_at DESC, j.id DESC LIMIT $16)
             UNION ALL
             (SELECT j.id, j.created_at FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
              WHERE wanted.status = 'RUNNING' AND t.state = 'LOCKED'
+               AND ($20::text[] IS NULL OR j.type <> ALL ($20))
                AND j.created_at > edge.low AND j.created_at < edge.high
                AND (j.created_at, j.id) < (edge.at, edge.id)
              ORDER BY j.created_at DESC, j.id DESC LIMIT $16)) found
@@ -219,8 +222,8 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5 types, $6 agents, $7
 -- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
 -- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
--- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. Always at least one row:
--- how many were read, and the place of the last of them.
+-- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. $20 types that are not
+-- read at all, by states, or null. Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
@@ -235,10 +238,12 @@ WITH edge AS MATERIALIZED (
              WHERE j.status = wanted.status AND j.created_at > edge.low AND j.created_at < edge.high
                AND (j.created_at, j.id) > (edge.at, edge.id) AND (j.finished_at IS NOT NULL OR (
                    SELECT t.state FROM cortex_worker.task t WHERE t.job_id = j.id) IS DISTINCT FROM 'LOCKED')
+               AND ($20::text[] IS NULL OR j.type <> ALL ($20))
              ORDER BY j.created_at, j.id LIMIT $16)
             UNION ALL
             (SELECT j.id, j.created_at FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
              WHERE wanted.status = 'RUNNING' AND t.state = 'LOCKED'
+               AND ($20::text[] IS NULL OR j.type <> ALL ($20))
                AND j.created_at > edge.low AND j.created_at < edge.high
                AND (j.created_at, j.id) > (edge.at, edge.id)
              ORDER BY j.created_at, j.id LIMIT $16)) found

@@ -5,14 +5,16 @@ SELECT * FROM cortex.head($1);
 -- name: look
 -- A list of jobs for its screen, in one snapshot: those of its jobs that exist; how many are newer than a place, up to
 -- a cap; and the head of the screen. $1 ids, $2 the place's created_at, $3 its id, or null for neither, $4 cap of the
--- newer ones, $5 cap of each count of the head. Always a row; `head` is in one of them.
+-- newer ones, $5 cap of each count of the head, $6 types that do not count as newer. Always a row; `head` is in one of
+-- them.
 WITH head AS MATERIALIZED (
     SELECT to_jsonb(h) AS head, newer.count AS newer_count
     FROM cortex.head($5) h, LATERAL (
         SELECT count(*)::int AS count FROM (
             SELECT FROM unnest(enum_range(NULL::cortex.job_status)) AS state(status) CROSS JOIN LATERAL (
                 SELECT FROM cortex.job_state j
-                WHERE j.state = state.status AND (j.created_at, j.id) > ($2::timestamptz, $3::uuid) LIMIT $4) found
+                WHERE j.state = state.status AND (j.created_at, j.id) > ($2::timestamptz, $3::uuid)
+                  AND j.type <> ALL ($6::text[]) LIMIT $4) found
             LIMIT $4) f) newer
 )
 SELECT head.newer_count, CASE WHEN row_number() OVER () = 1 THEN head.head END AS head, p.*

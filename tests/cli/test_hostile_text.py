@@ -68,6 +68,7 @@ READS: dict[str, list[Way]] = {
     "pods ls": [lambda _: ["--all"]],
     "runners ls": [lambda _: []],
     "queues ls": [lambda _: []],
+    "health": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],

@@ -49,6 +49,7 @@ LOOKS: Final = (
     "agents show {agent}",
     "pods ls",
     "runners ls",
+    "health",
     "queues ls",
     "costs",
     "facts",

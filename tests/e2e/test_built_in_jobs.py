@@ -13,7 +13,9 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import assert_one_truth, submit, until_status
+from tests.support.scripted_agent import NAME, ScriptedAgent
 from tests.support.servers.postgres import sql
+from tests.support.servers.scripted_model import program
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -170,6 +172,73 @@ def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path:
         ["fetch failure 1", "fetch", "post[0]", "post[1]", "post[2]", "lost", "agree"]
     )
     assert_one_truth(pods.dsn)
+
+
+def test_agents_work_inside_of_a_flow(
+    pods: Pods, agent: ScriptedAgent, gate: Path, tmp_path: Path
+) -> None:
+    """Side by side in one job, each with its own steps; a kill repeats only what was cut off."""
+    agent.apply("wait_for")
+    turns = (
+        {"text": "one", "tools": [{"name": "wait_for", "input": {"gate": str(gate)}}]},
+        {"text": "two"},
+    )
+    steps: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "uses": "agent",
+            "needs": [],
+            "with": {"agent": NAME, "prompt": program(*turns, mark=f"{agent.mark} {name} ")},
+        }
+        for name in ("left", "right")
+    ]
+    result = "${{ steps.left.result.text }} and ${{ steps.right.result.text }}"
+    (tmp_path / "pair.yaml").write_text(
+        json.dumps({"name": "pair", "steps": steps, "result": result})
+    )
+    assert run_cli("flows", "apply", "pair.yaml", dsn=pods.dsn, folder=tmp_path).exit_code == 0
+    first = pods.start()
+    job_id = submit(pods.dsn, "run_flow", {"flow": "pair"})
+    query = "SELECT count(*) AS n FROM cortex.job_step WHERE key LIKE '%1 model'"
+    eventually(lambda: sql(pods.dsn, query)[0]["n"] == 2, what="both agents use their tool")
+    first.kill()
+    gate.touch()
+    pods.start()
+    assert until_status(pods.dsn, job_id, "COMPLETED")["result"]["result"] == "two and two"
+    for name in ("left", "right"):
+        assert agent.calls(name) == [(0, "answered"), (1, "answered")]
+    costs = sql(pods.dsn, "SELECT count(*) AS n FROM cortex.fact WHERE agent_id IS NOT NULL")
+    assert costs[0]["n"] >= 4, "they are the agent's"
+
+
+def test_a_flow_has_the_time_that_it_asks_for(
+    pods: Pods, receiver: Receiver, tmp_path: Path
+) -> None:
+    flow = {
+        "name": "slow",
+        "limits": {"timeout_ms": 1000},
+        "steps": [
+            {
+                "name": "post",
+                "uses": "http",
+                "with": {"url": f"http://{receiver.host}/x", "method": "POST", "idempotent": True},
+            }
+        ],
+    }
+    (tmp_path / "slow.yaml").write_text(json.dumps(flow))
+    applied = run_cli("flows", "apply", "slow.yaml", dsn=pods.dsn, folder=tmp_path)
+    assert applied.exit_code == 0
+    pods.environment["CORTEX_HTTP_ALLOW"] = receiver.host
+    receiver.stuck.set()
+    pods.start()
+    job_id = submit(pods.dsn, "run_flow", {"flow": "slow"})
+    failed = until_status(pods.dsn, job_id, "FAILED")
+    assert failed["error_message"] == "Job timed out after 1 seconds"
+    file = tmp_path / "workspaces" / str(job_id) / "timeouts.jsonl"
+    (line,) = map(json.loads, file.read_text().splitlines())
+    assert (line["flow"], line["step"], line["scope"]) == ("slow v1", "post", "job")
+    assert (line["limit_ms"], line["final_action"]) == (1000, "failed")
+    assert line["elapsed_ms"] >= 1000
 
 
 def test_a_request_submitted_before_any_pod_has_the_policy_of_its_type(pods: Pods) -> None:

@@ -3,6 +3,9 @@
 import signal
 from pathlib import Path
 
+import pytest
+
+from cortex import crash_points
 from cortex.actors.runner import ITEMS
 from tests.support.eventually import eventually
 from tests.support.holder import holding
@@ -32,6 +35,7 @@ ALL_OK = {
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",
+    "outbox": "ok",
     "housekeeping": "ok",
     "retention": "ok",
 }
@@ -112,6 +116,29 @@ def test_a_killed_tick_is_taken_over_by_the_next_one(pods: Pods, gate: Path) -> 
     assert (row["status"], row["attempt"], row["result"]) == ("COMPLETED", 2, 3)
     assert attempts(pods.dsn, job_id) == [(1, "pod_died")]
     assert [attempt for _, attempt, _, _ in steps(pods.dsn, job_id)] == [1, 2, 2]
+    assert_one_truth(pods.dsn)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("before_due", "after_due", "before_claim", "after_claim"),
+        *("before_finish", "after_finish", "before_sign_off", "after_sign_off"),
+    ],
+)
+def test_killed_at_any_write_the_next_tick_goes_on_where_it_was(pods: Pods, point: str) -> None:
+    job_id = submit(pods.dsn, "flaky", {"how": "app"})
+    pods.tick()
+    move_clock(pods.dsn, 61)
+    pods.environment |= {crash_points.VARIABLE: f"{point}:1"}
+    killed = pods.launch_tick()
+    assert killed.exit_code(within_s=TICK_WITHIN_S) == -signal.SIGKILL
+    del pods.environment[crash_points.VARIABLE]
+    ended = [pods.tick() for _ in range(2)]  # a pod that has just started is not judged yet
+    assert [each.exit_code for each in ended] == [0, 0]
+    row = job_row(pods.dsn, job_id)
+    assert (row["status"], row["retry_count"]) == ("COMPLETED", 1)
+    assert [key for _, _, _, key in steps(pods.dsn, job_id)] == ["begun"]
     assert_one_truth(pods.dsn)
 
 

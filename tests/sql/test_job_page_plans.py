@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.job import JobStatus
+from cortex.domain.job import UPKEEP, JobStatus
 from cortex.store.job_pages import LOOKED_MAX
 from tests.sql.test_plans import POD, Look, explain
 from tests.support.servers.postgres import sql
@@ -84,7 +84,7 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
     for statistics in ("none yet", "fresh"):
         for query, name in both_ways:
             arguments, wanted = CASES[name]
-            looks = explain(many, query, (*arguments, None, None))
+            looks = explain(many, query, (*arguments, None, None, list(UPKEEP)))
             if not 0 < looked_at(looks) <= LOOKS_A_ROW * wanted:
                 offences.append(f"{query} {name} (statistics: {statistics}): {looks}")
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
@@ -146,7 +146,7 @@ def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str
     (oldest,) = sql(many, "SELECT id, created_at FROM cortex.job ORDER BY created_at, id LIMIT 1")
     for statistics in ("none yet", "fresh"):
         for place in ((oldest["created_at"], oldest["id"]), (None, None)):
-            looks = explain(many, "operator.look", (ids, *place, LIMIT, LIMIT))
+            looks = explain(many, "operator.look", (ids, *place, LIMIT, LIMIT, list(UPKEEP)))
             assert looked_at(looks) <= LOOKS_A_ROW * LIMIT, (statistics, looks)
             scans = [
                 each for each in looks if each.node == "Seq Scan" and each.table == "job_record"
@@ -161,6 +161,6 @@ def test_a_scan_would_be_found(many: str) -> None:
     sql(many, "DROP INDEX cortex.job_status")
     sql(many, "CREATE INDEX job_status ON cortex.job_record (status, created_at DESC)")
     assert (
-        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None)))
+        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None, list(UPKEEP))))
         >= SAME_INSTANT - JOBS // 1000
     )

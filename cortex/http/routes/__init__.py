@@ -21,6 +21,7 @@ from cortex.http.routes import (
     job_submit,
     jobs,
     pods,
+    queue_health,
     runners,
     schedules,
 )
@@ -42,6 +43,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *freeze.ROUTES,
     *facts.ROUTES,
     *pods.ROUTES,
+    *queue_health.ROUTES,
     *runners.ROUTES,
     *schedules.ROUTES,
     *approval.ROUTES,

@@ -30,6 +30,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableEr
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     BULK,
+    UPKEEP,
     Claim,
     EffectIntent,
     EffectReport,
@@ -478,6 +479,11 @@ class _Hosted:
         self._check_bulk()
         ids = [UUID(each) for each in job_ids]
         return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
+
+    async def _do_upkeep(self, *, name: str) -> Any:
+        if name != self.claim.type or name not in UPKEEP:
+            raise RejectedError("only jobs of the built-in schedules do this")
+        return plain(await self.services.upkeep.run_once(name))
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:

@@ -38,7 +38,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
-from cortex.durable.attempt import JobLimits, Services, Tools
+from cortex.durable.attempt import JobLimits, Services, Tools, UpkeepResult
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
@@ -164,6 +164,7 @@ class _Runner:
             gateway=remote,
             clock=remote,
             bulk=remote,
+            upkeep=remote,
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
@@ -262,6 +263,9 @@ class _Remote:
         ids = [str(each) for each in job_ids]
         slice_ = await self._line.call("bulk_settle", order=plain(order), job_ids=ids)
         return shaped(slice_, BulkSlice)
+
+    async def run_once(self, name: str) -> UpkeepResult:
+        return shaped(await self._line.call("upkeep", name=name), UpkeepResult)
 
     async def now(self) -> datetime:
         return datetime.fromisoformat(await self._line.call("now"))

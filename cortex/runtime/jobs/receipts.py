@@ -17,6 +17,7 @@ On stop: examining is cut short, and the receipt says so.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import attrs
 import orjson
@@ -24,17 +25,19 @@ import structlog
 import trio
 
 from cortex.agent.workspace.receipts import take_receipt
+from cortex.agent.workspace.timeout_lines import TimeoutLine, append_line
 from cortex.crash_points import crash_point
 from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
-from cortex.domain.job import Claim, Lease, Operation, StepKind
+from cortex.domain.job import RUN_FLOW, Claim, Lease, Operation, StepKind
 from cortex.domain.timeouts import (
     PARTIAL_TEXT_MAX_BYTES,
     FinalAction,
     Interruption,
     TimeoutReceipt,
     clipped,
+    recommended_choice,
 )
 from cortex.durable.calls import Caller
 from cortex.durable.progress import Progress
@@ -42,6 +45,8 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.interruption import Attempt, of_call, of_error, of_job
 from cortex.runtime.jobs.running import RunningJob
 from cortex.store import jobs, timeouts
+
+WRITE_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -90,9 +95,11 @@ class Receipts:
         if interruption is None:
             return
         is_model = step.kind is StepKind.MODEL
-        await self._kept(
+        receipt = (
             self._bare(interruption) if is_model else await self._taken(interruption, attempt.claim)
         )
+        await self._kept(receipt)
+        await self._noted(attempt.claim, receipt)
 
     async def ended(
         self, claim: Claim, job: RunningJob, operation: Operation, error: BaseException | None
@@ -117,6 +124,7 @@ class Receipts:
             receipt = await self._taken(interruption, claim)
         if not await self._kept(receipt):
             self._unkept[claim.lease] = receipt
+        await self._noted(claim, receipt)
 
     async def offer_again(self, lease: Lease) -> None:
         """Record what an outage kept out of the record before the end of the attempt."""
@@ -166,6 +174,30 @@ class Receipts:
             _log.error("receipt refused", job=job_id, error=error.message)
         return True
 
+    async def _noted(self, claim: Claim, receipt: TimeoutReceipt) -> None:
+        """Add a line to the `timeouts.jsonl` of a flow's run."""
+        if claim.type != RUN_FLOW:
+            return
+        fired = receipt.interruption
+        line = TimeoutLine(
+            flow=flow_of(claim.payload),
+            job_id=str(claim.lease.job_id),
+            attempt=claim.lease.attempt,
+            step=fired.step_key,
+            scope=fired.scope,
+            limit_ms=round(fired.limit_s * 1000),
+            elapsed_ms=round(fired.elapsed_s * 1000),
+            recovery=recommended_choice(receipt),
+            final_action=fired.final_action,
+            at=datetime.fromtimestamp(self._unix_ms() / 1000, UTC).isoformat(),
+        )
+        workspace = self._workspaces / str(claim.lineage_id or claim.lease.job_id)
+        try:
+            with trio.move_on_after(WRITE_S):
+                await trio.to_thread.run_sync(append_line, workspace, line, abandon_on_cancel=True)
+        except OSError as error:
+            _log.warning("timeouts.jsonl not written", job=line.job_id, error=describe(error))
+
     async def _unfollowed(self, claim: Claim) -> Attempt:
         """An attempt whose time was over before its steps were loaded: built from the job's head.
 
@@ -188,6 +220,12 @@ def _storable(interruption: Interruption) -> Interruption:
     return attrs.evolve(
         interruption, partial_text=clipped(interruption.partial_text, PARTIAL_TEXT_MAX_BYTES)
     )
+
+
+def flow_of(payload: str) -> str:
+    """Return the flow that a payload of `run_flow` names, with its version."""
+    given = orjson.loads(payload)
+    return f"{given.get('flow')} v{given.get('version')}"
 
 
 def _folder(payload: str) -> Path | None:

@@ -64,4 +64,5 @@ class Reconciler(Runner):
             items=late + lost.count + woken.count,
             is_skipped=lost.is_skipped and woken.is_skipped,
             next_s=SOON_S if is_behind else None,
+            is_partial=is_behind,
         )

@@ -9,16 +9,28 @@ On stop: nothing to do; the other pods run it, too.
 """
 
 import random
+from collections.abc import Sequence
 
 import structlog
 
 from cortex.actors.runner import IDLE, SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
+from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER
+from cortex.store import schedules
+from cortex.store.pods import Pod
 from cortex.store.schedule_ticks import FiredSchedules, fire_due
 
 _log = structlog.get_logger(__name__)
+
+
+async def declare(port: Port, declared: Sequence[Schedule], pod: Pod) -> None:
+    """Record the schedules that the code of a pod declares."""
+    crash_point("before_declare")
+    if declared:
+        await port(schedules.declare, declared, pod_id=pod.id, pod=pod.name)
+    crash_point("after_declare")
 
 
 class Schedules(Runner):

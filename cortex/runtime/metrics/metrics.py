@@ -70,6 +70,8 @@ class Metrics:
         kinds = [(each,) for each in breaker.POLICIES]
         self._breaker_openings = Counts(catalogue.BREAKER_OPENINGS, kinds)
         self._dead_letters = Counts(catalogue.DEAD_LETTERS, [*types, (OTHER,)])
+        self._messages = Counts(catalogue.MESSAGES)
+        self._message_time = Histograms(catalogue.MESSAGE_TIME)
         self._step_time = Histograms(catalogue.STEP_TIME)
         self._model_time = Histograms(catalogue.MODEL_TIME)
         self._model_tokens = Counts(catalogue.MODEL_TOKENS)
@@ -208,6 +210,10 @@ class Metrics:
 
     def breaker_opened(self, name: str) -> None:
         self._breaker_openings.add((name.partition(":")[0],))
+
+    def message_ended(self, channel: str, outcome: str, seconds: float) -> None:
+        self._messages.add((channel, outcome))
+        self._message_time.add((channel,), seconds)
 
     def database_failed(self, error: CortexError) -> None:
         """A call did not reach the database, or it is unknown whether it did."""

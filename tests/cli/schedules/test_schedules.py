@@ -167,6 +167,14 @@ def test_a_repeated_trigger_with_one_key_submits_once(cortex: Cortex, cluster: L
     assert len(sql(cluster.dsn, "SELECT FROM cortex.job")) == 1
 
 
+def test_the_built_in_ones_cannot_be_removed_or_replaced(cortex: Cortex, life: Life) -> None:
+    assert set(listed(cortex)) == {"sweep_zombies", "expire_approvals"}
+    gone = cortex("schedules", "rm", "sweep_zombies", *WHY, "--yes")
+    assert (gone.code, "is built in" in gone.err) == (5, True)
+    text = 'name: sweep_zombies\ncron: "0 3 * * *"\njob: x\n'
+    assert cortex("schedules", "apply", "-", stdin=text).code == 5
+
+
 def test_the_list_on_a_terminal(cortex: Cortex, cluster: Life) -> None:
     cortex("schedules", "apply", "-", stdin=DIGEST)
     stop_clock(cluster.dsn, NOON + timedelta(days=1))

@@ -34,7 +34,15 @@ from cortex.domain.job import (
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import Attempt, EffectTerms, JobLimits, Services, ToolCall, ToolPlan
+from cortex.durable.attempt import (
+    Attempt,
+    EffectTerms,
+    JobLimits,
+    Services,
+    ToolCall,
+    ToolPlan,
+    UpkeepResult,
+)
 from cortex.durable.calls import Caller
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
@@ -356,6 +364,13 @@ class FactList:
         self.resolved_count += len(fact_ids)
 
 
+class NoUpkeep:
+    """No runner: its run does nothing."""
+
+    async def run_once(self, _: str) -> UpkeepResult:
+        return UpkeepResult(items=0, is_skipped=True)
+
+
 class NoAgents:
     """No job here has an agent."""
 
@@ -396,6 +411,7 @@ def services(**fields: Any) -> Services:
         "gateway": LedgerDesk(),
         "clock": TrioClock(),
         "bulk": BulkList(()),
+        "upkeep": NoUpkeep(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }

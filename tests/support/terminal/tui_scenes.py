@@ -120,7 +120,7 @@ def hostile(cluster: FakeBackend) -> None:
     cluster.pulse.attention_seen = Attention(
         troubles=tuple(
             Trouble(kind=kind, name=name, word=name, at=now)
-            for kind, name in (("breaker", MARKUP), ("pod", HOSTILE))
+            for kind, name in (("breaker", MARKUP), ("pod", HOSTILE), ("runner", HOSTILE))
         ),
         needs=tuple(
             _need(kind, number, name, now, word=name, agent=name, why=LINES)

@@ -237,5 +237,6 @@ async def test_a_tick_needs_no_loop() -> None:
 
 
 def test_what_need_not_wait_is_more() -> None:
-    results = [MORE, TickResult(next_s=SOON_S), TickResult(next_s=1.0), WORK, NOTHING]
-    assert [each.is_more_due for each in results] == [True, True, False, False, False]
+    part = TickResult(next_s=SOON_S, is_partial=True)
+    results = [MORE, part, TickResult(next_s=SOON_S), TickResult(next_s=1.0), WORK, NOTHING]
+    assert [each.is_more_due for each in results] == [True, True, False, False, False, False]

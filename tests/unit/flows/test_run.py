@@ -1,6 +1,8 @@
 """Runs of flows on a record that survives their attempts: order, conditions, failures, replay."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -9,16 +11,18 @@ import pytest
 import trio
 
 from cortex.domain.approval import ApprovalStatus
-from cortex.domain.control_flow import Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
     CortexError,
     DeniedError,
     InvalidValueError,
     RejectedError,
+    TimedOutError,
     TransientError,
     UnavailableError,
 )
+from cortex.domain.job import StepDone
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
 from cortex.flows.spec import FlowSpec
@@ -74,6 +78,7 @@ class Run:
     gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
     facts: FactList = attrs.field(factory=FactList)
     claim: Any = attrs.field(factory=lambda: a_claim(type="run_flow"))
+    workspaces: Path = Path("workspaces")
 
     async def attempt(self) -> FlowResult:
         spec = FlowSpec.from_json({"name": "f", "steps": self.steps, **self.more})
@@ -82,6 +87,7 @@ class Run:
             "models": self.model,
             "gateway": self.gateway,
             "facts": self.facts,
+            "workspaces": self.workspaces,
         }
         context = a_context(self.record, self.claim, **lent)
         return await FlowRun(context, spec, version=3, inputs=self.inputs).run()
@@ -345,6 +351,105 @@ async def test_a_run_that_waits_for_a_person_lets_the_rest_finish_once() -> None
     await decide(run, ApprovalStatus.APPROVED)
     await run.attempt()
     assert [key for key, _ in run.tools.seen] == ["b", "c"]
+
+
+# --- kills
+
+
+KILLED = [
+    tool("a", needs=[], tool="first"),
+    {"name": "agree", "uses": "approve", "needs": ["a"]},
+    tool("b", needs=["a"], for_each="${{ range(3) }}", arguments={"n": "${{ item }}"}),
+    tool("c", needs=[], tool="bad", on_error="continue"),
+    {"name": "say", "uses": "llm", "needs": ["b", "c"], "with": {"model": "m", "prompt": "x"}},
+    tool("d", needs=["say", "agree"], arguments={"all": "${{ steps.b.result }}"}),
+]
+STEPS_RECORDED = 8
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(STEPS_RECORDED))
+async def test_a_run_killed_around_any_commit_ends_as_if_it_was_not(
+    number: int, after: bool
+) -> None:
+    class Mortal(Record):
+        count = 0
+
+        async def record(self, operation: StepDone) -> None:
+            is_last = self.count == number
+            self.count += 1
+            if not is_last or after:
+                await super().record(operation)
+            if is_last:
+                raise LeaseLost("killed")
+
+    run = Run(KILLED, tools=ScriptedTools(effect=EffectTerms(is_idempotent=True, reconcile=None)))
+    run.tools.errors["bad"] = [RejectedError("no")] * 3
+    run.record = Mortal()
+    for _ in range(3):
+        try:
+            result = await run.attempt()
+            break
+        except LeaseLost:
+            continue
+        except Suspended as wish:
+            for request in wish.requests:
+                decided = decided_on(
+                    request, ApprovalStatus.APPROVED, job_id=run.claim.lease.job_id
+                )
+                run.gateway.decided[request.key] = decided
+    else:
+        pytest.fail("not ended in three attempts")
+    assert run.record.count > number, "it was killed"
+    assert result.steps == {
+        **dict.fromkeys(("a", "agree", "b", "say", "d"), "completed"),
+        "c": "failed",
+    }
+    assert result.result == {"all": [{"n": 0}, {"n": 1}, {"n": 2}]}
+    keys = run.record.keys
+    assert len(keys) == len(set(keys)) == STEPS_RECORDED, keys
+    seen = [key for key, _ in run.tools.seen]
+    assert all(seen.count(key) <= 2 for key in seen), "only what was cut off is called again"
+
+
+# --- time-outs
+
+
+async def test_limits_that_fire_are_lines_of_the_run(tmp_path: Path) -> None:
+    run = Run(
+        [
+            tool("a", retry={"max": 1}, timeout_ms=5000),
+            tool("b", on_error="continue", tool="slow"),
+        ],
+        workspaces=tmp_path,
+    )
+    late = TimedOutError("late", scope="call", limit_s=5.0)
+    run.tools.errors = {"a": [late], "slow": [late]}
+    await run.waits()
+    assert (await run.attempt()).steps == {"a": "completed", "b": "failed"}
+    lines = lines_of(tmp_path / str(run.claim.lease.job_id))
+    assert {(each["flow"], each["scope"], each["limit_ms"]) for each in lines} == {
+        ("f v3", "call", 5000)
+    }
+    assert [(each["step"], each["recovery"], each["final_action"]) for each in lines] == [
+        ("a", "retry_step", "retry"),
+        ("b call", "step_failed", "continued"),
+    ]
+    assert all(each["elapsed_ms"] >= 0 and each["at"] for each in lines)
+
+
+def lines_of(workspace: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (workspace / "timeouts.jsonl").read_text().splitlines()]
+
+
+async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    run = Run([tool("a", on_error="continue")], workspaces=tmp_path)
+    run.tools.errors["a"] = [TimedOutError("late", scope="call", limit_s=5.0)]
+    folder = tmp_path / str(run.claim.lease.job_id)
+    folder.mkdir()
+    (folder / "timeouts.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert (await run.attempt()).steps == {"a": "failed"}
+    assert not (tmp_path / "elsewhere").exists()
 
 
 # --- agents

@@ -102,6 +102,13 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
             one("- name: b\n  uses: http\n  with: {url: ftp://x}"),
             "f.yaml:8: steps[1].with is refused: url 'ftp://x' is not one",
         ),
+        (
+            one(
+                "- name: b\n  uses: agent\n"
+                "  with: {agent: a, prompt: p, folder: '${{ steps.a.result }}'}"
+            ),
+            "f.yaml:8: steps[1].with.folder must be written out, without an expression",
+        ),
         (one("  timeout_ms: 600001"), "f.yaml:6: steps[0].timeout_ms must be at least 1 and at "),
         (one("  timeout_ms: 0"), "got 0"),
         (

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from cortex.actors.runner import Run
 from cortex.domain.approval import ApprovalStatus
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.domain.failure import Failure, FailureClass
@@ -193,6 +194,30 @@ def test_what_is_waited_for_is_told_by_its_kind(waiting_on: str | None, kind: st
     metrics = Metrics()
     metrics.ended(CLAIM, suspend(CLAIM, waiting_on=waiting_on), ran_s=0)
     assert page_of(metrics)["cortex_suspensions_total", kind] == 1
+
+
+def test_runs_of_background_work_are_counted_by_runner() -> None:
+    def run(*, items: int = 0, is_skipped: bool = False, error: Exception | None = None) -> Run:
+        return Run(
+            name="retries",
+            longest_s=30.0,
+            started_at=0.0,
+            duration_s=0.5,
+            items=items,
+            is_skipped=is_skipped,
+            error=error,
+        )
+
+    metrics = Metrics()
+    metrics.runner_ran(run(items=3), unix_s=100.0)
+    metrics.runner_ran(run(error=ValueError("wrong")), unix_s=200.0)
+    metrics.runner_ran(run(is_skipped=True), unix_s=300.0)
+    page = page_of(metrics)
+    names = ("runs", "items", "errors", "skipped")
+    counts = [page[f"cortex_runner_{name}_total", "retries"] for name in names]
+    assert counts == [2, 3, 1, 1]
+    assert metrics.runner_successes == {("retries",): 100.0}
+    assert metrics.runner_intervals == {("retries",): 30.0}
 
 
 def test_jobs_of_other_pods_are_counted_where_they_are_found() -> None:

@@ -1,0 +1,56 @@
+"""The guides to flows and to built-in job types: their file is applied, their commands run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import attrs
+import pytest
+
+from cortex.domain.policy import POLICIES
+from cortex.flows.functions import FUNCTIONS
+from cortex.flows.spec import FlowStep, parse_flows
+from cortex.flows.step_kinds import KINDS
+from cortex.jobs import builtin_registry
+from tests.support.command_line import Cortex
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+FLOWS = (GUIDES / "flows.md").read_text()
+JOBS = (GUIDES / "built-in-jobs.md").read_text()
+HIDDEN = {"timeout_s"}
+
+
+def yaml() -> str:
+    (text,) = re.findall(r"```yaml\n(.*?)```", FLOWS, re.DOTALL)
+    return str(text)
+
+
+@pytest.mark.parametrize("text, count", [(FLOWS, 4), (JOBS, 3)], ids=["flows", "jobs"])
+def test_the_commands_run_in_their_order(cortex: Cortex, text: str, count: int) -> None:
+    (cortex.folder / "invoices.yaml").write_text(yaml())
+    commands = re.findall(r"^    cortex (.*)$", text, re.MULTILINE)
+    assert len(commands) == count
+    for command in commands:
+        ended = cortex(*shlex.split(command))
+        assert ended.code == 0, (command, ended.err)
+
+
+def test_the_flow_fits_and_begins_as_it_says() -> None:
+    (flow,) = parse_flows(yaml(), "flows.md")
+    assert [flow.needs(index) for index in range(4)] == [(), ("fetch",), ("check",), ("agree",)]
+
+
+def test_every_field_kind_and_function_of_flows_is_described() -> None:
+    fields = {field.name.rstrip("_") for field in attrs.fields(FlowStep)}
+    kinds = [field.name for kind in KINDS.values() for field in attrs.fields(kind.shape)]
+    for word in (*fields, *KINDS, *(set(kinds) - HIDDEN), *FUNCTIONS):
+        assert f"`{word}`" in FLOWS, word
+
+
+def test_every_built_in_type_and_argument_is_described() -> None:
+    registry = builtin_registry()
+    for name in set(POLICIES) - {"bulk"}:
+        assert f"| `{name}` |" in JOBS, name
+        parameters = registry.get(name).parameters
+        for argument in set(parameters) - {"within", "version"}:
+            assert f"`{argument}`" in JOBS, (name, argument)

@@ -1,0 +1,61 @@
+"""`cortex health`: for people, and for monitors by its exit status."""
+
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+
+RUNNER = """
+    INSERT INTO cortex.runner (
+        name, interval_s, started_at, duration_s, items, holder, item_count, error, succeeded_at)
+    VALUES ('retries', 30, cortex.now(), 0.5, 3, 'pod a', 1200, $2,
+            cortex.now() - $1::float8 * interval '1 s')
+"""
+
+
+def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
+    life.sql(RUNNER, 4.0, None)
+    ended = cortex("health", "--json")
+    assert ended.code == 0
+    assert ended.document["word"] == "ok"
+    names = [each["name"] for each in ended.document["measures"]]
+    assert names == [
+        *("due_jobs", "oldest_due_s", "failure_rate", "retry_churn", "dead_letter_rate")
+    ]
+    assert ended.document["measures"][1] == {
+        "name": "oldest_due_s",
+        "unit": "seconds",
+        "value": 0.0,
+        "among": None,
+        "warn_over": 60,
+        "bad_over": 600,
+        "word": "ok",
+    }
+    (runner,) = ended.document["runners"]
+    assert (runner["name"], runner["word"], runner["items"]) == ("retries", "ok", 3)
+    assert cortex("health", "-o", "name").out == "ok\n"
+
+
+def test_something_doubtful_is_no_alarm(cortex: Cortex, life: Life) -> None:
+    life.type()
+    life.failed()
+    ended = cortex("health")
+    assert ended.code == 0
+    assert "warn  dead-letter rate  100 % of 1 ended jobs" in ended.out
+    assert "warn: dead-letter rate" in ended.out.splitlines()
+
+
+def test_something_bad_ends_with_8(cortex: Cortex, life: Life) -> None:
+    life.sql(RUNNER, 400.0, "it broke")
+    ended = cortex("health")
+    assert ended.code == 8
+    lines = ended.out.splitlines()
+    assert "bad   retries  failed: it broke  bad after 2m 30s without success" in lines
+    assert "bad: runner retries" in lines
+    assert cortex("health", "-o", "name").out == "bad\n"
+
+
+def test_it_has_no_columns(cortex: Cortex) -> None:
+    assert cortex("health", "--columns", "name").code == 2
+
+
+def test_without_a_database_it_fails(cortex_nowhere: Cortex) -> None:
+    assert cortex_nowhere("health", "--dsn", "postgresql://127.0.0.1:1/none").code == 1

@@ -1,0 +1,22 @@
+"""`/v1/health`: the same measures as `cortex health`."""
+
+from tests.support.records.rows import submit
+from tests.support.servers.http_server import HttpServer
+from tests.support.servers.postgres import sql
+
+
+def test_measures_have_thresholds_and_words(server: HttpServer) -> None:
+    submit(server.dsn, "digest")
+    sql(server.dsn, "UPDATE cortex_worker.task SET run_at = run_at - interval '20 min'")
+    found = server.get("/v1/health", token=server.token("viewer"))
+    assert found.status == 200
+    measures = {each["name"]: each for each in found.json["measures"]}
+    assert measures["due_jobs"]["value"] == 1
+    oldest = measures["oldest_due_s"]
+    assert (oldest["word"], oldest["warn_over"], oldest["bad_over"]) == ("bad", 60, 600)
+    assert found.json["word"] == "bad"
+    assert measures["failure_rate"]["value"] is None
+
+
+def test_it_is_not_public(server: HttpServer) -> None:
+    assert server.get("/v1/health").status == 401

@@ -1,0 +1,112 @@
+"""The health of the system: its queue, what failed lately, background work."""
+
+from datetime import timedelta
+
+import pytest
+
+from cortex.domain import health as rules
+from cortex.domain.health import Measure, Word
+from cortex.postgres.session import Session
+from cortex.store import health as store_health
+from cortex.store.health import Health, health
+from tests.support.life import Life
+
+MOVES = """
+    INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
+    SELECT gen_random_uuid(), 'RUNNING', $2::text::cortex.job_status, 1,
+           cortex.now() - $1::float8 * interval '1 second', '{}' FROM generate_series(1, $3)
+"""
+ERRORS = """
+    INSERT INTO cortex.fact (at, type, subtype, step, data)
+    SELECT cortex.now() - $1::float8 * interval '1 second', 'error', 'x', $2, $3
+    FROM generate_series(1, $4)
+"""
+RUNNERS = """
+    INSERT INTO cortex.runner (
+        name, interval_s, started_at, duration_s, items, holder, item_count, error, succeeded_at)
+    SELECT name, 30, cortex.now(), 0.5, 3, 'pod a', 70, error,
+           cortex.now() - ago_s * interval '1 second'
+    FROM (VALUES ('retries', NULL, 4), ('schedules', 'it broke', 20), ('triage', NULL, 151))
+        AS r(name, error, ago_s)
+"""
+
+
+def of(found: Health, name: str) -> Measure:
+    (measure,) = [each for each in found.measures if each.name == name]
+    return measure
+
+
+def test_an_empty_system_is_well(store: Session) -> None:
+    found = store(health)
+    assert [each.name for each in found.measures] == list(rules.THRESHOLDS)
+    assert {each.word for each in found.measures} == {Word.OK}
+    assert (found.word, found.runners) == (Word.OK, ())
+    assert of(found, rules.DUE).value == of(found, rules.OLDEST_DUE).value == 0
+    assert of(found, rules.FAILURE_RATE).value is None
+
+
+def test_due_jobs_and_the_oldest_of_them(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    for _ in range(3):
+        life.job()
+    life.sql("UPDATE cortex_worker.task SET run_at = run_at - $1::interval", timedelta(seconds=700))
+    found = store(health)
+    assert of(found, rules.DUE).value == 3
+    oldest = of(found, rules.OLDEST_DUE)
+    assert oldest.value is not None
+    assert 700 <= oldest.value < 760
+    assert (oldest.word, found.word) == (Word.BAD, Word.BAD)
+
+
+def test_a_job_that_ran_and_one_that_failed(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.type()
+    pod = life.pod()
+    life.job()
+    life.finish(pod, life.claim(pod))
+    life.failed()
+    found = store(health)
+    assert of(found, rules.DEAD_LETTER_RATE).value == 1 / 2
+    assert of(found, rules.DEAD_LETTER_RATE).among == 2
+
+
+def test_errors_of_attempts_and_calls_are_told_apart(store: Session, database: str) -> None:
+    life = Life(store, database)
+    life.sql(MOVES, 60.0, "COMPLETED", 90)
+    life.sql(MOVES, 60.0, "FAILED", 4)
+    life.sql(ERRORS, 60.0, None, "{}", 10)
+    life.sql(ERRORS, 60.0, "a step", '{"max": 3}', 20)
+    life.sql(ERRORS, 60.0, "a step", '{"resolution": "reported to the model"}', 40)
+    life.sql(ERRORS, 5_000.0, None, "{}", 1_000)  # long ago
+    life.sql(MOVES, 5_000.0, "FAILED", 1_000)
+    found = store(health)
+    assert of(found, rules.FAILURE_RATE).value == 10 / 100
+    assert of(found, rules.RETRY_CHURN).value == (10 - 4 + 20) / 100
+    assert of(found, rules.DEAD_LETTER_RATE).value == 4 / 94
+    assert 800 < found.span_s <= 900
+
+
+def test_more_errors_than_are_read_are_extrapolated(
+    store: Session, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(store, database)
+    life.sql(MOVES, 1.0, "COMPLETED", 900)
+    for ago_s in range(0, 800, 10):
+        life.sql(ERRORS, float(ago_s), None, "{}", 1)
+    monkeypatch.setattr(store_health, "ERRORS_MAX", 40)
+    found = of(store(health), rules.FAILURE_RATE)
+    assert found.value is not None
+    assert 80 / 980 * 0.8 < found.value < 100 / 1000 * 1.2
+
+
+def test_a_runner_is_as_well_as_its_last_runs(store: Session, database: str) -> None:
+    Life(store, database).sql(RUNNERS)
+    found = store(health)
+    words = {each.name: each.word for each in found.runners}
+    assert words == {"retries": Word.OK, "schedules": Word.WARN, "triage": Word.BAD}
+    first = found.runners[0]
+    assert (first.items, first.duration_s, first.item_count, first.bad_over_s) == (3, 0.5, 70, 150)
+    assert first.succeeded_ago_s is not None
+    assert 4 <= first.succeeded_ago_s < 60
+    assert found.word is Word.BAD
