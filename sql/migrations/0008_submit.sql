@@ -15,13 +15,12 @@ BEGIN
     -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
     -- locked.
     UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL, worker_job_id = NULL
+        worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;

@@ -35,7 +35,7 @@ SET status = 'COMPLETED', result = g.result, finished_at = cortex.now(), updated
     process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
     waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
     own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
-    next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+    next_retry_at = NULL, waiting_on = NULL
 FROM gone g
 WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
 RETURNING j.id;
@@ -64,7 +64,7 @@ WITH ended AS MATERIALIZED (
         process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
         waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
         own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+        next_retry_at = NULL, waiting_on = NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.attempt, j.agent_id, j.agent_version, g.code, g.source, g.fact
@@ -108,8 +108,7 @@ WITH task AS MATERIALIZED (
         status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,
         worker_job_id = CASE WHEN f.is_locked THEN j.worker_job_id END,
         next_retry_at = CASE WHEN f.is_locked THEN j.next_retry_at END,
-        waiting_on = CASE WHEN f.is_locked THEN j.waiting_on END,
-        approval_token = CASE WHEN f.is_locked THEN j.approval_token END
+        waiting_on = CASE WHEN f.is_locked THEN j.waiting_on END
     FROM found f
     WHERE j.id = f.id AND f.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT f.is_outdated
     RETURNING j.id, CASE WHEN f.is_locked THEN f.status ELSE j.status END AS status,

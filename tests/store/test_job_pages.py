@@ -178,7 +178,6 @@ def awaiting(some: Session, database: str) -> Session:
             database,
             "UPDATE cortex.job_record SET status = $2::text::cortex.job_status, waiting_on = $3,"
             " next_retry_at = CASE WHEN $2::text = 'RETRY' THEN cortex.now() END,"
-            " approval_token = CASE WHEN $2::text <> 'RETRY' THEN sha256('x') END,"
             " worker_job_id = NULL WHERE id = $1",
             *(job_id, status, waiting_on),
         )
