@@ -102,6 +102,7 @@ CREATE TABLE cortex.job_record (
     was_suspect boolean NOT NULL DEFAULT false,
     submitted_with text DEFAULT coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user),
     process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
+    tags text[] CONSTRAINT tags_are_few CHECK (cardinality(tags) BETWEEN 1 AND 20),
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
@@ -191,6 +192,7 @@ COMMENT ON COLUMN cortex.job_record.submitted_with IS
 COMMENT ON COLUMN cortex.job_record.process_deaths IS
     'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
     'between: the poison guard.';
+COMMENT ON COLUMN cortex.job_record.tags IS 'Words that people find it by, sorted; null: none.';
 -- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
