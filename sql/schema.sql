@@ -350,7 +350,7 @@ CREATE TRIGGER job_is_immutable BEFORE UPDATE OF type, payload ON cortex.job_rec
 
 -- Every transition of every job, written in the same transaction. Append-only.
 CREATE TABLE cortex.job_history (
-    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger, and one would cost a quarter of a claim. Retention deletes them with the job.
+    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger, and one would make each row three times as expensive (30 instead of 9 µs). Retention deletes them with the job.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     previous cortex.job_status,  -- State before; null in a job's first row.
     new cortex.job_status NOT NULL,  -- State after.
@@ -959,8 +959,12 @@ CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
 AS $function$
 WITH made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+    SELECT j.type, j.id,
+           (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                 WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
+                 ELSE 'READY' END)::cortex_worker.task_state,
+           CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
