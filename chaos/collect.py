@@ -27,6 +27,7 @@ RECORD: Final[Mapping[str, str]] = {
     "pods": "SELECT * FROM cortex.pod ORDER BY started_at",
     "tasks": "SELECT * FROM cortex_worker.task ORDER BY id",
     "dead_letters": "SELECT * FROM cortex.dead_letter ORDER BY created_at",
+    "instants": "SELECT * FROM cortex.schedule_instant ORDER BY schedule, instant",
 }
 OBSERVED: Final[Mapping[str, str]] = {
     "claims": "SELECT * FROM chaos.claim ORDER BY n",

@@ -93,6 +93,8 @@ class Evidence:
     model_calls: tuple[ModelCall, ...]
     requests: tuple[LedgerRequest, ...] = ()
     """In the order in which the ledger received them."""
+    instants: tuple[Row, ...] = ()
+    """What became of each instant of a schedule."""
     votes: tuple[Row, ...] = ()
     """`approval_vote`."""
     claims: tuple[Row, ...] = ()

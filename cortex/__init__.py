@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         RejectedError,
         TransientError,
     )
+    from cortex.domain.message import Message
     from cortex.durable.context import Context
+    from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
 
 __version__ = "0.1.0"
@@ -27,12 +29,14 @@ __all__ = [
     "CortexError",
     "DeniedError",
     "Invocation",
+    "Message",
     "NotApplied",
     "RejectedError",
     "Retry",
     "ToolContext",
     "TransientError",
     "Unknown",
+    "handler",
     "job",
     "tool",
 ]
@@ -42,12 +46,14 @@ _HOMES = {
     "ApprovalExpiredError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Invocation": "cortex.domain.effect",
+    "Message": "cortex.domain.message",
     "NotApplied": "cortex.domain.effect",
     "TransientError": "cortex.domain.errors",
     "Unknown": "cortex.domain.effect",
     "Context": "cortex.durable.context",
     "CortexError": "cortex.domain.errors",
     "RejectedError": "cortex.domain.errors",
+    "handler": "cortex.durable.message_handlers",
     "Retry": "cortex.durable.registry",
     "ToolContext": "cortex.agent.tools.tool",
     "job": "cortex.durable.registry",

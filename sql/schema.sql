@@ -389,25 +389,52 @@ CREATE FUNCTION cortex.job_history_of_update()
  SET enable_seqscan TO 'off'
  SET enable_bitmapscan TO 'off'
 AS $function$
+DECLARE
+    ended uuid[];
 BEGIN
-    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
-           CASE n.status
-               WHEN 'FAILED' THEN jsonb_build_object(
-                   'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
-               WHEN 'RETRY' THEN jsonb_build_object(
-                   'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
-               WHEN 'WAITING_FOR_APPROVAL' THEN
-                   CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
-                       SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
-                       FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
-                   ELSE jsonb_build_object('waiting_on', n.waiting_on) END
-               WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
-               ELSE '{}'
-           END
-    FROM after n CROSS JOIN LATERAL (
-        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
-    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
+    WITH written AS (
+        INSERT INTO cortex.job_history AS r (job_id, previous, new, attempt, pod_id, at, metadata)
+        SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
+               CASE n.status
+                   WHEN 'FAILED' THEN jsonb_build_object(
+                       'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
+                   WHEN 'RETRY' THEN jsonb_build_object(
+                       'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
+                   WHEN 'WAITING_FOR_APPROVAL' THEN
+                       CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
+                           SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
+                           FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
+                       ELSE jsonb_build_object('waiting_on', n.waiting_on) END
+                   WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
+                   ELSE '{}'
+               END
+        FROM after n CROSS JOIN LATERAL (
+            SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+        WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL)
+        RETURNING r.job_id, r.new AS state
+    )
+    SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
+    -- Without subscriptions, announcing costs one look at an empty table per statement.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce_all(
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+        FROM (
+            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+                       'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
+                       'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
+                       'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
+                           'code', n.error_code, 'class', n.error_class, 'source', n.error_source,
+                           'message', left(n.error_message, 500)) END,
+                       'by', CASE WHEN n.status = 'CANCELLED' THEN n.cancelled_by END,
+                       'reason', CASE WHEN n.status = 'CANCELLED' THEN left(n.cancel_reason, 500) END)) AS content
+            FROM after n
+            JOIN (VALUES ('COMPLETED', 'job.completed'), ('FAILED', 'job.failed'), ('CANCELLED', 'job.cancelled'))
+                AS t(status, topic) ON t.status = n.status::text
+            LEFT JOIN cortex.agent a ON a.id = n.agent_id
+            WHERE n.id = ANY (ended) AND EXISTS (SELECT FROM cortex.subscription s WHERE t.topic LIKE s.topic_like)
+            ORDER BY n.id) e
+        HAVING count(*) > 0;
+    END IF;
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_history_of_update() FROM PUBLIC;
@@ -481,7 +508,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -496,7 +523,7 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 GRANT INSERT, SELECT ON cortex.job_step TO cortex_runtime;
@@ -932,8 +959,12 @@ CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
 AS $function$
 WITH made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+    SELECT j.type, j.id,
+           (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                 WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
+                 ELSE 'READY' END)::cortex_worker.task_state,
+           CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
@@ -1426,6 +1457,7 @@ CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], no
 AS $function$
 DECLARE
     booked int;
+    exhausted jsonb[];
 BEGIN
     WITH ended AS (
         SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
@@ -1446,6 +1478,7 @@ BEGIN
     ), spent AS (
         UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
         FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
+        RETURNING u.budget_id, u.window_key, u.spent, u.spent - l.used AS before
     ), fact AS (
         INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
                                  pod_id, call_id, amount, currency, data)
@@ -1454,7 +1487,17 @@ BEGIN
                g.note || jsonb_build_object('model', g.model)
         FROM gone g
     )
-    SELECT count(*) INTO booked FROM gone;
+    SELECT (SELECT count(*) FROM gone), (
+        SELECT array_agg(jsonb_build_object(
+            'budget', b.name, 'scope', b.scope, 'subject', b.subject, 'unit', b.unit, 'period', b.period,
+            'window', s.window_key, 'spent', s.spent, 'limit', b.limit_amount,
+            'tenant', CASE b.scope WHEN 'tenant' THEN b.subject ELSE 'default' END) ORDER BY b.id)
+        FROM spent s JOIN cortex.budget b ON b.id = s.budget_id
+        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount)
+    INTO booked, exhausted;
+    IF exhausted IS NOT NULL THEN
+        PERFORM cortex.announce('budget.spent', e->>'budget', e, e->>'tenant') FROM unnest(exhausted) AS e;
+    END IF;
     RETURN booked;
 END $function$;
 
@@ -1639,6 +1682,14 @@ BEGIN
     VALUES (NEW.id, coalesce(NEW.lineage_id, NEW.id),
             cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message), NEW.type, NEW.tenant,
             NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
+    IF EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce('dead_letter.created', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
+            'job', NEW.id, 'type', NEW.type, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+            'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
+            'retries', NEW.retry_count, 'error', jsonb_build_object(
+                'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
+                'message', left(NEW.error_message, 500)))), NEW.tenant);
+    END IF;
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
@@ -3068,3 +3119,274 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.delete_retired_facts(bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.delete_retired_facts(bigint[]) TO cortex_runtime;
+
+-- Who gets which messages: a message is written once for each subscription that matches it.
+CREATE TABLE cortex.subscription (
+    name text NOT NULL,  -- Its name for people. Its circuit breaker is notify:NAME.
+    topic text NOT NULL,  -- Pattern of the topics that it gets; * stands for any characters.
+    topic_like text GENERATED ALWAYS AS (replace(replace(topic, '_'::text, '\_'::text), '*'::text, '%'::text)) STORED,  -- The same as a LIKE pattern.
+    filter jsonb NOT NULL DEFAULT '{}'::jsonb,  -- It gets only messages whose payload contains this object.
+    channel text NOT NULL,  -- How they are sent: to the log, to a webhook, to Slack, by e-mail, or to a handler in the code of pods.
+    config jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the channel: address, template, and the names of its secrets, never the secrets.
+    is_heavy boolean NOT NULL DEFAULT false,  -- A pod sends at most two of its messages at a time.
+    changed_by text NOT NULL,  -- Who changed it last: a person, or the pod whose code has it.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first applied.
+    CONSTRAINT subscription_pkey PRIMARY KEY (name),
+    CONSTRAINT subscription_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT subscription_channel_check CHECK (channel = ANY (ARRAY['log'::text, 'webhook'::text, 'slack'::text, 'email'::text, 'handler'::text])),
+    CONSTRAINT subscription_config_check CHECK (jsonb_typeof(config) = 'object'::text AND pg_column_size(config) <= 32768),
+    CONSTRAINT subscription_filter_check CHECK (jsonb_typeof(filter) = 'object'::text AND pg_column_size(filter) <= 8192),
+    CONSTRAINT subscription_name_check CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$'::text AND length(name) <= 100),
+    CONSTRAINT subscription_topic_check CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$'::text AND length(topic) <= 100)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.subscription TO cortex_runtime;
+GRANT SELECT ON cortex.subscription TO cortex_reader;
+
+-- Messages to send, one row for each subscription that gets one. Sent rows are deleted after a while.
+CREATE TABLE cortex.outbox (
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows: messages of one key are sent in it.
+    id uuid NOT NULL,  -- The message, shared by its rows: receivers discard a second message with the same id.
+    topic text NOT NULL,  -- What it is about: words with dots, such as job.failed.
+    key text,  -- Messages of one key go to a subscription one after another, in order; null: in no order.
+    payload jsonb NOT NULL,  -- Its content.
+    headers jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Further details of its publisher, for its receivers.
+    tenant text NOT NULL,  -- The tenant that it belongs to.
+    trace text,  -- Trace of the work that published it.
+    subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
+    status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
+    attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent.
+    available_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
+    is_parked boolean NOT NULL DEFAULT false,  -- Waits behind an earlier message of its key; whoever ends that unparks it.
+    locked_by uuid,  -- The pod that is sending it.
+    locked_until timestamptz,  -- When other pods may take it from that pod, unless that renews its lease.
+    last_error text,  -- Why the last attempt failed.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was published.
+    finished_at timestamptz,  -- When it was sent or given up.
+    CONSTRAINT outbox_pkey PRIMARY KEY (seq),
+    CONSTRAINT finished_at_only_when_final CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['SENT'::text, 'FAILED'::text]))),
+    CONSTRAINT locked_while_processing CHECK ((locked_by IS NOT NULL) = (status = 'PROCESSING'::text) AND (locked_until IS NOT NULL) = (status = 'PROCESSING'::text)),
+    CONSTRAINT outbox_attempts_check CHECK (attempts >= 0),
+    CONSTRAINT outbox_headers_check CHECK (jsonb_typeof(headers) = 'object'::text AND pg_column_size(headers) <= 8192),
+    CONSTRAINT outbox_key_check CHECK (length(key) >= 1 AND length(key) <= 300),
+    CONSTRAINT outbox_last_error_check CHECK (length(last_error) <= 1000),
+    CONSTRAINT outbox_payload_check CHECK (jsonb_typeof(payload) = 'object'::text),
+    CONSTRAINT outbox_status_check CHECK (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text, 'SENT'::text, 'FAILED'::text])),
+    CONSTRAINT outbox_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT outbox_topic_check CHECK (topic ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'::text AND length(topic) <= 100),
+    CONSTRAINT outbox_trace_check CHECK (length(trace) >= 1 AND length(trace) <= 100),
+    CONSTRAINT parked_only_while_pending CHECK (status = 'PENDING'::text OR NOT is_parked)
+) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX outbox_due ON cortex.outbox USING btree (subscription, available_at, seq) WHERE status = 'PENDING'::text AND NOT is_parked;
+CREATE INDEX outbox_line ON cortex.outbox USING btree (subscription, key, seq) WHERE key IS NOT NULL AND (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
+CREATE INDEX outbox_leased ON cortex.outbox USING btree (locked_until) WHERE status = 'PROCESSING'::text;
+CREATE INDEX outbox_status ON cortex.outbox USING btree (status, seq);
+CREATE INDEX outbox_id ON cortex.outbox USING btree (id);
+GRANT DELETE, SELECT ON cortex.outbox TO cortex_runtime;
+GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at) ON cortex.outbox TO cortex_runtime;
+GRANT SELECT ON cortex.outbox TO cortex_reader;
+
+-- Whether only the runtime itself may publish under this topic.
+CREATE FUNCTION cortex.is_runtime_topic(topic text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN (split_part(topic, '.'::text, 1) = ANY (ARRAY['job'::text, 'approval'::text, 'breaker'::text, 'budget'::text, 'dead_letter'::text, 'schedule'::text, 'pod'::text, 'work'::text, 'recovery'::text, 'effect'::text, 'runner'::text, 'auth'::text, 'cortex'::text]));
+
+-- Publishes messages of the runtime, in the caller's transaction; those that nobody subscribes to are not written. Returns how many rows were written.
+CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    written int;
+BEGIN
+    INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+    SELECT m.id, m.topic, left(m.key, 300), m.payload, m.tenant, m.trace, s.name
+    FROM (SELECT cortex.uuid7() AS id, a.*
+          FROM unnest(topics, keys, payloads, tenants, traces)
+              WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
+    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
+    ORDER BY m.n, s.name;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written > 0 THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    END IF;
+    RETURN written;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.announce_all(text[],text[],jsonb[],text[],text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.announce_all(text[],text[],jsonb[],text[],text[]) TO cortex_runtime;
+
+-- The same for one message.
+CREATE FUNCTION cortex.announce(topic text, key text, payload jsonb, tenant text DEFAULT 'default'::text, trace text DEFAULT NULL::text)
+ RETURNS integer
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT CASE WHEN EXISTS (SELECT FROM cortex.subscription s WHERE $1 LIKE s.topic_like)
+            THEN cortex.announce_all(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5]) ELSE 0 END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.announce(text,text,jsonb,text,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.announce(text,text,jsonb,text,text) TO cortex_runtime;
+
+-- See publish; with the id of the message.
+CREATE FUNCTION cortex.publish_as(message uuid, topic text, payload jsonb, key text, tenant text, headers jsonb, trace text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_variable
+DECLARE
+    written int;
+BEGIN
+    IF topic !~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$' OR length(topic) > 100 THEN
+        RAISE EXCEPTION 'topic "%" is not valid', left(topic, 120)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic',
+                  HINT = 'words of lower-case letters, digits, _ and -, with dots between them, such as order.paid';
+    ELSIF cortex.is_runtime_topic(topic) THEN
+        RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
+    ELSIF octet_length(payload::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
+    SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
+    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written > 0 THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    ELSE
+        INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, status, finished_at)
+        VALUES (message, topic, key, payload, headers, tenant, trace, 'SENT', cortex.now());
+    END IF;
+    RETURN message;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.publish_as(uuid,text,jsonb,text,text,jsonb,text) FROM PUBLIC;
+
+-- Publishes a message from any language, in the caller's transaction; returns its id. Messages of one key are sent in the order in which they are published, unless their transactions overlap.
+CREATE FUNCTION cortex.publish(topic text, payload jsonb DEFAULT '{}'::jsonb, key text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, headers jsonb DEFAULT '{}'::jsonb, trace text DEFAULT NULL::text)
+ RETURNS uuid
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) TO cortex_runtime;
+
+-- The name of an agent by its id.
+CREATE FUNCTION cortex.agent_name(of_agent uuid)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT a.name FROM cortex.agent a WHERE a.id = $1 $function$;
+
+CREATE FUNCTION cortex.approval_announces()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce(
+            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
+                            ELSE 'approval.decided' END,
+            NEW.id::text,
+            jsonb_strip_nulls(jsonb_build_object(
+                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
+                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
+                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
+                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
+            NEW.tenant);
+    END IF;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.approval_announces() FROM PUBLIC;
+
+CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
+
+CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval FOR EACH ROW WHEN (new.status <> old.status) EXECUTE FUNCTION cortex.approval_announces();
+
+CREATE FUNCTION cortex.breaker_announces()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'breaker', NEW.name, 'state', NEW.state, 'failures', greatest(NEW.failures, OLD.failures),
+        'opened_at', coalesce(NEW.opened_at, OLD.opened_at), 'open_until', NEW.open_until, 'by', NEW.forced_by,
+        'reason', left(NEW.forced_reason, 500), 'error', left(coalesce(NEW.last_error, OLD.last_error), 500),
+        'tenant', 'default'));
+BEGIN
+    IF OLD.state = 'CLOSED' AND NEW.state <> 'CLOSED' THEN
+        PERFORM cortex.announce('breaker.opened', NEW.name, content);
+    ELSIF OLD.state <> 'CLOSED' AND NEW.state = 'CLOSED' THEN
+        PERFORM cortex.announce('breaker.closed', NEW.name, content);
+    END IF;
+    IF OLD.escalated_at IS NULL AND NEW.escalated_at IS NOT NULL THEN
+        PERFORM cortex.announce('breaker.escalated', NEW.name, content);
+    END IF;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.breaker_announces() FROM PUBLIC;
+
+CREATE TRIGGER breaker_announces AFTER UPDATE ON cortex.breaker FOR EACH ROW WHEN ((old.state = 'CLOSED'::text) <> (new.state = 'CLOSED'::text) OR old.escalated_at IS NULL AND new.escalated_at IS NOT NULL) EXECUTE FUNCTION cortex.breaker_announces();
+
+CREATE FUNCTION cortex.pod_died()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM cortex.announce('pod.died', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
+        'pod', NEW.id, 'name', NEW.name, 'version', NEW.version, 'heartbeat_at', NEW.heartbeat_at, 'phase', NEW.phase,
+        'tenant', 'default')));
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.pod_died() FROM PUBLIC;
+
+CREATE TRIGGER pod_died AFTER UPDATE OF state ON cortex.pod FOR EACH ROW WHEN (new.state = 'DEAD'::text AND old.state <> 'DEAD'::text) EXECUTE FUNCTION cortex.pod_died();
+
+CREATE FUNCTION cortex.effect_is_unknown()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
+        'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.effect_is_unknown() FROM PUBLIC;
+
+CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect FOR EACH ROW WHEN (new.status = 'UNKNOWN'::text AND old.status <> 'UNKNOWN'::text) EXECUTE FUNCTION cortex.effect_is_unknown();
+
+CREATE FUNCTION cortex.step_publishes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM cortex.publish_as(
+        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
+        (NEW.output->'headers')::jsonb, NULL)
+    FROM cortex.job_record j WHERE j.id = NEW.job_id;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.step_publishes() FROM PUBLIC;
+
+CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'message'::text) EXECUTE FUNCTION cortex.step_publishes();

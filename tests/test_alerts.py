@@ -44,6 +44,8 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
         "CortexDeadLetterRate": "warning",
         "CortexRecoveryBlocked": "critical",
         "CortexRunnerLate": "warning",
+        "CortexOutboxLate": "warning",
+        "CortexOutboxFailures": "warning",
     }
 
 
@@ -79,6 +81,10 @@ def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
         metric = metric_of(name)
         assert metric is not None
         assert set(labels.split(", ")) <= set(metric.labels)
+    for name, chosen in re.findall(r"(cortex_\w+)\{(.*?)\}", text):
+        metric = metric_of(name)
+        assert metric is not None
+        assert set(re.findall(r"(\w+)=", chosen)) <= set(metric.labels)
 
 
 def test_each_rule_fires_and_clears_when_it_should() -> None:

@@ -118,10 +118,13 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/migrations/0004_history.sql",
-                "n.finished_at IS NOT NULL);\n    RETURN NULL;\nEND $$;\n",
-                "n.finished_at IS NOT NULL) AND n.status <> 'COMPLETED';\n"
-                "    RETURN NULL;\nEND $$;\n"
-                "GRANT INSERT ON cortex.job_history TO cortex_runtime;\n",
+                "n.finished_at IS NOT NULL)\n        RETURNING",
+                "n.finished_at IS NOT NULL) AND n.status <> 'COMPLETED'\n        RETURNING",
+            ),
+            Patch(
+                "sql/migrations/0004_history.sql",
+                "GRANT SELECT ON cortex.job_history TO cortex_runtime;\n",
+                "GRANT SELECT, INSERT ON cortex.job_history TO cortex_runtime;\n",
             ),
             Patch("sql/queries/jobs.sql", "-- name: settled\n", _NOTE_ENDS),
             Patch(

@@ -13,6 +13,7 @@ from chaos.checkers import (
     i10_whole_commits,
     i18_decided_once,
     i20_legal_transitions,
+    i27_schedules,
 )
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence
@@ -31,6 +32,7 @@ CHECKERS: Final = (
     i10_whole_commits.check,
     i18_decided_once.check,
     i20_legal_transitions.check,
+    i27_schedules.check,
 )
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})

@@ -103,6 +103,8 @@ class Runner(ABC):
     """The notification channels and local hints that end a pause early."""
     jitter: ClassVar[float] = 0.1
     """The share of a fixed interval that a random draw may take off."""
+    runs_until_sign_off: ClassVar[bool] = False
+    """A pod stops it after its jobs, whose ends are work for it; others stop with the intake."""
     is_ready_at_once: ClassVar[bool] = True
     """Ready to serve before the first tick; otherwise after it."""
 

@@ -72,6 +72,7 @@ POLICIES: Final[dict[str, BreakerPolicy]] = {
     "llm": _MODEL,
     "tool": attrs.evolve(_MODEL, is_ramped=False),
     "http": _HOST,
+    "notify": attrs.evolve(_HOST, is_ramped=False),
 }
 """By the kind of the called system, the prefix of a breaker's name: `llm:NAME`."""
 

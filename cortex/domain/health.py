@@ -48,15 +48,20 @@ OLDEST_DUE: Final = "oldest_due_s"
 FAILURE_RATE: Final = "failure_rate"
 RETRY_CHURN: Final = "retry_churn"
 DEAD_LETTER_RATE: Final = "dead_letter_rate"
+OUTBOX: Final = "outbox_pending"
+OLDEST_MESSAGE: Final = "outbox_oldest_s"
 
 THRESHOLDS: Final = {
     # A long queue that moves is no trouble: the age of its head shows whether it does.
     DUE: Threshold(unit=Unit.COUNT, warn_over=10_000),
     OLDEST_DUE: Threshold(unit=Unit.SECONDS, warn_over=60, bad_over=600),
-    # The two rates warn where packaging/prometheus/alerts.yaml does.
+    # These warn where packaging/prometheus/alerts.yaml does, where it has a rule for them.
     FAILURE_RATE: Threshold(unit=Unit.RATIO, warn_over=0.01, bad_over=0.1),
     RETRY_CHURN: Threshold(unit=Unit.RATIO, warn_over=0.1, bad_over=0.5),
     DEAD_LETTER_RATE: Threshold(unit=Unit.RATIO, warn_over=0.001, bad_over=0.05),
+    OUTBOX: Threshold(unit=Unit.COUNT, warn_over=10_000),
+    # Three attempts of one message take four minutes at most, unless its breaker is open.
+    OLDEST_MESSAGE: Threshold(unit=Unit.SECONDS, warn_over=300, bad_over=1_800),
 }
 """By measure, in the order in which they are shown."""
 AMONG_MIN: Final = 20

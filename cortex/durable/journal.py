@@ -386,6 +386,9 @@ async def outcome_within(
     if not scope.begin(limit_s):
         with trio.CancelScope(deadline=trio.current_time() + limit_s):
             return StepOutcome(value=await run())
+        # A step around this one began earlier, so its time is over, too: that one is what ends.
+        scope.cancel_overdue(trio.current_time())
+        await trio.lowlevel.checkpoint_if_cancelled()
         raise _timed_out(key, limit_s)
     try:
         value = await run()

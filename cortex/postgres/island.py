@@ -81,6 +81,7 @@ class Loop(asyncio.SelectorEventLoop):
             self._on_wake()
         return handle
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt in a callback would end another's call
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run the first part of a coroutine, and all else that can run now."""
         self._is_in_turn = True
@@ -195,6 +196,7 @@ class AsyncioIsland:
     def _wake(self) -> None:
         self._pause.deadline = -math.inf
 
+    @trio.lowlevel.enable_ki_protection  # nobody else would end the calls that wait
     async def drive(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the loop until `close`."""
         task_status.started()

@@ -1,9 +1,9 @@
 """The composition root: builds the actors of a pod, nests the phases of its shutdown.
 
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
-        control, drain requests, breakers; for clients: result waiters, feeds, answers} > writers
-        {committer} > http {server, if configured} > hand_back {job actors} > intake {dispatcher,
-        takeover, and the runners of `cortex.runtime.maintenance`}
+        control, drain requests, breakers; outbox; for clients: result waiters, feeds, answers} >
+        writers {committer} > http {server, if configured} > hand_back {job actors} > intake
+        {dispatcher, takeover, and the runners of `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
@@ -16,7 +16,7 @@ import gc
 import os
 import random
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -25,7 +25,7 @@ import structlog
 import trio
 
 import cortex
-from cortex.actors.phases import Outcome, Phase, PhaseRecord, Seconds, ShutdownLog, phase
+from cortex.actors.phases import Outcome, Phase, PhaseRecord, ShutdownLog, phase
 from cortex.actors.restart import RestartPolicy
 from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
@@ -64,7 +64,7 @@ from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
@@ -176,6 +176,7 @@ class _Pod:
         self._rng = rng
         self._shutdown = shutdown
         self._log = log
+        self._supervisor = partial(open_supervisor, rng=rng, restart=RESTART, log=log, grace_s=0)
         self._record = self._introduction(name)
         running = self._running = RunningJobs(slots=settings.slots)
         self._self_fence = _self_fence(settings)
@@ -217,6 +218,7 @@ class _Pod:
             on_task=self._work_came,
             on_control=partial(self._notified, CONTROL),
             on_breaker=partial(self._notified, BREAKER),
+            on_outbox=partial(self._notified, OUTBOX),
         )
         self._open_to_clients(rng)
 
@@ -231,17 +233,21 @@ class _Pod:
                 sweep_s=self._settings.sweep_s,
                 zombie_s=self._settings.zombie_s,
                 sweep_max=self._settings.sweep_max,
+                handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,
                     self_fence=self._self_fence,
                     metrics=self._metrics,
+                    breakers=self._breakers,
                     trouble=lambda: self._watch.report,
                 ),
-            )
+            ),
         )
         self._recorder = RunRecorder(self._port, holder=self._record.name, rng=self._rng)
         for each in self._runners:
             each.on_run = self._ran
+        # The pod of a tick starts none: the tick runs each by itself.
+        self._own_runners = self._runners if self._claims_max is None else ()
         self._committer = Committer(
             self._port,
             pod_id=self._record.id,
@@ -308,26 +314,27 @@ class _Pod:
             stack.push_async_callback(self._sign_off)
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
-            await liveness.start(self._loop_lag)
-            await liveness.start(
-                DeafHandlers(self._port, pod_id=self._record.id, running=self._running)
-            )
-            await liveness.start(JobDeadlines(self._running))
-            await liveness.start(self._watch)
-            await liveness.start(self._metrics_page)
-            await liveness.start(self._recorder)
-            await liveness.start(self._heartbeat)
+            for first in (
+                self._loop_lag,
+                DeafHandlers(self._port, pod_id=self._record.id, running=self._running),
+                JobDeadlines(self._running),
+                *(self._watch, self._metrics_page, self._recorder, self._heartbeat),
+            ):
+                await liveness.start(first)
             await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
+            for runner in (one for one in self._own_runners if one.runs_until_sign_off):
+                await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
             )
             await writers.start(self._committer, restart=RestartPolicy())
-            stack.callback(self._flush)
+            stack.callback(self._committer.close)
+            stack.callback(self.drain.enter, DrainPhase.FLUSH)
             url = await self._serve_http(stack)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
@@ -490,7 +497,7 @@ class _Pod:
             poll_s=settings.poll_s,
             on_run=self._ran,
         )
-        for each in self._runners if self._claims_max is None else ():
+        for each in (one for one in self._own_runners if not one.runs_until_sign_off):
             await intake.start(each)
         takeover = TakeOver(
             port,
@@ -543,10 +550,6 @@ class _Pod:
         if channel == CONTROL:
             self._sender.wake()
 
-    def _flush(self) -> None:
-        self.drain.enter(DrainPhase.FLUSH)
-        self._committer.close()
-
     async def _sign_off(self) -> None:
         """Sign off, also when the start is cut short, so that no other pod waits for this one.
 
@@ -571,13 +574,6 @@ class _Pod:
         await self._port(pods.leave, self._record.id)
         self._has_signed_off = True
         crash_point("after_sign_off")
-
-    def _supervisor(
-        self, name: str, *, grace_s: Seconds = 0, bound_s: Seconds | None = None
-    ) -> AbstractAsyncContextManager[Supervisor]:
-        return open_supervisor(
-            name, rng=self._rng, restart=RESTART, log=self._log, grace_s=grace_s, bound_s=bound_s
-        )
 
     def _vitals(self) -> Vitals:
         is_draining = self._shutdown.stop.is_set() or self._running.is_drain_requested

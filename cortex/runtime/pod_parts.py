@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from cortex.domain.confinement import Confinement
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.durable.attempt import Tools
+from cortex.durable.message_handlers import MessageHandler, handlers_by_name
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
 
@@ -45,6 +46,8 @@ class PodParts:
     tools: Tools
     workspaces: Path
     prices: PriceTable = LIST_PRICES
+    handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
+    """Of messages, by name."""
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
     preload: Callable[[], ModelTrouble | None] | None = None
@@ -85,6 +88,7 @@ def standard_parts(
         workspaces=workspaces,
         confinement=confiner.means,
         prices=prices,
+        handlers={} if app is None else handlers_by_name(app),
         preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
     )
 

@@ -10,6 +10,7 @@ import attrs
 
 from cortex.domain import health as rules
 from cortex.domain.health import Measure, Rates, Word
+from cortex.domain.message import MessageStatus
 from cortex.postgres.database import Database
 from cortex.store import pulse, runners
 from cortex.store.pulse import Recent
@@ -57,6 +58,8 @@ async def health(db: Database) -> Health:
         rules.measure(rules.DUE, figures.due_count),
         rules.measure(rules.OLDEST_DUE, figures.oldest_due_s),
         *(await _rates(db, recent, span_s)).measures(),
+        rules.measure(rules.OUTBOX, figures.messages[MessageStatus.PENDING]),
+        rules.measure(rules.OLDEST_MESSAGE, figures.oldest_message_s),
     )
     rows = [_runner(row) for row in await runners.page(db)]
     return Health(

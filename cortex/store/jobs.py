@@ -350,7 +350,7 @@ async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
 
 
 async def type_timeouts(db: Database) -> dict[str, int]:
-    """Return every job type that a pod has ever registered, with its timeout in seconds."""
+    """Return every job type, built in or once registered by a pod, with its timeout in seconds."""
     return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
 
 

@@ -13,6 +13,7 @@ import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
+from cortex.domain.message import MessageStatus
 from cortex.postgres.database import Database, Record
 
 BUCKET_S: Final = 30.0
@@ -235,6 +236,10 @@ class Figures:
     """How long the oldest has been due, since its attempt ended if it had one; 0: none."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
+    messages: dict[MessageStatus, int]
+    """Of every state but SENT."""
+    oldest_message_s: float
+    """Age of the oldest message that waits; 0: none."""
     is_late: dict[str, bool]
     """By runner: whether it has not succeeded for five of its intervals."""
 
@@ -251,5 +256,11 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         letters={
             state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
         },
+        messages={
+            state: row[f"messages_{state.lower()}"]
+            for state in MessageStatus
+            if state is not MessageStatus.SENT
+        },
+        oldest_message_s=row["oldest_message_s"],
         is_late={name: name in row["late_runners"] for name in row["runners"]},
     )

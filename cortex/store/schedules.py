@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.canonical import canonical
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.schedules.cron import Cron
@@ -291,7 +292,7 @@ async def _put(
         wanted.cron.expression,
         wanted.cron.zone,
         wanted.type,
-        orjson.dumps(wanted.arguments).decode(),
+        canonical(dict(wanted.arguments), what="arguments"),
         wanted.agent,
         wanted.tenant,
         wanted.backfill_s,

@@ -15,6 +15,8 @@ TITLES: Final = {
     rules.FAILURE_RATE: "failure rate",
     rules.RETRY_CHURN: "retry churn",
     rules.DEAD_LETTER_RATE: "dead-letter rate",
+    rules.OUTBOX: "messages to send",
+    rules.OLDEST_MESSAGE: "oldest message",
 }
 PARTS: Final = {
     rules.FAILURE_RATE: "attempts",

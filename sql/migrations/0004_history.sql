@@ -48,25 +48,52 @@ CREATE FUNCTION cortex.job_history_of_update() RETURNS trigger
     -- A look by index for each row: the plan is kept, and the table may have been small when it was made.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    ended uuid[];
 BEGIN
-    INSERT INTO cortex.job_history (job_id, previous, new, attempt, pod_id, at, metadata)
-    SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
-           CASE n.status
-               WHEN 'FAILED' THEN jsonb_build_object(
-                   'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
-               WHEN 'RETRY' THEN jsonb_build_object(
-                   'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
-               WHEN 'WAITING_FOR_APPROVAL' THEN
-                   CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
-                       SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
-                       FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
-                   ELSE jsonb_build_object('waiting_on', n.waiting_on) END
-               WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
-               ELSE '{}'
-           END
-    FROM after n CROSS JOIN LATERAL (
-        SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
-    WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL);
+    WITH written AS (
+        INSERT INTO cortex.job_history AS r (job_id, previous, new, attempt, pod_id, at, metadata)
+        SELECT n.id, latest.new, n.status, n.attempt, n.pod_id, n.updated_at,
+               CASE n.status
+                   WHEN 'FAILED' THEN jsonb_build_object(
+                       'error', n.error_message, 'code', n.error_code, 'class', n.error_class)
+                   WHEN 'RETRY' THEN jsonb_build_object(
+                       'retry_count', n.retry_count, 'next_retry_at', n.next_retry_at, 'waiting_on', n.waiting_on)
+                   WHEN 'WAITING_FOR_APPROVAL' THEN
+                       CASE WHEN n.waiting_on LIKE 'approval:%' THEN (
+                           SELECT jsonb_build_object('waiting_on', n.waiting_on, 'approval', a.id, 'expires_at', a.expires_at)
+                           FROM cortex.approval a WHERE a.id = substr(n.waiting_on, 10)::uuid)
+                       ELSE jsonb_build_object('waiting_on', n.waiting_on) END
+                   WHEN 'CANCELLED' THEN jsonb_build_object('by', n.cancelled_by, 'reason', n.cancel_reason)
+                   ELSE '{}'
+               END
+        FROM after n CROSS JOIN LATERAL (
+            SELECT h.new, h.attempt FROM cortex.job_history h WHERE h.job_id = n.id ORDER BY h.id DESC LIMIT 1) latest
+        WHERE latest.new <> n.status AND (n.attempt >= latest.attempt OR n.finished_at IS NOT NULL)
+        RETURNING r.job_id, r.new AS state
+    )
+    SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
+    -- Without subscriptions, announcing costs one look at an empty table per statement.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce_all(
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+        FROM (
+            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+                       'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
+                       'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
+                       'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
+                           'code', n.error_code, 'class', n.error_class, 'source', n.error_source,
+                           'message', left(n.error_message, 500)) END,
+                       'by', CASE WHEN n.status = 'CANCELLED' THEN n.cancelled_by END,
+                       'reason', CASE WHEN n.status = 'CANCELLED' THEN left(n.cancel_reason, 500) END)) AS content
+            FROM after n
+            JOIN (VALUES ('COMPLETED', 'job.completed'), ('FAILED', 'job.failed'), ('CANCELLED', 'job.cancelled'))
+                AS t(status, topic) ON t.status = n.status::text
+            LEFT JOIN cortex.agent a ON a.id = n.agent_id
+            WHERE n.id = ANY (ended) AND EXISTS (SELECT FROM cortex.subscription s WHERE t.topic LIKE s.topic_like)
+            ORDER BY n.id) e
+        HAVING count(*) > 0;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_history_of_update AFTER UPDATE ON cortex.job_record

@@ -225,8 +225,12 @@ CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) R
     LANGUAGE sql SET search_path = pg_catalog AS $$
 WITH made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id, (CASE WHEN j.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state,
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+    SELECT j.type, j.id,
+           (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                 WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
+                 ELSE 'READY' END)::cortex_worker.task_state,
+           CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,

@@ -104,6 +104,7 @@ CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], no
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     booked int;
+    exhausted jsonb[];
 BEGIN
     WITH ended AS (
         SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
@@ -124,6 +125,7 @@ BEGIN
     ), spent AS (
         UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
         FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
+        RETURNING u.budget_id, u.window_key, u.spent, u.spent - l.used AS before
     ), fact AS (
         INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
                                  pod_id, call_id, amount, currency, data)
@@ -132,7 +134,17 @@ BEGIN
                g.note || jsonb_build_object('model', g.model)
         FROM gone g
     )
-    SELECT count(*) INTO booked FROM gone;
+    SELECT (SELECT count(*) FROM gone), (
+        SELECT array_agg(jsonb_build_object(
+            'budget', b.name, 'scope', b.scope, 'subject', b.subject, 'unit', b.unit, 'period', b.period,
+            'window', s.window_key, 'spent', s.spent, 'limit', b.limit_amount,
+            'tenant', CASE b.scope WHEN 'tenant' THEN b.subject ELSE 'default' END) ORDER BY b.id)
+        FROM spent s JOIN cortex.budget b ON b.id = s.budget_id
+        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount)
+    INTO booked, exhausted;
+    IF exhausted IS NOT NULL THEN
+        PERFORM cortex.announce('budget.spent', e->>'budget', e, e->>'tenant') FROM unnest(exhausted) AS e;
+    END IF;
     RETURN booked;
 END $$;
 COMMENT ON FUNCTION cortex.settle IS

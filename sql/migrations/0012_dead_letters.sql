@@ -109,6 +109,14 @@ BEGIN
     VALUES (NEW.id, coalesce(NEW.lineage_id, NEW.id),
             cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message), NEW.type, NEW.tenant,
             NEW.agent_id, NEW.error_class, NEW.error_code, NEW.error_source, NEW.finished_at);
+    IF EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce('dead_letter.created', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
+            'job', NEW.id, 'type', NEW.type, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+            'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
+            'retries', NEW.retry_count, 'error', jsonb_build_object(
+                'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
+                'message', left(NEW.error_message, 500)))), NEW.tenant);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record

@@ -1,6 +1,6 @@
 -- name: figures
 -- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), unresolved dead letters,
--- runners and those of them that are late.
+-- messages of the outbox, runners and those of them that are late.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
@@ -81,6 +81,11 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
+       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PENDING' LIMIT $1) o) AS messages_pending,
+       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' LIMIT $1) o) AS messages_processing,
+       (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'FAILED' LIMIT $1) o) AS messages_failed,
+       coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
+                 ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s,
        ARRAY(SELECT name FROM cortex.runner ORDER BY name) AS runners,
        ARRAY(SELECT name FROM cortex.runner
              WHERE cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now()) AS late_runners;

@@ -417,7 +417,12 @@ WITH alone AS MATERIALIZED (
 ), taskless AS MATERIALIZED (
     SELECT j.id AS job_id, j.job_key, l.since, NULL::int AS attempts_spent, NULL::int AS max_attempts,
            j.attempt + 1 AS attempt,  -- one may have begun: it must not be able to write
-           j.pod_id, NULL::timestamptz AS locked_at, j.config_id, NULL::jsonb AS checkpoint, NULL::timestamptz AS beat_at,
+           j.pod_id, NULL::timestamptz AS locked_at, j.config_id,
+           -- What its last attempt committed: the head of that was in the task.
+           (SELECT jsonb_build_object('seq', s.seq, 'kind', s.kind, 'key', s.key) FROM cortex.job_step s
+            WHERE s.job_id = j.id AND s.seq > coalesce((j.checkpoint ->> 'seq')::int, 0)
+            ORDER BY s.seq DESC LIMIT 1) AS checkpoint,
+           NULL::timestamptz AS beat_at,
            j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry,
            false AS is_suspect,
            (SELECT h.new FROM cortex.job_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1) = 'RUNNING' AS has_begun
@@ -607,10 +612,14 @@ ORDER BY o.heartbeat_at;
 -- name: record_blocked
 -- Records that jobs of lost pods have been out of reach for too long, unless this was recorded recently. $1 pod id, $2
 -- the session that holds them, $3 data, $4 seconds without a repetition.
-INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
-SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
-WHERE NOT EXISTS (
-    SELECT FROM cortex.fact f
-    WHERE f.source = $2 AND f.at > cortex.now() - $4::float8 * interval '1 second'
-      AND f.type = 'lifecycle' AND f.subtype = 'recovery_blocked')
-RETURNING id;
+WITH recorded AS (
+    INSERT INTO cortex.fact (type, subtype, source, pod_id, data)
+    SELECT 'lifecycle', 'recovery_blocked', $2, $1, $3::jsonb
+    WHERE NOT EXISTS (
+        SELECT FROM cortex.fact f
+        WHERE f.source = $2 AND f.at > cortex.now() - $4::float8 * interval '1 second'
+          AND f.type = 'lifecycle' AND f.subtype = 'recovery_blocked')
+    RETURNING id, source, data
+)
+SELECT id, cortex.announce('recovery.blocked', source, data || jsonb_build_object('held_by', source, 'tenant', 'default'))
+FROM recorded;

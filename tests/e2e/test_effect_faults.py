@@ -123,7 +123,7 @@ def test_a_database_that_restarts_during_the_call_is_waited_for(
 
 
 # How they begin; the server shows no more than a kilobyte.
-STATEMENTS = {"intent": "WITH asked AS MATERIALIZED (", "outcome": "SET checkpoint = s.head"}
+STATEMENTS = {"intent": "WITH asked AS MATERIALIZED (", "outcome": "SET checkpoint = coalesce("}
 COMMITTED = {
     "intent": "SELECT FROM cortex.effect WHERE job_id = $1",
     "outcome": "SELECT FROM cortex.effect WHERE job_id = $1 AND status = 'COMPLETED'",

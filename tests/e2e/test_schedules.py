@@ -80,6 +80,31 @@ def test_an_outage_is_filled_once_by_two_pods_that_start_together(scheduled: Pod
     assert_one_job_each(dsn, [last - n * HOUR for n in range(5, -1, -1)])
 
 
+def test_pods_and_ticks_at_once_fire_each_instant_once(scheduled: Pods) -> None:
+    dsn = scheduled.dsn
+    to_past_the_hour(dsn)
+    scheduled.start(*APP).stop()
+    last = to_past_the_hour(dsn, hours=7)
+    ticks = [scheduled.launch_tick(app=APP[1]) for _ in range(2)]
+    pair = [scheduled.launch(*APP) for _ in range(2)]
+    for tick in ticks:
+        assert tick.exit_code(within_s=60) == 0
+    for pod in pair:
+        pod.until_ready()
+    until_all_ended(dsn, 8)
+    assert_one_job_each(dsn, [last - n * HOUR for n in range(7, -1, -1)])
+
+
+def test_a_cluster_without_a_pod_fires_by_ticks_alone(scheduled: Pods) -> None:
+    dsn = scheduled.dsn
+    to_past_the_hour(dsn)
+    scheduled.start(*APP).stop()
+    last = to_past_the_hour(dsn)
+    first, second = (scheduled.tick(app=APP[1]) for _ in range(2))
+    assert [each.runners["schedules"]["items"] for each in (first, second)] == [1, 0]
+    assert_one_job_each(dsn, [last])
+
+
 @pytest.mark.parametrize("point", ["before_fire:2", "after_fire:1"])
 def test_a_pod_killed_while_it_fires_leaves_one_job_per_instant(
     scheduled: Pods, point: str

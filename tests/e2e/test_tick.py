@@ -35,6 +35,7 @@ ALL_OK = {
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",
+    "outbox": "ok",
     "housekeeping": "ok",
     "retention": "ok",
 }

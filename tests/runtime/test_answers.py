@@ -99,6 +99,7 @@ class Stage:
             on_task=lambda _: None,
             on_control=self.sender.wake,
             on_breaker=lambda: None,
+            on_outbox=lambda: None,
         )
         for actor in (bench.committer, hints, self.sender, self.listener, self.feeds):
             await bench.start(actor)

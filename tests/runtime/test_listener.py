@@ -27,6 +27,7 @@ class Ears:
     hints: "deque[str]" = field(factory=deque)
     controls: int = 0
     breakers: int = 0
+    messages: int = 0
 
     def on_control(self) -> None:
         self.controls += 1
@@ -34,9 +35,12 @@ class Ears:
     def on_breaker(self) -> None:
         self.breakers += 1
 
+    def on_outbox(self) -> None:
+        self.messages += 1
+
     def forget(self) -> None:
         self.hints.clear()
-        self.controls = self.breakers = 0
+        self.controls = self.breakers = self.messages = 0
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
@@ -49,11 +53,12 @@ async def listening(bench: Bench) -> tuple[Listener, Ears]:
         on_task=ears.hints.append,
         on_control=ears.on_control,
         on_breaker=ears.on_breaker,
+        on_outbox=ears.on_outbox,
     )
     await bench.start(listener)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")
     assert list(ears.hints) == ["queued"]
-    assert (ears.controls, ears.breakers) == (1, 1)
+    assert (ears.controls, ears.breakers, ears.messages) == (1, 1, 1)
     ears.forget()
     return listener, ears
 

@@ -9,11 +9,19 @@ import trio
 from cortex.actors.runner import TickBudget
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
-from cortex.domain.job import Finish, JobStatus, Lease, Suspend
+from cortex.domain.job import (
+    Finish,
+    JobStatus,
+    Lease,
+    NumberedStep,
+    StepDone,
+    StepKind,
+    Suspend,
+)
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
 from cortex.runtime.liveness.sweeper import Sweeper
-from cortex.store import configs, jobs, pods, retries, tasks
+from cortex.store import configs, jobs, pods, retries, steps, tasks
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding
 from tests.support.records.factories import JOB_TYPE, Bench
@@ -208,6 +216,49 @@ async def test_a_job_that_loses_its_task_before_a_claim_gets_another_one(
     assert again.lease.job_id == job_id
     assert history(database, job_id) == [*path, (before, "RUNNING", again.lease.attempt)]
     assert_one_truth(database)
+
+
+async def test_a_job_that_gets_another_task_runs_no_sooner_than_it_was_submitted_for(
+    bench: Bench, database: str
+) -> None:
+    (job_id,) = await bench.submit(delay_s=ZOMBIE_S + 1000)
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    row = job_row(database, job_id)
+    assert (row["task_state"], row["task_run_at"]) == ("LATER", row["run_at"])
+    move_clock(database, ZOMBIE_S + 1005)
+    await bench.port(tasks.promote)
+    (claim,) = await bench.claim()
+    assert claim.lease.job_id == job_id
+
+
+async def test_a_job_whose_task_is_gone_goes_on_after_its_last_step(
+    bench: Bench, database: str
+) -> None:
+    """The task had the head of the job: without one, its steps would not be read."""
+    (claim,) = await bench.claimed()
+    for seq in (1, 2):
+        done = StepDone(
+            lease=claim.lease,
+            kind=StepKind.STEP,
+            key=f"step {seq}",
+            digest=b"digest",
+            duration_s=0.1,
+            output="null",
+            number=lambda: (1, None),
+        )
+        step = NumberedStep(done, seq, None)
+        assert await bench.port(steps.commit, pod_id=bench.pod.id, operations=[step])
+    head = job_row(database, claim.lease.job_id)["checkpoint"]
+    sql(database, "DELETE FROM cortex_worker.task")
+    move_clock(database, ZOMBIE_S + 5)
+    await a_sweeper(bench).tick(TickBudget())
+    assert job_row(database, claim.lease.job_id)["checkpoint"] == head
+    move_clock(database, ZOMBIE_S + 10)
+    await bench.port(retries.due)
+    (again,) = await bench.claim()
+    assert again.has_steps
 
 
 async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str) -> None:

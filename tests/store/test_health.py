@@ -100,6 +100,21 @@ def test_more_errors_than_are_read_are_extrapolated(
     assert 80 / 980 * 0.8 < found.value < 100 / 1000 * 1.2
 
 
+def test_messages_that_wait_and_the_oldest_of_them(store: Session, database: str) -> None:
+    insert = """
+        INSERT INTO cortex.outbox (id, topic, payload, tenant, subscription, created_at)
+        SELECT gen_random_uuid(), 'order.placed', '{}', 'default', 'mail',
+               cortex.now() - n * interval '1 second' FROM generate_series(301, 401, 50) n
+    """
+    Life(store, database).sql(insert)
+    found = store(health)
+    assert (of(found, rules.OUTBOX).value, of(found, rules.OUTBOX).word) == (3, Word.OK)
+    oldest = of(found, rules.OLDEST_MESSAGE)
+    assert oldest.value is not None
+    assert 301 <= oldest.value < 500
+    assert oldest.word is found.word is Word.WARN
+
+
 def test_a_runner_is_as_well_as_its_last_runs(store: Session, database: str) -> None:
     Life(store, database).sql(RUNNERS)
     found = store(health)

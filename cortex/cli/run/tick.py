@@ -33,6 +33,7 @@ from cortex.config import Settings, files
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
+from cortex.durable.message_handlers import handlers_by_name
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime import process
@@ -41,6 +42,7 @@ from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import RUNNERS, Means, runners
+from cortex.runtime.outbox.outbox import Outbox
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready, own_name
@@ -54,7 +56,7 @@ DATABASE_GONE: Final = 8
 DISPATCH_LEAST_S: Final = 2.0
 """A pod takes half a second to start, and as long to close."""
 CLOSE_LEAST_S: Final = 0.5
-ON_EVERY_SHARD: Final = frozenset({DISPATCH, "outbox"})
+ON_EVERY_SHARD: Final = frozenset({DISPATCH, Outbox.name})
 GLYPHS: Final = {
     Outcome.OK: ("✓", "done"),
     Outcome.FAILED: ("✗", "fail"),
@@ -152,9 +154,11 @@ class _Ticking:
         self._ending = Shutdown()
         self._parts: PodParts | None = None
         self._fork_server: ForkServer | None = None
+        module = load_app(app) if app and {DISPATCH, Outbox.name} & set(names) else None
+        self._handlers = {} if module is None else handlers_by_name(module)
         if DISPATCH in names:
             self._parts = standard_parts(
-                app=load_app(app) if app else None,
+                app=module,
                 workspaces=data_dir(settings) / "workspaces",
                 prices=prices_of(settings),
                 hidden=tuple(path.resolve() for path in files()),
@@ -194,6 +198,7 @@ class _Ticking:
                     sweep_s=settings.sweep_s,
                     zombie_s=settings.zombie_s,
                     sweep_max=settings.sweep_max,
+                    handlers=self._handlers,
                 ),
                 self._names,
             )

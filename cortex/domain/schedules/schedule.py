@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.canonical import is_deep
-from cortex.domain.errors import UsageError
+from cortex.domain.canonical import canonical
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import BULK
 from cortex.domain.phrases import parse_span, span
 from cortex.domain.policy import NAME_MAX as TENANT_MAX
@@ -23,6 +23,8 @@ GRACE_S: Final = 60
 """So late an instant still counts as on time, whatever the backfill period is."""
 BACKFILL_MAX_S: Final = 366 * 86_400
 JITTER_MAX_S: Final = 3600
+PAYLOAD_MAX_BYTES: Final = 250_000
+"""A little less than a job may have: the instant comes on top."""
 MISSED_COUNTED: Final = 1000
 """Missed instants are counted up to here; after a year without a pod there may be a million."""
 _REFERENCE: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -215,8 +217,12 @@ def _arguments(given: Mapping[str, Any], instant_as: str | None) -> dict[str, An
         raise ScheduleError("instant_as", f"{instant_as!r} is not the name of an argument")
     if instant_as in given:
         raise ScheduleError("instant_as", f"{instant_as!r} is given in the arguments, too")
-    if is_deep(str(given)):
-        raise ScheduleError("arguments", "are nested too deeply")
+    try:
+        size = len(canonical(dict(given), what="arguments").encode())
+    except InvalidValueError as error:
+        raise ScheduleError("arguments", f"cannot be stored: {error.message}") from error
+    if size > PAYLOAD_MAX_BYTES:
+        raise ScheduleError("arguments", f"have {size:,} bytes, at most {PAYLOAD_MAX_BYTES:,}")
     return dict(given)
 
 

@@ -131,6 +131,9 @@ class Job:
     config_id: int | None
     origin_id: UUID | None = field(doc="the failed job that it continues")
     lineage_id: UUID | None
+    submitted_by: str | None
+    schedule: str | None = field(doc="the schedule that submitted it")
+    scheduled_for: datetime | None = field(doc="the instant of that schedule")
     error_class: str | None
     error_source: str | None
     run_at: datetime

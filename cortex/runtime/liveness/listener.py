@@ -30,6 +30,8 @@ CONTROL: Final = "cortex_control"
 """Notifies one pod, named in the payload, of a person's request about it or its jobs."""
 BREAKER: Final = "cortex_breaker"
 """Notifies all pods that a breaker has changed state."""
+OUTBOX: Final = "cortex_outbox"
+"""Notifies all pods of new messages, and of changed subscriptions."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 AGAIN_S: Final = 1.0
@@ -53,10 +55,12 @@ class Listener:
         on_task: Callable[[str], None],
         on_control: Callable[[], None],
         on_breaker: Callable[[], None],
+        on_outbox: Callable[[], None],
     ) -> None:
         """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
 
-        `on_breaker` is called when any breaker has changed state.
+        `on_breaker` is called when any breaker has changed state, `on_outbox` when messages or
+        subscriptions have been written.
         """
         self._port = port
         self._pod_id = pod_id
@@ -65,6 +69,7 @@ class Listener:
         self._on_task = on_task
         self._on_control = on_control
         self._on_breaker = on_breaker
+        self._on_outbox = on_outbox
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
         self._probe_received = trio.Event()
@@ -100,6 +105,7 @@ class Listener:
         await self._port.cross(session.listen, "cortex_task", self._on_task)
         await self._port.cross(session.listen, CONTROL, self._hear_control)
         await self._port.cross(session.listen, BREAKER, lambda _: self._on_breaker())
+        await self._port.cross(session.listen, OUTBOX, lambda _: self._on_outbox())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._hint_all()
 
@@ -121,6 +127,7 @@ class Listener:
         self._on_task("queued")
         self._on_control()
         self._on_breaker()
+        self._on_outbox()
 
     def _hear_control(self, pod: str) -> None:
         if pod == str(self._pod_id):

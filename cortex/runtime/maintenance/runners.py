@@ -3,7 +3,7 @@
 To add a runner, write it in this folder and name it in `RUNNERS`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -15,7 +15,9 @@ from cortex.domain.clock import Chance
 from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
 from cortex.durable.attempt import UpkeepResult
+from cortex.durable.message_handlers import MessageHandler
 from cortex.postgres.bridge import Port
+from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
@@ -28,6 +30,7 @@ from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.outbox.outbox import Outbox
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +40,7 @@ class PodMeans:
     id: UUID
     self_fence: SelfFence
     metrics: Metrics
+    breakers: BreakerRegistry
     trouble: Callable[[], TroubleReport | None]
     """The database trouble of its calls."""
 
@@ -52,6 +56,8 @@ class Means:
     zombie_s: float
     sweep_max: int
     """The settings of these names."""
+    handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
+    """Of the application's messages, by name."""
     pod: PodMeans | None = None
     """None: a process without a pod."""
     hint: Callable[[str], None] = lambda _: None
@@ -74,6 +80,28 @@ def _sweeper(means: Means) -> Runner:
     )
 
 
+def _outbox(means: Means) -> Runner:
+    pod, pod_id = means.pod, means.chance.new_id()
+    if pod is None:
+        alone = BreakerRegistry(means.port, pod_id=pod_id, rng=means.chance.rng)
+        return Outbox(
+            means.port,
+            pod_id=pod_id,
+            chance=means.chance,
+            breakers=alone,
+            handlers=means.handlers,
+            read_breakers=alone.tick,
+        )
+    return Outbox(
+        means.port,
+        pod_id=pod.id,
+        chance=means.chance,
+        breakers=pod.breakers,
+        handlers=means.handlers,
+        meter=pod.metrics,
+    )
+
+
 RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Sweeper.name: _sweeper,
     Expiries.name: lambda means: Expiries(means.port, rng=means.chance.rng),
@@ -83,6 +111,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
     ),
+    Outbox.name: _outbox,
     Housekeeping.name: lambda means: Housekeeping(
         means.port, rng=means.chance.rng, every_s=means.sweep_s
     ),

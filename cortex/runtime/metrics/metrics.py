@@ -20,6 +20,7 @@ from cortex.domain.failure import CODES, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, Suspend
 from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.domain.subscription import Channel
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics_catalogue import OTHER
 from cortex.runtime.metrics.metrics_series import Counts, Histograms
@@ -27,6 +28,7 @@ from cortex.runtime.metrics.metrics_series import Counts, Histograms
 T = TypeVar("T")
 
 LAYERS: Final = ("worker", "application", "step")
+MESSAGE_OUTCOMES: Final = ("sent", "retried", "failed", "handed_back")
 WAITS: Final = frozenset(
     {*breaker.POLICIES, "budget", "quota", "effects", "effect", "approval", "person"}
 )
@@ -70,6 +72,9 @@ class Metrics:
         kinds = [(each,) for each in breaker.POLICIES]
         self._breaker_openings = Counts(catalogue.BREAKER_OPENINGS, kinds)
         self._dead_letters = Counts(catalogue.DEAD_LETTERS, [*types, (OTHER,)])
+        channels = [(each.value, word) for each in Channel for word in MESSAGE_OUTCOMES]
+        self._messages = Counts(catalogue.MESSAGES, channels)
+        self._message_time = Histograms(catalogue.MESSAGE_TIME)
         self._step_time = Histograms(catalogue.STEP_TIME)
         self._model_time = Histograms(catalogue.MODEL_TIME)
         self._model_tokens = Counts(catalogue.MODEL_TOKENS)
@@ -208,6 +213,10 @@ class Metrics:
 
     def breaker_opened(self, name: str) -> None:
         self._breaker_openings.add((name.partition(":")[0],))
+
+    def message_ended(self, channel: str, outcome: str, seconds: float) -> None:
+        self._messages.add((channel, outcome))
+        self._message_time.add((channel,), seconds)
 
     def database_failed(self, error: CortexError) -> None:
         """A call did not reach the database, or it is unknown whether it did."""

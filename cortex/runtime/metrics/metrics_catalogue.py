@@ -100,6 +100,18 @@ BREAKER_OPENINGS: Final = _counter(
 )
 DEAD_LETTERS: Final = _counter("cortex_dead_letters_total", "jobs that failed for good", "type")
 
+# --- messages
+
+MESSAGES: Final = _counter(
+    "cortex_outbox_attempts_total",
+    "attempts of this pod to send a message: sent, retried, failed or handed_back",
+    "channel",
+    "outcome",
+)
+MESSAGE_TIME: Final = _histogram(
+    "cortex_outbox_seconds", "duration of attempts to send a message", "channel", buckets=SLOW_S
+)
+
 # --- calls
 
 STEP_TIME: Final = _histogram(
@@ -216,6 +228,13 @@ RUNNER_LATE: Final = _gauge(
     "cortex_runner_late",
     "1 if background work has not succeeded in any process for five of its intervals",
     "runner",
+)
+
+OUTBOX: Final = _gauge(
+    "cortex_outbox_messages", "messages of the whole system, each count up to a limit", "state"
+)
+OUTBOX_OLDEST: Final = _gauge(
+    "cortex_outbox_oldest_pending_seconds", "age of the oldest message that waits; 0: none does"
 )
 
 METRICS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))

@@ -1,6 +1,7 @@
 """The asyncio loop inside trio: a call begins at once, and a reply takes two turns of trio."""
 
 import asyncio
+import signal
 import socket
 import types
 from collections.abc import AsyncIterator, Generator
@@ -164,6 +165,30 @@ async def test_an_error_of_a_callback_ends_no_call(island: AsyncioIsland) -> Non
 
     assert await island.run_aio_coroutine(call()) == "done"
     assert isinstance(contexts[0]["exception"], ZeroDivisionError)
+
+
+def test_an_interrupt_in_a_turn_of_the_loop_reaches_the_main_task_and_ends_no_call() -> None:
+    async def interrupted_call() -> str:
+        signal.raise_signal(signal.SIGINT)
+        await by_timer()
+        signal.raise_signal(signal.SIGINT)
+        await by_timer()
+        return "done"
+
+    async def main() -> str:
+        replies: list[str] = []
+
+        async def call(opened: AsyncioIsland) -> None:
+            replies.append(await opened.run_aio_coroutine(interrupted_call()))
+
+        async with open_island() as opened, trio.open_nursery() as nursery:
+            nursery.start_soon(call, opened)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    await trio.sleep_forever()
+        return replies[0]
+
+    assert trio.run(main) == "done"
 
 
 async def test_other_threads_reach_the_loop(island: AsyncioIsland) -> None:

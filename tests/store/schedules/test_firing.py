@@ -8,8 +8,9 @@ import attrs
 import pytest
 
 from cortex.domain.schedules.schedule import Schedule
+from cortex.domain.subscription import Channel, Subscription
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, schedules, tasks
+from cortex.store import agents, jobs, schedules, subscriptions, tasks
 from cortex.store.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
 from tests.support.at_once import at_once
 from tests.support.records.rows import new_id, stop_clock
@@ -133,8 +134,14 @@ def test_an_outage_is_filled_oldest_first_and_a_batch_at_a_time(cluster: Cluster
 
 def test_what_is_older_than_the_backfill_period_is_missed_and_recorded(cluster: Cluster) -> None:
     cluster.apply(cron="0 * * * *", backfill="2h")
+    watched = Subscription(name="ops", topic="schedule.*", channel=Channel.LOG)
+    cluster.store(subscriptions.put, watched, by="ana", reason="")
     cluster.at(NOON + timedelta(hours=5, minutes=30))
     cluster.tick()
+    (message,) = sql(cluster.dsn, "SELECT topic, key, payload FROM cortex.outbox")
+    assert (message["topic"], message["key"]) == ("schedule.missed", "schedule:s")
+    assert '"schedule": "s"' in message["payload"]
+    assert '"count": 3' in message["payload"]
     assert [at.hour for at, _ in cluster.fired()] == [16, 17]
     assert cluster.row()["missed_count"] == 3
     assert cluster.row()["missed_at"] == NOON + timedelta(hours=3)

@@ -150,6 +150,8 @@ class FakePulse:
             due_count=self.due,
             oldest_due_s=self.oldest_due_s,
             letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
+            messages={},
+            oldest_message_s=0.0,
             is_late={},
         )
 

@@ -1,7 +1,7 @@
 """The scope that the steps of a task share: who has one of its own, and what a time-out leaves."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -143,6 +143,26 @@ async def test_steps_inside_steps_and_beside_others_have_their_own(autojump_cloc
         both = [life.context.step("left", one), life.context.step("right", one)]
         assert await life.context.gather(*both) == [1, 1]
         assert life.shares == 1
+
+
+async def test_of_two_steps_that_began_together_the_outer_one_times_out(
+    autojump_clock: object,
+) -> None:
+    """Its scope is cancelled a little late: the step inside it must not fail before."""
+    went_on = False
+    async with a_life() as life:
+
+        async def outer() -> None:
+            nonlocal went_on
+            with suppress(TimedOutError):
+                await life.context.step("inner", trio.sleep_forever)
+            went_on = True
+
+        with pytest.raises(TimedOutError, match="step 'outer' took longer"):
+            await life.context.step("outer", outer)
+        assert await life.context.step("next", one) == 1
+    assert not went_on
+    assert life.record.keys == ["next"]
 
 
 async def test_a_limit_of_its_own_ends_a_step_on_time(autojump_clock: object) -> None:

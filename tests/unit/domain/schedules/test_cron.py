@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cortex.domain.schedules.cron import Cron, CronError, jitter, local_time
 
@@ -95,3 +97,19 @@ def test_jitter_spreads_over_its_whole_length() -> None:
     assert min(delays) < 2
     assert max(delays) > 98
     assert 45 < sum(delays) / 1000 < 55
+
+
+FIELD = st.text(alphabet="0123456789*/,-#LWMONJAFR?", min_size=1, max_size=9)
+
+
+@settings(max_examples=400, deadline=None)
+@given(fields=st.lists(FIELD, min_size=4, max_size=6))
+def test_any_text_fires_in_order_or_is_refused(fields: list[str]) -> None:
+    start = datetime(2026, 3, 28, 23, 30, tzinfo=UTC)
+    try:
+        cron = Cron.parse(" ".join(fields), "Europe/Berlin")
+    except CronError:
+        return
+    found = list(islice(cron.after(start), 5))
+    assert found == sorted(set(found))
+    assert all(at > start and not at.second for at in found)

@@ -1,0 +1,94 @@
+"""Messages of the outbox: what is sent to one subscription, and what became of it."""
+
+import random
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.backoff import Backoff
+
+ATTEMPTS_MAX: Final = 3
+BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
+JITTER_S: Final = 0.5
+LEASE_S: Final = 60.0
+ERROR_MAX: Final = 1_000
+"""Characters of a message's last error."""
+
+
+class MessageStatus(StrEnum):
+    """The state of a message for one subscription."""
+
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    SENT = "SENT"
+    FAILED = "FAILED"
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """A message, as its handler or its channel gets it."""
+
+    id: UUID
+    """The same on every attempt: a receiver that has seen it does nothing."""
+    attempt: int
+    """From 1."""
+    topic: str
+    payload: dict[str, Any]
+    key: str | None = None
+    headers: dict[str, Any] = attrs.field(factory=dict)
+    tenant: str = "default"
+    trace: str | None = None
+    created_at: datetime
+    subscription: str = attrs.field(default="", repr=False)
+    seq: int = attrs.field(default=0, repr=False)
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Its fields for templates."""
+        return {
+            "id": str(self.id),
+            "topic": self.topic,
+            "key": self.key,
+            "tenant": self.tenant,
+            "trace": self.trace,
+            "created_at": self.created_at.isoformat(),
+            "attempt": self.attempt,
+            "payload": self.payload,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What one attempt to send a message came to."""
+
+    status: MessageStatus
+    error: str | None = None
+    delay_s: float = 0.0
+    """Until the next attempt, for PENDING."""
+    is_counted: bool = True
+    """Whether this attempt counts: a message that was handed back unsent keeps its attempts."""
+
+
+SENT: Final = Outcome(status=MessageStatus.SENT)
+
+
+def handed_back(delay_s: float = 0.0, error: str | None = None) -> Outcome:
+    """Return the outcome of a message that was not sent."""
+    return Outcome(status=MessageStatus.PENDING, delay_s=delay_s, error=error, is_counted=False)
+
+
+def failed(
+    attempt: int, error: str, *, is_final: bool, rng: random.Random, least_s: float = 0.0
+) -> Outcome:
+    """Return the outcome of a failed attempt: another one later, or none.
+
+    `is_final`: it would fail again. `least_s`: the pause that the receiver asks for.
+    """
+    if is_final or attempt >= ATTEMPTS_MAX:
+        return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX])
+    pause_s = max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
+    return Outcome(status=MessageStatus.PENDING, error=error[:ERROR_MAX], delay_s=pause_s)

@@ -1,0 +1,1 @@
+"""Sends the messages of the outbox."""

@@ -1,0 +1,137 @@
+"""E-mail by SMTP with STARTTLS, in a worker thread: Python's client blocks.
+
+The connection goes to an address that was checked, as for requests. A message keeps its Message-ID
+when it is sent again, so that mail systems can drop the second one.
+"""
+
+import smtplib
+import socket
+from collections.abc import Callable, Mapping
+from email.message import EmailMessage
+from email.utils import format_datetime
+from functools import partial
+from typing import Any, Final, Self
+
+import attrs
+import trio
+
+from cortex.domain.errors import UnavailableError
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.message import Message
+from cortex.domain.template import Template
+from cortex.http_client.addresses import AllowedAddresses, resolve
+from cortex.http_client.secret_values import SecretPlace
+from cortex.http_client.tls import trusted
+
+PORT: Final = 587
+CONNECT_S: Final = 10.0
+SUBJECT: Final = "[Cortex] {topic}"
+SUBJECT_MAX: Final = 200
+THREADS_MAX: Final = 10
+PERMANENT_FROM: Final = 500
+"""Replies of SMTP from here on mean that the same message will be refused again."""
+
+
+@attrs.frozen(kw_only=True)
+class EmailSender:
+    """Sends messages to fixed recipients."""
+
+    host: str
+    port: int
+    sender: str
+    to: tuple[str, ...]
+    user: SecretPlace | None
+    password: SecretPlace | None
+    subject: Template
+    text: Callable[[Message], str]
+    allowed: AllowedAddresses
+    limit_s: float
+    limiter: trio.CapacityLimiter = attrs.field(
+        factory=partial(trio.CapacityLimiter, THREADS_MAX), repr=False
+    )
+
+    @classmethod
+    def made(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        text: Callable[[Message], str],
+        allowed: AllowedAddresses,
+        limit_s: float,
+    ) -> Self:
+        host, _, port = config["server"].partition(":")
+        place = {
+            name: SecretPlace.parse(config[name]) if name in config else None
+            for name in ("user", "password")
+        }
+        return cls(
+            host=host,
+            port=int(port or PORT),
+            sender=config["sender"],
+            to=tuple(config["to"]),
+            user=place["user"],
+            password=place["password"],
+            subject=Template.parse(config.get("subject", SUBJECT), source="subject"),
+            text=text,
+            allowed=allowed,
+            limit_s=limit_s,
+        )
+
+    async def send(self, message: Message) -> Failure | None:
+        letter = self._letter(message)
+        with trio.fail_after(CONNECT_S):
+            address, *_ = await resolve(self.host, self.port, self.allowed)
+        work = partial(self._deliver, letter, address)
+        # Left behind on a time-out: its own time-outs end it soon after.
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self.limiter)
+
+    def _letter(self, message: Message) -> EmailMessage:
+        subject = " ".join(self.subject.render(message.document).split())
+        letter = EmailMessage()
+        letter["From"] = self.sender
+        letter["To"] = ", ".join(self.to)
+        letter["Subject"] = subject[:SUBJECT_MAX]
+        letter["Date"] = format_datetime(message.created_at)
+        letter["Message-ID"] = f"<{message.id}@{self.sender.rpartition('@')[2]}>"
+        letter.set_content(self.text(message))
+        return letter
+
+    def _deliver(self, letter: EmailMessage, address: str) -> Failure | None:
+        try:
+            with _PinnedSmtp(self.host, self.port, address) as client:
+                client.starttls(context=trusted())
+                if self.user is not None and self.password is not None:
+                    client.login(self.user.read("SMTP user"), self.password.read("SMTP password"))
+                refused = client.send_message(letter)
+        except smtplib.SMTPRecipientsRefused as error:
+            return _refusal(self.host, max(code for code, _ in error.recipients.values()), error)
+        except smtplib.SMTPResponseException as error:
+            return _refusal(self.host, error.smtp_code, error)
+        except smtplib.SMTPNotSupportedError as error:
+            return _refusal(self.host, PERMANENT_FROM, error)
+        except smtplib.SMTPException as error:
+            raise UnavailableError(f"{self.host}: {error}") from error
+        if refused:  # others have got it: sending it again would send it to them twice
+            code = max(code for code, _ in refused.values())
+            return _refusal(self.host, max(code, PERMANENT_FROM), ", ".join(sorted(refused)))
+        return None
+
+
+class _PinnedSmtp(smtplib.SMTP):
+    """Connects to one address; the name of the host still decides about its certificate."""
+
+    def __init__(self, host: str, port: int, address: str) -> None:
+        self._address = address
+        super().__init__(host, port, timeout=CONNECT_S)
+
+    def _get_socket(self, _: str, port: int, timeout: float) -> socket.socket:
+        return socket.create_connection((self._address, port), timeout)
+
+
+def _refusal(host: str, code: int, why: object) -> Failure:
+    is_permanent = code >= PERMANENT_FROM
+    return Failure(
+        cls=FailureClass.PERMANENT if is_permanent else FailureClass.TRANSIENT_APP,
+        code="refused" if is_permanent else "service_unavailable",
+        message=f"{host} refused the e-mail: {why}",
+    )

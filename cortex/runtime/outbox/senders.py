@@ -1,0 +1,194 @@
+"""How messages are sent: one sender for each subscription, made from its settings.
+
+A sender returns why a message was not taken, or raises; it knows nothing of attempts, leases or
+breakers. The time of a call is limited by its caller.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+import attrs
+import orjson
+import structlog
+
+from cortex.domain.failure import Failure
+from cortex.domain.message import Message
+from cortex.domain.subscription import PLACE, Channel, Subscription
+from cortex.domain.template import Template
+from cortex.durable.message_handlers import MessageHandler
+from cortex.http_client.addresses import AllowedAddresses
+from cortex.http_client.poster import Poster, Target
+from cortex.http_client.secret_values import SecretPlace
+from cortex.http_client.webhooks import signed_headers
+from cortex.runtime.outbox.email import EmailSender
+
+SEND_S: Final = 15.0
+"""For one message, all in all."""
+TEXT_MAX: Final = 4_000
+VALUE_MAX: Final = 200
+
+_JSON: Final = ("Content-Type", "application/json")
+_log = structlog.get_logger(__name__)
+
+
+class Sender(Protocol):
+    """Sends the messages of one subscription."""
+
+    @property
+    def limit_s(self) -> float:
+        """For one message."""
+
+    async def send(self, message: Message) -> Failure | None:
+        """Send once; return why the receiver did not take it, None if it did."""
+
+
+@attrs.frozen(kw_only=True)
+class SenderParts:
+    """What senders are made of."""
+
+    poster: Poster
+    allowed: AllowedAddresses
+    unix_ms: Callable[[], int]
+    handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
+    send_s: float = SEND_S
+    """For one message by any channel but a handler."""
+
+    def sender(self, subscription: Subscription) -> Sender | None:
+        """Return the sender of a subscription; None for a handler that this process lacks."""
+        config = subscription.config
+        text = _text_of(config.get("template"))
+        match subscription.channel:
+            case Channel.LOG:
+                level = config.get("level", "info")
+                return LogSender(
+                    text=text,
+                    write=partial(getattr(_log, level), "message"),
+                    limit_s=self.send_s,
+                )
+            case Channel.WEBHOOK:
+                return WebhookSender(
+                    poster=self.poster,
+                    unix_ms=self.unix_ms,
+                    target=Target.parse(config["url"]),
+                    secrets=tuple(map(SecretPlace.parse, config["secrets"])),
+                    name=subscription.name,
+                    limit_s=self.send_s,
+                )
+            case Channel.SLACK:
+                return SlackSender(
+                    poster=self.poster,
+                    url=config["url"],
+                    text=text,
+                    name=subscription.name,
+                    limit_s=self.send_s,
+                )
+            case Channel.EMAIL:
+                return EmailSender.made(
+                    config, text=text, allowed=self.allowed, limit_s=self.send_s
+                )
+            case Channel.HANDLER:
+                handler = self.handlers.get(subscription.name)
+                return None if handler is None else HandlerSender(handler)
+
+
+def default_text(message: Message) -> str:
+    """Return one text with everything that a message says, for channels without a template."""
+    lines = [f"{message.topic} ({message.tenant})"]
+    lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+    return "\n".join(lines)[:TEXT_MAX]
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= VALUE_MAX else text[: VALUE_MAX - 1] + "…"
+
+
+def _text_of(template: str | None) -> Callable[[Message], str]:
+    if template is None:
+        return default_text
+    parsed = Template.parse(template, source="template")
+    return lambda message: parsed.render(message.document)[:TEXT_MAX]
+
+
+@attrs.frozen(kw_only=True)
+class LogSender:
+    """Writes messages to the pod's log."""
+
+    text: Callable[[Message], str]
+    write: Callable[..., object]
+    limit_s: float
+
+    async def send(self, message: Message) -> Failure | None:
+        self.write(topic=message.topic, id=str(message.id), text=self.text(message))
+        return None
+
+
+@attrs.frozen(kw_only=True)
+class WebhookSender:
+    """Posts messages as the Standard Webhooks specification describes, signed."""
+
+    poster: Poster
+    unix_ms: Callable[[], int]
+    target: Target
+    secrets: tuple[SecretPlace, ...]
+    name: str
+    limit_s: float
+
+    async def send(self, message: Message) -> Failure | None:
+        body = orjson.dumps(
+            {
+                "type": message.topic,
+                "timestamp": message.created_at,
+                "data": message.payload,
+                "key": message.key,
+                "tenant": message.tenant,
+                "headers": message.headers,
+            }
+        )
+        signed = signed_headers(
+            str(message.id),
+            body,
+            timestamp=self.unix_ms() // 1000,
+            secrets=[place.read(f"webhook {self.name}"[:64]) for place in self.secrets],
+        )
+        headers = [_JSON, *signed.items()]
+        if message.trace is not None and message.trace.isalnum() is False:
+            headers.append(("traceparent", message.trace))
+        answer = await self.poster.post(self.target, headers, body)
+        return answer.failure(self.target.origin[1])
+
+
+@attrs.frozen(kw_only=True)
+class SlackSender:
+    """Posts messages to an incoming webhook of Slack, or of what understands the same."""
+
+    poster: Poster
+    url: str
+    text: Callable[[Message], str]
+    name: str
+    limit_s: float
+
+    async def send(self, message: Message) -> Failure | None:
+        url = self.url
+        if PLACE.fullmatch(url):
+            url = SecretPlace.parse(url).read(f"slack {self.name}"[:64]).strip()
+        target = Target.parse(url)
+        body = orjson.dumps({"text": self.text(message)})
+        answer = await self.poster.post(target, [_JSON], body)
+        return answer.failure(target.origin[1])
+
+
+@attrs.frozen
+class HandlerSender:
+    """Calls a handler of the application."""
+
+    handler: MessageHandler
+
+    @property
+    def limit_s(self) -> float:
+        return self.handler.timeout_s
+
+    async def send(self, message: Message) -> Failure | None:
+        await self.handler(message)
+        return None

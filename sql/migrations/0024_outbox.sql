@@ -1,0 +1,293 @@
+-- The outbox: messages about what happened, for people and other systems. Each is written in the transaction of what it
+-- announces, and is sent at least once, under one id.
+
+-- ------------------------------------------------------------------ subscriptions
+
+CREATE TABLE cortex.subscription (
+    name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$' AND length(name) <= 100),
+    topic text NOT NULL CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$' AND length(topic) <= 100),
+    topic_like text GENERATED ALWAYS AS (replace(replace(topic, '_', '\_'), '*', '%')) STORED,
+    filter jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(filter) = 'object' AND pg_column_size(filter) <= 8192),
+    channel text NOT NULL CHECK (channel IN ('log', 'webhook', 'slack', 'email', 'handler')),
+    config jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(config) = 'object' AND pg_column_size(config) <= 32768),
+    is_heavy boolean NOT NULL DEFAULT false,
+    changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
+    created_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex.subscription IS
+    'Who gets which messages: a message is written once for each subscription that matches it.';
+COMMENT ON COLUMN cortex.subscription.name IS
+    'Its name for people. Its circuit breaker is notify:NAME.';
+COMMENT ON COLUMN cortex.subscription.topic IS 'Pattern of the topics that it gets; * stands for any characters.';
+COMMENT ON COLUMN cortex.subscription.topic_like IS 'The same as a LIKE pattern.';
+COMMENT ON COLUMN cortex.subscription.filter IS 'It gets only messages whose payload contains this object.';
+COMMENT ON COLUMN cortex.subscription.channel IS
+    'How they are sent: to the log, to a webhook, to Slack, by e-mail, or to a handler in the code of pods.';
+COMMENT ON COLUMN cortex.subscription.config IS
+    'Details of the channel: address, template, and the names of its secrets, never the secrets.';
+COMMENT ON COLUMN cortex.subscription.is_heavy IS 'A pod sends at most two of its messages at a time.';
+COMMENT ON COLUMN cortex.subscription.changed_by IS 'Who changed it last: a person, or the pod whose code has it.';
+COMMENT ON COLUMN cortex.subscription.changed_at IS 'When.';
+COMMENT ON COLUMN cortex.subscription.created_at IS 'When it was first applied.';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.subscription TO cortex_runtime;
+
+-- ------------------------------------------------------------------ messages
+
+CREATE TABLE cortex.outbox (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id uuid NOT NULL,
+    topic text NOT NULL CHECK (topic ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$' AND length(topic) <= 100),
+    key text CHECK (length(key) BETWEEN 1 AND 300),
+    payload jsonb NOT NULL CHECK (jsonb_typeof(payload) = 'object'),
+    headers jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(headers) = 'object' AND pg_column_size(headers) <= 8192),
+    tenant text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 100),
+    trace text CHECK (length(trace) BETWEEN 1 AND 100),
+    subscription text,
+    status text NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'PROCESSING', 'SENT', 'FAILED')),
+    attempts int NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    available_at timestamptz NOT NULL DEFAULT cortex.now(),
+    is_parked boolean NOT NULL DEFAULT false,
+    locked_by uuid,
+    locked_until timestamptz,
+    last_error text CHECK (length(last_error) <= 1000),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    finished_at timestamptz,
+    CONSTRAINT locked_while_processing CHECK (
+        (locked_by IS NOT NULL) = (status = 'PROCESSING') AND (locked_until IS NOT NULL) = (status = 'PROCESSING')),
+    CONSTRAINT finished_at_only_when_final CHECK ((finished_at IS NOT NULL) = (status IN ('SENT', 'FAILED'))),
+    CONSTRAINT parked_only_while_pending CHECK (status = 'PENDING' OR NOT is_parked)
+) WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_vacuum_cost_delay = 1
+);
+COMMENT ON TABLE cortex.outbox IS
+    'Messages to send, one row for each subscription that gets one. Sent rows are deleted after a while.';
+COMMENT ON COLUMN cortex.outbox.seq IS 'Order of the rows: messages of one key are sent in it.';
+COMMENT ON COLUMN cortex.outbox.id IS
+    'The message, shared by its rows: receivers discard a second message with the same id.';
+COMMENT ON COLUMN cortex.outbox.topic IS 'What it is about: words with dots, such as job.failed.';
+COMMENT ON COLUMN cortex.outbox.key IS
+    'Messages of one key go to a subscription one after another, in order; null: in no order.';
+COMMENT ON COLUMN cortex.outbox.payload IS 'Its content.';
+COMMENT ON COLUMN cortex.outbox.headers IS 'Further details of its publisher, for its receivers.';
+COMMENT ON COLUMN cortex.outbox.tenant IS 'The tenant that it belongs to.';
+COMMENT ON COLUMN cortex.outbox.trace IS 'Trace of the work that published it.';
+COMMENT ON COLUMN cortex.outbox.subscription IS
+    'The subscription that gets it. Null: nobody had subscribed to its topic when it was published.';
+COMMENT ON COLUMN cortex.outbox.status IS
+    'PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.';
+COMMENT ON COLUMN cortex.outbox.attempts IS 'How often a pod began to send it, except where it handed it back unsent.';
+COMMENT ON COLUMN cortex.outbox.available_at IS 'Not before this instant.';
+COMMENT ON COLUMN cortex.outbox.is_parked IS 'Waits behind an earlier message of its key; whoever ends that unparks it.';
+COMMENT ON COLUMN cortex.outbox.locked_by IS 'The pod that is sending it.';
+COMMENT ON COLUMN cortex.outbox.locked_until IS 'When other pods may take it from that pod, unless that renews its lease.';
+COMMENT ON COLUMN cortex.outbox.last_error IS 'Why the last attempt failed.';
+COMMENT ON COLUMN cortex.outbox.created_at IS 'When it was published.';
+COMMENT ON COLUMN cortex.outbox.finished_at IS 'When it was sent or given up.';
+-- A claim reads only rows that it takes: those that wait for their time or behind another come after them, or are not in
+-- this index.
+CREATE INDEX outbox_due ON cortex.outbox (subscription, available_at, seq) WHERE status = 'PENDING' AND NOT is_parked;
+CREATE INDEX outbox_line ON cortex.outbox (subscription, key, seq)
+    WHERE key IS NOT NULL AND status IN ('PENDING', 'PROCESSING');
+CREATE INDEX outbox_leased ON cortex.outbox (locked_until) WHERE status = 'PROCESSING';
+CREATE INDEX outbox_status ON cortex.outbox (status, seq);
+CREATE INDEX outbox_id ON cortex.outbox (id);
+
+-- Rows are added by functions alone, with the owner's rights: nobody forges a message of the runtime.
+GRANT SELECT, DELETE ON cortex.outbox TO cortex_runtime;
+GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at)
+    ON cortex.outbox TO cortex_runtime;
+
+CREATE FUNCTION cortex.is_runtime_topic(topic text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN split_part(topic, '.', 1) IN ('job', 'approval', 'breaker', 'budget', 'dead_letter', 'schedule', 'pod', 'work',
+                                         'recovery', 'effect', 'runner', 'auth', 'cortex');
+COMMENT ON FUNCTION cortex.is_runtime_topic IS 'Whether only the runtime itself may publish under this topic.';
+
+CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
+    RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    written int;
+BEGIN
+    INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+    SELECT m.id, m.topic, left(m.key, 300), m.payload, m.tenant, m.trace, s.name
+    FROM (SELECT cortex.uuid7() AS id, a.*
+          FROM unnest(topics, keys, payloads, tenants, traces)
+              WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
+    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
+    ORDER BY m.n, s.name;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written > 0 THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    END IF;
+    RETURN written;
+END $$;
+COMMENT ON FUNCTION cortex.announce_all IS
+    'Publishes messages of the runtime, in the caller''s transaction; those that nobody subscribes to are not written. '
+    'Returns how many rows were written.';
+
+CREATE FUNCTION cortex.announce(topic text, key text, payload jsonb, tenant text DEFAULT 'default', trace text DEFAULT NULL)
+    RETURNS int LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT CASE WHEN EXISTS (SELECT FROM cortex.subscription s WHERE $1 LIKE s.topic_like)
+            THEN cortex.announce_all(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4], ARRAY[$5]) ELSE 0 END $$;
+COMMENT ON FUNCTION cortex.announce IS 'The same for one message.';
+
+CREATE FUNCTION cortex.publish_as(
+    message uuid, topic text, payload jsonb, key text, tenant text, headers jsonb, trace text
+) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    written int;
+BEGIN
+    IF topic !~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$' OR length(topic) > 100 THEN
+        RAISE EXCEPTION 'topic "%" is not valid', left(topic, 120)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic',
+                  HINT = 'words of lower-case letters, digits, _ and -, with dots between them, such as order.paid';
+    ELSIF cortex.is_runtime_topic(topic) THEN
+        RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
+    ELSIF octet_length(payload::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
+    SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
+    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written > 0 THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    ELSE
+        INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, status, finished_at)
+        VALUES (message, topic, key, payload, headers, tenant, trace, 'SENT', cortex.now());
+    END IF;
+    RETURN message;
+END $$;
+COMMENT ON FUNCTION cortex.publish_as IS 'See publish; with the id of the message.';
+
+CREATE FUNCTION cortex.publish(
+    topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, tenant text DEFAULT 'default',
+    headers jsonb DEFAULT '{}', trace text DEFAULT NULL
+) RETURNS uuid
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $$;
+COMMENT ON FUNCTION cortex.publish IS
+    'Publishes a message from any language, in the caller''s transaction; returns its id. Messages of one key are sent '
+    'in the order in which they are published, unless their transactions overlap.';
+
+REVOKE EXECUTE ON FUNCTION
+    cortex.announce_all(text[], text[], jsonb[], text[], text[]), cortex.announce(text, text, jsonb, text, text),
+    cortex.publish_as(uuid, text, jsonb, text, text, jsonb, text),
+    cortex.publish(text, jsonb, text, text, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    cortex.announce_all(text[], text[], jsonb[], text[], text[]), cortex.announce(text, text, jsonb, text, text),
+    cortex.publish(text, jsonb, text, text, jsonb, text) TO cortex_runtime;
+
+-- ------------------------------------------------------------------ what the runtime announces
+
+-- Of jobs, see cortex.job_history_of_update; of dead letters, cortex.dead_letter_of_failure; of budgets, cortex.settle.
+
+CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT a.name FROM cortex.agent a WHERE a.id = $1 $$;
+COMMENT ON FUNCTION cortex.agent_name IS 'The name of an agent by its id.';
+
+CREATE FUNCTION cortex.approval_announces() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM cortex.subscription) THEN
+        PERFORM cortex.announce(
+            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
+                            ELSE 'approval.decided' END,
+            NEW.id::text,
+            jsonb_strip_nulls(jsonb_build_object(
+                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
+                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
+                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
+                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
+            NEW.tenant);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval
+    FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
+CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval
+    FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION cortex.approval_announces();
+
+CREATE FUNCTION cortex.breaker_announces() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'breaker', NEW.name, 'state', NEW.state, 'failures', greatest(NEW.failures, OLD.failures),
+        'opened_at', coalesce(NEW.opened_at, OLD.opened_at), 'open_until', NEW.open_until, 'by', NEW.forced_by,
+        'reason', left(NEW.forced_reason, 500), 'error', left(coalesce(NEW.last_error, OLD.last_error), 500),
+        'tenant', 'default'));
+BEGIN
+    IF OLD.state = 'CLOSED' AND NEW.state <> 'CLOSED' THEN
+        PERFORM cortex.announce('breaker.opened', NEW.name, content);
+    ELSIF OLD.state <> 'CLOSED' AND NEW.state = 'CLOSED' THEN
+        PERFORM cortex.announce('breaker.closed', NEW.name, content);
+    END IF;
+    IF OLD.escalated_at IS NULL AND NEW.escalated_at IS NOT NULL THEN
+        PERFORM cortex.announce('breaker.escalated', NEW.name, content);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER breaker_announces AFTER UPDATE ON cortex.breaker
+    FOR EACH ROW WHEN ((OLD.state = 'CLOSED') <> (NEW.state = 'CLOSED')
+                       OR OLD.escalated_at IS NULL AND NEW.escalated_at IS NOT NULL)
+    EXECUTE FUNCTION cortex.breaker_announces();
+
+CREATE FUNCTION cortex.pod_died() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM cortex.announce('pod.died', NEW.id::text, jsonb_strip_nulls(jsonb_build_object(
+        'pod', NEW.id, 'name', NEW.name, 'version', NEW.version, 'heartbeat_at', NEW.heartbeat_at, 'phase', NEW.phase,
+        'tenant', 'default')));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER pod_died AFTER UPDATE OF state ON cortex.pod
+    FOR EACH ROW WHEN (NEW.state = 'DEAD' AND OLD.state <> 'DEAD') EXECUTE FUNCTION cortex.pod_died();
+
+CREATE FUNCTION cortex.effect_is_unknown() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
+        'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect
+    FOR EACH ROW WHEN (NEW.status = 'UNKNOWN' AND OLD.status <> 'UNKNOWN') EXECUTE FUNCTION cortex.effect_is_unknown();
+
+-- ------------------------------------------------------------------ what jobs publish
+
+CREATE FUNCTION cortex.step_publishes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM cortex.publish_as(
+        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
+        (NEW.output->'headers')::jsonb, NULL)
+    FROM cortex.job_record j WHERE j.id = NEW.job_id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step
+    FOR EACH ROW WHEN (NEW.kind = 'message') EXECUTE FUNCTION cortex.step_publishes();
+
+REVOKE EXECUTE ON FUNCTION
+    cortex.approval_announces(), cortex.breaker_announces(), cortex.pod_died(), cortex.effect_is_unknown(),
+    cortex.step_publishes() FROM PUBLIC;
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        GRANT SELECT ON cortex.subscription, cortex.outbox TO cortex_reader;
+    END IF;
+END $$;

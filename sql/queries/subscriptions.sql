@@ -1,0 +1,50 @@
+-- name: list
+-- Subscriptions by name, with how many of their messages wait and failed, counted up to a limit. $1 limit of the counts.
+SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.changed_by, s.changed_at, s.created_at,
+       cortex.breaker_state(b.state, b.open_until) AS breaker,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.outbox o WHERE o.subscription = s.name AND o.status = 'PENDING' AND NOT o.is_parked
+            LIMIT $1) w)::int AS pending,
+       cortex.now() AS now
+FROM cortex.subscription s LEFT JOIN cortex.breaker b ON b.name = 'notify:' || s.name
+ORDER BY s.name;
+
+-- name: all
+-- Subscriptions by name, as pods need them.
+SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy FROM cortex.subscription s ORDER BY s.name;
+
+-- name: put
+-- Writes a subscription, new or not, records who, and notifies pods. $1 name, $2 topic, $3 filter, $4 channel, $5 config,
+-- $6 whether it is heavy, $7 who, $8 why. Returns whether it is new; no row if nothing changed.
+WITH put AS (
+    INSERT INTO cortex.subscription AS s (name, topic, filter, channel, config, is_heavy, changed_by)
+    VALUES ($1, $2, $3::jsonb, $4, $5::jsonb, $6, $7)
+    ON CONFLICT (name) DO UPDATE
+    SET topic = excluded.topic, filter = excluded.filter, channel = excluded.channel, config = excluded.config,
+        is_heavy = excluded.is_heavy, changed_by = excluded.changed_by, changed_at = cortex.now()
+    WHERE (s.topic, s.filter, s.channel, s.config, s.is_heavy)
+          IS DISTINCT FROM (excluded.topic, excluded.filter, excluded.channel, excluded.config, excluded.is_heavy)
+    RETURNING s.name, s.created_at = s.changed_at AS is_new
+), hinted AS (
+    SELECT pg_notify('cortex_outbox', 'subscriptions') FROM put
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'subscription_applied', 'subscription:' || put.name, jsonb_build_object(
+        'by', $7::text, 'reason', $8::text, 'topic', $2::text, 'filter', $3::jsonb, 'channel', $4::text)
+    FROM put
+)
+SELECT put.is_new FROM put LEFT JOIN hinted ON true;
+
+-- name: remove
+-- Removes a subscription, records who and why, and notifies pods. $1 name, $2 who, $3 why. No row if it does not exist.
+WITH gone AS (
+    DELETE FROM cortex.subscription WHERE name = $1 RETURNING name, topic, channel
+), hinted AS (
+    SELECT pg_notify('cortex_outbox', 'subscriptions') FROM gone
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'subscription_removed', 'subscription:' || gone.name, jsonb_build_object(
+        'by', $2::text, 'reason', $3::text, 'topic', topic, 'channel', channel)
+    FROM gone
+)
+SELECT gone.name FROM gone LEFT JOIN hinted ON true;
