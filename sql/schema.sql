@@ -350,7 +350,7 @@ CREATE TRIGGER job_is_immutable BEFORE UPDATE OF type, payload ON cortex.job_rec
 
 -- Every transition of every job, written in the same transaction. Append-only.
 CREATE TABLE cortex.job_history (
-    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger, and one would cost a quarter of a claim. Retention deletes them with the job.
+    job_id uuid NOT NULL,  -- The job. No foreign key: rows come from the job's own trigger, and one would make each row three times as expensive (30 instead of 9 µs). Retention deletes them with the job.
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of the rows.
     previous cortex.job_status,  -- State before; null in a job's first row.
     new cortex.job_status NOT NULL,  -- State after.

@@ -35,16 +35,13 @@ _NO_ROOM: Final = """
     VALUES ('tenant', 'default', 'tokens', 'run', 0, 'points', 'no room')
 """
 _OLD_JOB: Final = "INSERT INTO cortex.job_record (id, type, payload) VALUES ($1, $2, '{}')"
-_OLD_JOB_ENDS: Final = (
-    "UPDATE cortex.job_record SET status = 'RUNNING' WHERE id = $1",
-    """
+_OLD_JOB_ENDS: Final = """
     UPDATE cortex.job_record
-    SET status = 'COMPLETED', created_at = cortex.now() - interval '3 days',
+    SET status = 'CANCELLED', cancelled_by = $2, created_at = cortex.now() - interval '3 days',
         finished_at = cortex.now() - interval '2 days', updated_at = clock_timestamp()
     WHERE id = $1
-    """,
-)
-_KEEP_A_DAY: Final = "SELECT cortex.set_retention(86400, NULL, NULL, $1, 'points', 'a test')"
+"""
+_KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, 'points', 'a test')"
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
 _DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
@@ -94,8 +91,7 @@ async def _keep_little(trial: Trial) -> None:
     """Make a job that ended long ago, and have such jobs archived and deleted."""
     old = system_chance().new_id()
     await trial.sql(_OLD_JOB, old, IDLE)
-    for change in _OLD_JOB_ENDS:
-        await trial.sql(change, old)
+    await trial.sql(_OLD_JOB_ENDS, old, CANCELLED_BY)
     await trial.sql(_KEEP_A_DAY, str(trial.folder))
 
 

@@ -49,6 +49,7 @@ bench = Group(
                 "abuse": (
                     "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed."
                 ),
+                "aged": "Claims and lists with many finished jobs, compared with few.",
                 "tui": "The terminal UI against its bars; exits with 1 if one is missed.",
             }.items()
         },
@@ -272,6 +273,38 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
         lambda scratch: list(measure.abuse(scratch.dsn, scratch.log, seconds=seconds, only=only)),
     )
     output.listing("attacks", measure.COLUMNS, rows, empty="")
+    _exit_by(rows)
+
+
+@click.command(cls=Command)
+@_option(
+    "--jobs",
+    default=100_000,
+    type=click.IntRange(20_000, 20_000_000),
+    help="Number of finished jobs.",
+)
+@_option("--rounds", default=200, help="How often each is measured.")
+@click.pass_obj
+def aged(options: Options, *, jobs: int, rounds: int) -> None:
+    """Compare claims and lists between a database with many finished jobs and one with few.
+
+    With --jobs 10000000, filling the database takes half an hour and 10 GB. Exits with 1 when
+    something is more than 10 % slower.
+    """
+    from cortex.bench import aged as measure
+
+    configure_logs(level=logging.ERROR)
+    output = Output(options)
+    output.chosen(measure.COLUMNS)
+    settings = settings_from(options)
+    name = f"cortex_bench_{os.getpid()}"
+    with (
+        database(settings) as server,
+        scratch_database(server, f"{name}_few") as few,
+        scratch_database(server, f"{name}_many") as many,
+    ):
+        rows = measure.aged(few, many, jobs=jobs, rounds=rounds)
+    output.listing("figures", measure.COLUMNS, rows, empty="")
     _exit_by(rows)
 
 

@@ -29,6 +29,15 @@ async def fill(db: Database, count: int) -> None:
     await db.fetch("bench.with_rules")
 
 
+async def fill_finished(db: Database, count: int) -> None:
+    """Create finished jobs with the ids 1 to `count`, with their history; one in 100 is FAILED."""
+    await db.fetch("bench.without_rules")
+    for first in range(1, count + 1, BATCH):
+        last = min(count, first + BATCH - 1)
+        await db.fetch("bench.finished", first, last, count)
+    await db.fetch("bench.with_rules")
+
+
 async def advance(
     db: Database, ids: Sequence[UUID], numbers: Sequence[int], *, is_notified: bool
 ) -> None:

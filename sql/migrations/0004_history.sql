@@ -14,8 +14,8 @@ CREATE TABLE cortex.job_history (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, written in the same transaction. Append-only.';
 COMMENT ON COLUMN cortex.job_history.job_id IS
-    'The job. No foreign key: rows come from the job''s own trigger, and one would cost a quarter of a claim. Retention '
-    'deletes them with the job.';
+    'The job. No foreign key: rows come from the job''s own trigger, and one would make each row three times as '
+    'expensive (30 instead of 9 µs). Retention deletes them with the job.';
 COMMENT ON COLUMN cortex.job_history.id IS 'Order of the rows.';
 COMMENT ON COLUMN cortex.job_history.previous IS 'State before; null in a job''s first row.';
 COMMENT ON COLUMN cortex.job_history.new IS 'State after.';

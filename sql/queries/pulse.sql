@@ -2,15 +2,23 @@
 -- Recent activity by buckets of time; 0 is the current one. Always one row per bucket, the oldest first. $1 seconds of
 -- a bucket, $2 how many, $3 most blocks of history to read, $4 first starts of a bucket whose wait is looked up, $5
 -- seconds back to sum costs, $6 most calls. Locks: none. History needs no index by time: rows are only appended, so the
--- newest are in its last blocks.
+-- newest are in its last blocks. Once retention deletes, new rows go into earlier blocks as well: then the history of the
+-- newest jobs is read, too.
 WITH clock AS MATERIALIZED (
     SELECT cortex.now() AS now, floor(extract(epoch FROM cortex.now()) / $1::float8)::bigint AS bucket,
            greatest(0, pg_relation_size('cortex.job_history') / current_setting('block_size')::int - $3::int) AS first_block
 ), moved AS MATERIALIZED (
     SELECT h.job_id, h.at, h.new, h.previous,
            (SELECT bucket FROM clock) - floor(extract(epoch FROM h.at) / $1::float8)::bigint AS ago
-    FROM cortex.job_history h
-    WHERE h.ctid >= (SELECT format('(%s,0)', first_block)::tid FROM clock)
+    FROM (
+        SELECT t.job_id, t.at, t.new, t.previous FROM cortex.job_history t
+        WHERE t.ctid >= (SELECT format('(%s,0)', first_block)::tid FROM clock)
+        UNION ALL
+        SELECT n.job_id, n.at, n.new, n.previous
+        FROM (SELECT o.ctid AS place, o.* FROM cortex.job_history o
+              WHERE EXISTS (SELECT FROM cortex.retention) AND (SELECT first_block FROM clock) > 0
+              ORDER BY o.job_id DESC, o.id DESC LIMIT 20 * $3::int) n
+        WHERE n.place < (SELECT format('(%s,0)', first_block)::tid FROM clock)) h
 ), counted AS (
     SELECT ago, count(*) FILTER (WHERE new = 'RUNNING') AS started, count(*) FILTER (WHERE new = 'COMPLETED') AS done,
            count(*) FILTER (WHERE new = 'FAILED') AS failed

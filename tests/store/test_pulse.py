@@ -3,11 +3,15 @@
 from datetime import timedelta
 from decimal import Decimal
 
+import pytest
+
 from cortex.domain.job import Suspend
 from cortex.postgres.session import Session
 from cortex.store import breakers, pulse, tasks
 from tests.support.life import Life
 from tests.support.records.approvals import Askers, a_request
+from tests.support.records.ended import an_ended_job
+from tests.support.servers.postgres import sql
 
 COST = """
     INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)
@@ -210,3 +214,27 @@ def test_failures_that_no_retry_could_save_are_shown_for_a_day(
         (undecided, False),
         (recent, True),
     ]
+
+
+def test_what_goes_into_the_space_of_deleted_history_is_counted(
+    store: Session, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once retention deletes, new rows are no longer all at the end of the history."""
+    monkeypatch.setattr(pulse, "HISTORY_BLOCKS_MAX", 4)
+    old = [an_ended_job(database) for _ in range(40)]
+    by_age = MOVES.replace("gen_random_uuid()", "cortex.uuid7()")
+    for _ in range(3):
+        sql(database, by_age, 5_000.0, "COMPLETED", 400)
+    sql(database, "SELECT cortex.set_retention(86400, NULL, NULL, NULL, 'ana', 'a test')")
+    sql(database, "SELECT cortex.delete_retired($1::uuid[], NULL)", old)
+    sql(database, "VACUUM cortex.job_history")
+    life = Life(store, database)
+    pod = life.pod()
+    life.job()
+    life.finish(pod, life.claim(pod))
+    first = sql(
+        database,
+        "SELECT min((ctid::text::point)[0]) AS block FROM cortex.job_history WHERE new = 'PENDING'",
+    )
+    assert first[0]["block"] < 4  # otherwise this proves nothing
+    assert sum(b.done for b in store(pulse.recent).buckets) == 1
