@@ -3249,9 +3249,6 @@ BEGIN
     ELSIF cortex.is_runtime_topic(topic) THEN
         RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
             USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
-    ELSIF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
@@ -3270,11 +3267,17 @@ REVOKE EXECUTE ON FUNCTION cortex.publish_as(uuid,text,jsonb,text,text,jsonb,tex
 -- Publishes a message from any language, in the caller's transaction; returns its id. Messages of one key are sent in the order in which they are published, unless their transactions overlap.
 CREATE FUNCTION cortex.publish(topic text, payload jsonb DEFAULT '{}'::jsonb, key text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, headers jsonb DEFAULT '{}'::jsonb, trace text DEFAULT NULL::text)
  RETURNS uuid
- LANGUAGE sql
+ LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $function$;
+BEGIN
+    IF octet_length($2::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length($2::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    RETURN cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6);
+END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) TO cortex_runtime;
 
@@ -3381,9 +3384,9 @@ CREATE FUNCTION cortex.step_publishes()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
+    -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
-        (NEW.output->'headers')::jsonb, NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $function$;
