@@ -133,7 +133,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
             await trial.sql(_DUE)
-        case "none" | "cancel" | "retention":
+        case "none" | "cancel" | "message" | "retention":
             pass
 
 
