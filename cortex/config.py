@@ -191,6 +191,9 @@ class Settings:
     sweep_max: int = _count(
         100, 1, 10_000, ("maximum number of jobs freed at a time, oldest first")
     )
+    outbox_sent_s: float = _seconds(
+        86_400.0, 0.0, 31_536_000, "how long messages are kept after they were sent"
+    )
     look_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
     settle_s: float = _seconds(
         5.0,

@@ -2759,7 +2759,26 @@ SELECT count(*)::int FROM gone $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) TO cortex_runtime;
 
--- Whether a living pod can run jobs of this type with the tools of this agent.
+-- Whether a pod lives, or was that of a `cortex tick` a few minutes ago: a cluster may do without other pods.
+CREATE FUNCTION cortex.is_at_work(p cortex.pod)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
+        p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+        AND (p.liveness <> 'lock' OR EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+              AND l.objid::bigint = p.lock_key & 4294967295))
+    -- The pod of a tick, which the next tick follows.
+    ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $function$;
+
+-- Whether a pod that is at work can run jobs of this type with the tools of this agent.
 CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
  RETURNS boolean
  LANGUAGE sql
@@ -2768,18 +2787,23 @@ CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
 AS $function$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
-    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+    WHERE (p.state IN ('READY', 'DRAINING') OR p.ended_at > cortex.now() - interval '5 minutes')
+      AND of_type = ANY (p.job_types)
       AND (of_agent IS NULL OR p.tools @> ARRAY(
           SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
           JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
-      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
-      AND (p.liveness <> 'lock' OR EXISTS (
-          SELECT FROM pg_locks l
-          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-            AND l.objid::bigint = p.lock_key & 4294967295))) $function$;
+      AND cortex.is_at_work(p)) $function$;
+
+-- Whether the code of a pod that is at work declares a schedule.
+CREATE FUNCTION cortex.is_declared(of_schedule text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
+    WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $function$;
 
 -- Background work: the last run of each runner in any process, and totals. Written every few seconds by each process.
 CREATE TABLE cortex.runner (
@@ -3260,9 +3284,6 @@ BEGIN
     ELSIF cortex.is_runtime_topic(topic) THEN
         RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
             USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
-    ELSIF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
@@ -3281,11 +3302,17 @@ REVOKE EXECUTE ON FUNCTION cortex.publish_as(uuid,text,jsonb,text,text,jsonb,tex
 -- Publishes a message from any language, in the caller's transaction; returns its id. Messages of one key are sent in the order in which they are published, unless their transactions overlap.
 CREATE FUNCTION cortex.publish(topic text, payload jsonb DEFAULT '{}'::jsonb, key text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, headers jsonb DEFAULT '{}'::jsonb, trace text DEFAULT NULL::text)
  RETURNS uuid
- LANGUAGE sql
+ LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $function$;
+BEGIN
+    IF octet_length($2::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length($2::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    RETURN cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6);
+END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) TO cortex_runtime;
 
@@ -3392,9 +3419,9 @@ CREATE FUNCTION cortex.step_publishes()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
+    -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
-        (NEW.output->'headers')::jsonb, NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $function$;

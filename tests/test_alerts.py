@@ -15,6 +15,7 @@ from tests.support.promtool import promtool
 from tests.support.reference_pages import _metrics
 
 RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"
+GUIDE = RULES.parent.parent.parent / "docs" / "guides" / "monitoring.md"
 RULES_TEST = RULES.with_name("alerts_test.yaml")
 KNOWN = {metric.name: metric for metric in METRICS}
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
@@ -46,6 +47,7 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
         "CortexRunnerLate": "warning",
         "CortexOutboxLate": "warning",
         "CortexOutboxFailures": "warning",
+        "CortexWorkStranded": "critical",
     }
 
 
@@ -90,6 +92,13 @@ def test_a_rule_asks_as_the_metric_is_to_be_asked(rule: dict[str, Any]) -> None:
 def test_each_rule_fires_and_clears_when_it_should() -> None:
     result = promtool("test", "rules", RULES_TEST)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_guide_explains_each_alert() -> None:
+    sections = dict(
+        re.findall(r"^### (\w+)\n\n\*(\w+)\.\*", GUIDE.read_text("utf-8"), re.MULTILINE)
+    )
+    assert sections == {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
 
 
 FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -87,6 +87,14 @@ cli = Root(
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),
+            "outbox": (
+                "cortex.cli.outbox:outbox",
+                "List, retry and discard messages to others.",
+            ),
+            "subscriptions": (
+                "cortex.cli.subscriptions:subscriptions",
+                "Choose who gets which messages.",
+            ),
             "retention": (
                 "cortex.cli.retention:retention",
                 "Delete old jobs and facts; off until you set it.",

@@ -51,13 +51,14 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """The kind of a step: the job's own function or effect, a response, a tool call, a decision."""
+    """The kind of a step: own function or effect, response, tool call, decision, message."""
 
     STEP = "step"
     MODEL = "model"
     TOOL = "tool"
     EFFECT = "effect"
     APPROVAL = "approval"
+    MESSAGE = "message"
 
 
 @attrs.frozen(kw_only=True)

@@ -39,13 +39,15 @@ from cortex.durable.generation import Generated, conversation
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import structure_discreetly
 from cortex.flows.expression import is_true
-from cortex.flows.functions import ExpressionError
+from cortex.flows.functions import ExpressionError, as_json
 from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
 from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, ToolStep
 from cortex.flows.template import filled
 
 ITEMS_MAX: Final = 10_000
 """Of a step with `for_each`."""
+RESULTS_MAX_BYTES: Final = 16_777_216
+"""Of all items of a step together, as JSON: a resumed job has them all in memory."""
 LEAST_PAUSE_S: Final = 0.05
 
 _log = structlog.get_logger(__name__)
@@ -147,14 +149,24 @@ class FlowRun:
         outcomes: list[Outcome] = [SKIPPED] * len(items)
         wishes: list[Suspended] = []
         indexes = iter(range(len(items)))
+        kept = 0
 
         async def work() -> None:
+            nonlocal kept
             for index in indexes:
+                await trio.lowlevel.checkpoint()  # conditions that never hold must not block others
                 scope = {**self._scope, "item": items[index], "index": index}
                 try:
                     outcomes[index] = await self._once(step, f"{step.name}[{index}]", scope)
                 except Suspended as wish:
                     wishes.append(wish)
+                kept += len(as_json(outcomes[index]["result"]))
+                if kept > RESULTS_MAX_BYTES:
+                    raise InvalidValueError(
+                        f"step {step.name!r}: the results of its items are more than "
+                        f"{RESULTS_MAX_BYTES:,} bytes",
+                        hint="keep large data outside, or submit one job for each part",
+                    )
 
         await self._ctx.gather(*(work() for _ in range(min(step.concurrency, len(items)))))
         if wishes:

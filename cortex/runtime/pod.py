@@ -233,6 +233,7 @@ class _Pod:
                 sweep_s=self._settings.sweep_s,
                 zombie_s=self._settings.zombie_s,
                 sweep_max=self._settings.sweep_max,
+                outbox_sent_s=self._settings.outbox_sent_s,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,

@@ -6,11 +6,13 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, quotas, schedules, watches
+from cortex.store import budgets, idempotency, outbox, quotas, schedules, watches
 from cortex.store.budgets import BudgetUse
 
 DAY_KEPT_S: Final = 35 * 86_400.0
 INSTANT_KEPT_S: Final = 30 * 86_400.0
+FAILED_MESSAGE_KEPT_S: Final = 90 * 86_400.0
+"""Nobody has retried it for so long."""
 RUN_KEPT_S: Final = 7 * 86_400.0
 """A failed job that is continued later gets a fresh run budget."""
 
@@ -26,8 +28,13 @@ class Swept:
     """More has expired, or is to be checked."""
 
 
-async def sweep(db: Database, *, limit: int, after: BudgetUse | None) -> Swept | None:
-    """Delete up to `limit` of each kind, oldest first; None: another process is doing it."""
+async def sweep(
+    db: Database, *, limit: int, after: BudgetUse | None, sent_kept_s: float
+) -> Swept | None:
+    """Delete up to `limit` of each kind, oldest first; None: another process is doing it.
+
+    `sent_kept_s`: for how long sent messages are kept.
+    """
 
     async def run_pass(connection: Connection) -> Swept | None:
         if not await connection.fetchval(sql("idempotency.lock_housekeeping")):
@@ -40,10 +47,14 @@ async def sweep(db: Database, *, limit: int, after: BudgetUse | None) -> Swept |
         quota_uses = await quotas.forget(inside, kept_s=DAY_KEPT_S, limit=limit)
         instants = await schedules.forget(inside, kept_s=INSTANT_KEPT_S, limit=limit)
         outputs = await watches.forget(inside, limit=limit)
+        messages = await outbox.forget(
+            inside, sent_s=sent_kept_s, failed_s=FAILED_MESSAGE_KEPT_S, limit=limit
+        )
         return Swept(
-            count=keys + uses + quota_uses + instants + outputs,
+            count=keys + uses + quota_uses + instants + outputs + messages,
             after=next_use,
-            is_behind=limit in (keys, quota_uses, instants, outputs) or next_use is not None,
+            is_behind=next_use is not None
+            or max(keys, quota_uses, instants, outputs, messages) >= limit,
         )
 
     return await db.transact(run_pass)

@@ -12,6 +12,7 @@ from cortex.store.health import Health, RunnerHealth
 TITLES: Final = {
     rules.DUE: "due jobs",
     rules.OLDEST_DUE: "oldest due job",
+    rules.STRANDED: "stranded jobs",
     rules.FAILURE_RATE: "failure rate",
     rules.RETRY_CHURN: "retry churn",
     rules.DEAD_LETTER_RATE: "dead-letter rate",

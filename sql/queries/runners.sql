@@ -2,7 +2,8 @@
 -- Records runs of one process. $1 who it is; per runner: $2 names, $3 longest seconds between two runs; of the last run,
 -- nulls if all were skipped: $4 seconds since it started, $5 how long it took, $6 items, $7 its error; $8 seconds since a
 -- run succeeded, or null; in all of them: $9 runs, $10 items, $11 errors, $12 skipped runs, $13 seconds. Records a fact for
--- each runner that has become late. Locks: the rows (ordered), then late rows of others (skipping locked ones).
+-- each runner that has become late, and announces it. Locks: the rows (ordered), then late rows of others (skipping
+-- locked ones). Returns the names of those that have become late.
 WITH given AS MATERIALIZED (
     SELECT name, interval_s, cortex.now() - ago_s * interval '1 second' AS started_at, duration_s, items, error,
            cortex.now() - succeeded_s * interval '1 second' AS succeeded_at,
@@ -48,13 +49,16 @@ WITH given AS MATERIALIZED (
 ), late AS (
     UPDATE cortex.runner r SET late_at = cortex.now() FROM others WHERE r.name = others.name
     RETURNING r.name, r.interval_s, coalesce(r.succeeded_at, r.first_at) AS since, r.error
+), newly AS MATERIALIZED (
+    SELECT name, jsonb_build_object(
+        'runner', name, 'interval_s', interval_s, 'since', since, 'error', error, 'tenant', 'default') AS data
+    FROM (SELECT name, interval_s, since, error FROM kept WHERE is_newly_late
+          UNION ALL SELECT name, interval_s, since, error FROM late) either
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'runner_late', 'runner:' || name, data FROM newly
 )
-INSERT INTO cortex.fact (type, subtype, source, data)
-SELECT 'lifecycle', 'runner_late', 'runner:' || name,
-       jsonb_build_object('runner', name, 'interval_s', interval_s, 'since', since, 'error', error)
-FROM (SELECT name, interval_s, since, error FROM kept WHERE is_newly_late
-      UNION ALL SELECT name, interval_s, since, error FROM late) newly
-RETURNING data->>'runner' AS name;
+SELECT name, cortex.announce('runner.late', name, jsonb_strip_nulls(data)) FROM newly ORDER BY name;
 
 -- name: list
 -- All runners by name: their last run and totals. Locks: none.

@@ -18,7 +18,8 @@ def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
     assert ended.document["word"] == "ok"
     names = [each["name"] for each in ended.document["measures"]]
     assert names == [
-        *("due_jobs", "oldest_due_s", "failure_rate", "retry_churn", "dead_letter_rate"),
+        *("due_jobs", "oldest_due_s", "stranded_jobs"),
+        *("failure_rate", "retry_churn", "dead_letter_rate"),
         *("outbox_pending", "outbox_oldest_s"),
     ]
     assert ended.document["measures"][1] == {

@@ -90,6 +90,10 @@ READS: dict[str, list[Way]] = {
     "schedules show": [lambda _: ["each-year"], lambda _: [HOSTILE]],
     "schedules preview": [lambda _: ["each-year"], lambda _: [HOSTILE]],
     "freeze status": [lambda _: []],
+    "subscriptions ls": [lambda _: []],
+    "subscriptions test": [lambda _: [HOSTILE]],
+    "outbox ls": [lambda _: [], lambda _: ["--subscription", HOSTILE]],
+    "outbox show": [lambda _: [HOSTILE]],
 }
 ACTS: dict[str, list[Way]] = {
     "jobs submit": [
@@ -164,6 +168,10 @@ ACTS: dict[str, list[Way]] = {
     "schedules resume": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
     "schedules trigger": [lambda _: ["each-year", *WHY], lambda _: [HOSTILE, *WHY]],
     "schedules rm": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "subscriptions apply": [lambda r: [_schedule_file(r), *WHY], lambda _: [f"no {HOSTILE}"]],
+    "subscriptions rm": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "outbox retry": [lambda _: [HOSTILE, *WHY]],
+    "outbox discard": [lambda _: [HOSTILE, "--yes", *WHY]],
     "freeze on": [lambda _: [*WHY]],
     "freeze off": [lambda _: [*WHY, "--yes"]],
 }
@@ -175,6 +183,7 @@ PREPARED = (
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
     ("schedules", "apply", "each-year.yaml", *WHY[:2]),
     ("flows", "apply", "hostile.json", *WHY[:2]),
+    ("subscriptions", "apply", "wish.json", *WHY[:2]),
     ("freeze", "on", *WHY[:2]),
 )
 """For the commands that only look."""
@@ -272,6 +281,8 @@ def record(
             schedule = {"name": "each-year", "cron": "0 3 1 1 *", "job": SPEAKS}
             more = {"arguments": {"word": LINES}, "tenant": HOSTILE[:50]}
             (cortex.folder / "each-year.yaml").write_text(json.dumps(schedule | more))
+            wish = {"name": "s", "topic": "order.*", "channel": "log", "filter": {HOSTILE: LINES}}
+            (cortex.folder / "wish.json").write_text(json.dumps({"subscriptions": [wish]}))
             step = {"name": "a", "uses": "approve", "with": {"reason": HOSTILE}}
             flow = {"name": "hostile", "description": LINES, "steps": [step]}
             (cortex.folder / "hostile.json").write_text(json.dumps(flow))
@@ -384,7 +395,7 @@ def test_no_command_lets_any_of_it_through(record: Record) -> None:
     assert silent <= NOTHING_HOSTILE, "these commands showed none of it: give them more to show"
 
 
-NOTHING_HOSTILE = {"jobs types", "jobs retry", "freeze off"}
+NOTHING_HOSTILE = {"jobs types", "outbox ls", "jobs retry", "freeze off"}
 """They return types, ids whose characters are checked, and states."""
 
 

@@ -31,6 +31,7 @@ NEWEST: Final = {
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
     "flow": "SELECT name AS id FROM cortex.flow",
+    "message": "SELECT id::text FROM cortex.outbox ORDER BY seq",
     "schedule": "SELECT name AS id FROM cortex.schedule ORDER BY name",
 }
 """What commands are run on, by the word in braces."""
@@ -60,6 +61,9 @@ LOOKS: Final = (
     "flows ls",
     "flows show {flow}",
     "flows graph {flow}",
+    "subscriptions ls",
+    "outbox ls",
+    "outbox show {message}",
     "schedules ls",
     "schedules show {schedule}",
     "schedules preview {schedule}",

@@ -43,6 +43,7 @@ def made(bench: Bench) -> tuple[Runner, ...]:
             sweep_s=10.0,
             zombie_s=300.0,
             sweep_max=100,
+            outbox_sent_s=86_400.0,
         )
     )
 

@@ -1,13 +1,16 @@
 """The record of runners: sums of all processes, the last run of any, and who is late."""
 
+import json
 from typing import Any
 
 import attrs
 
+from cortex.domain.subscription import Subscription
 from cortex.postgres.session import Session
-from cortex.store import facts, runners
+from cortex.store import facts, runners, subscriptions
 from cortex.store.runners import LastRun, RunnerRow, RunnerRuns
 from tests.support.records.rows import move_clock
+from tests.support.servers.postgres import sql
 
 OK = LastRun(ago_s=2.0, duration_s=1.5, items=3, error=None)
 SKIPPED = RunnerRuns(
@@ -84,3 +87,19 @@ def test_who_has_not_succeeded_for_five_intervals_is_late_and_is_recorded_once(
     assert not row(store, "a").is_late
     move_clock(database, 1000)
     assert "a" in store(runners.record, [runs("b")], holder="pod"), "a is late once more"
+
+
+def test_who_becomes_late_is_announced_once_to_those_who_subscribe(
+    store: Session, database: str
+) -> None:
+    late = Subscription(name="a", topic="runner.late", channel="log", filter={"runner": "retries"})
+    store(subscriptions.put, late, by="test", reason="")
+    store(runners.record, [runs("retries"), runs("dispatch")], holder="pod")
+    move_clock(database, 1000)
+    for _ in range(2):
+        store(runners.record, [runs("outbox")], holder="pod")
+    rows = sql(database, "SELECT topic, key, payload FROM cortex.outbox")
+    assert [(row["topic"], row["key"]) for row in rows] == [("runner.late", "retries")]
+    payload = json.loads(rows[0]["payload"])
+    assert (payload["runner"], payload["interval_s"]) == ("retries", 30)
+    assert "error" not in payload

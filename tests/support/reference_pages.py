@@ -15,6 +15,7 @@ from cortex.cli.options import Command
 from cortex.config import Settings
 from cortex.domain import breaker, errors
 from cortex.domain.failure import CODES
+from cortex.domain.health import THRESHOLDS
 from cortex.domain.job import TRANSITIONS
 from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
@@ -38,6 +39,7 @@ ERRORS: Final = """\
 A failed command prints one line that names the thing, the value and the way out, and exits with a
 code other than 0. `--json` prints `{"error": {"code", "message", "hint"}}`; `--debug` adds the
 traceback. Codes are stable."""
+HEALTH: Final = "The thresholds of `cortex health` and `GET /v1/health`."
 STATES: Final = """\
 Every job is in one of seven states. Lists and pages show `○ pend`, `● run`, `↻ retry`, `✓ done`,
 `✗ fail` and `⊘ canc`. A job that waits for a person shows what it waits for:
@@ -124,6 +126,12 @@ def _metrics() -> Rows:
     for metric in METRICS:
         labels = ", ".join(map(_code, metric.labels)) or NOTHING
         yield [_code(metric.name), metric.kind, labels, metric.help]
+
+
+def _health() -> Rows:
+    for name, threshold in THRESHOLDS.items():
+        bad = NOTHING if threshold.bad_over is None else _shown(float(threshold.bad_over))
+        yield [_code(name), threshold.unit.value, _shown(float(threshold.warn_over)), bad]
 
 
 def _routes() -> Rows:
@@ -228,8 +236,11 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
     ),
     "metrics": (
         "Metrics",
-        "Alert rules: [alerts.yaml](../../packaging/prometheus/alerts.yaml).",
-        (("", "", "metric | type | labels | meaning", _metrics),),
+        "See [the guide](../guides/monitoring.md) for alerts and a dashboard.",
+        (
+            ("", "", "metric | type | labels | meaning", _metrics),
+            ("Health", HEALTH, "figure | unit | warn over | bad over", _health),
+        ),
     ),
     "errors": (
         "Errors",

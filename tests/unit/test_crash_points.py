@@ -48,6 +48,8 @@ NO_PROGRESS = frozenset(
         "steps.input_of",
         "steps.of_job",
         "steps.recorded",
+        "store.next_due_s",
+        "subscriptions.every",
         "store.figures",
         "store.look",
         "tasks.blocked",
@@ -67,6 +69,9 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
+        # a lease that is not renewed ends, and what code declares is declared again
+        "store.renew",
+        "subscriptions.put",
         # what background work did, and that it was done: no job depends on them
         "store.record",
         "tasks.is_watched",

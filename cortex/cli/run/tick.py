@@ -198,6 +198,7 @@ class _Ticking:
                     sweep_s=settings.sweep_s,
                     zombie_s=settings.zombie_s,
                     sweep_max=settings.sweep_max,
+                    outbox_sent_s=settings.outbox_sent_s,
                     handlers=self._handlers,
                 ),
                 self._names,

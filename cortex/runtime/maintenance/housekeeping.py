@@ -29,10 +29,13 @@ class Housekeeping(Runner):
     failure = "housekeeping failed"
     items_max = BATCH_MAX
 
-    def __init__(self, port: Port, *, rng: random.Random, every_s: float) -> None:
+    def __init__(
+        self, port: Port, *, rng: random.Random, every_s: float, sent_kept_s: float
+    ) -> None:
         super().__init__(rng=rng)
         self._port = port
         self._every_s = every_s
+        self._sent_kept_s = sent_kept_s
         self._after: BudgetUse | None = None
 
     @property
@@ -41,7 +44,12 @@ class Housekeeping(Runner):
 
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Delete one batch of each kind."""
-        done = await self._port(housekeeping.sweep, limit=budget.items, after=self._after)
+        done = await self._port(
+            housekeeping.sweep,
+            limit=budget.items,
+            after=self._after,
+            sent_kept_s=self._sent_kept_s,
+        )
         if done is None:
             return TickResult(is_skipped=True, next_s=self._every_s)
         self._after = done.after

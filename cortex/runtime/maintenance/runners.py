@@ -55,6 +55,7 @@ class Means:
     sweep_s: float
     zombie_s: float
     sweep_max: int
+    outbox_sent_s: float
     """The settings of these names."""
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of the application's messages, by name."""
@@ -113,7 +114,10 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     ),
     Outbox.name: _outbox,
     Housekeeping.name: lambda means: Housekeeping(
-        means.port, rng=means.chance.rng, every_s=means.sweep_s
+        means.port,
+        rng=means.chance.rng,
+        every_s=means.sweep_s,
+        sent_kept_s=means.outbox_sent_s,
     ),
     Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }

@@ -230,6 +230,7 @@ class Outbox(Runner):
             if taken := await self._port(store.reclaim, limit=RECLAIM_MAX):
                 _log.warning("messages of lost leases taken back", messages=taken)
             await self._port(store.give_up_orphans, limit=RECLAIM_MAX)
+            crash_point("after_outbox_reclaim")
 
     async def _subscribe_handlers(self) -> None:
         existing = {each.name: each for each in await self._port(subscriptions.every)}

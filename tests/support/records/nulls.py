@@ -18,9 +18,11 @@ import attrs
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Suspend
+from cortex.domain.message import failed
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
 from cortex.domain.schedules.schedule import Schedule
+from cortex.domain.subscription import Subscription
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
@@ -30,10 +32,12 @@ from cortex.store import (
     budgets,
     drains,
     flows,
+    outbox,
     pods,
     queues,
     quotas,
     schedules,
+    subscriptions,
     tasks,
 )
 from tests.support.life import Life
@@ -266,9 +270,24 @@ def fill(call: Session, dsn: str) -> None:
     sql(dsn, _USE, str(running.lease.job_id))
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")
+    _messages(call)
     _by_the_clock(call, dsn, pod)
     step = {"name": "a", "uses": "approve"}
     call(flows.apply, name="f", spec={"name": "f", "steps": [step]}, by="ana")
+
+
+def _messages(call: Session) -> None:
+    """A message that failed, one that is being sent, one that waits."""
+    billing = Subscription(name="billing", topic="order.*", channel="log")
+    call(subscriptions.put, billing, by="ana", reason="")
+    pod_id = CHANCE.new_id()
+    for number in range(3):
+        call(outbox.publish, "order.paid", {"number": number}, key=str(number))
+    gone = failed(1, "status 410", is_final=True, rng=CHANCE.rng)
+    for outcome in (gone, None):
+        claimed = call(outbox.claim, pod_id=pod_id, most={"billing": 1}).messages
+        if outcome is not None:
+            call(outbox.record, pod_id=pod_id, outcomes=[(claimed[0], outcome)])
 
 
 def _by_the_clock(call: Session, dsn: str, pod: UUID) -> None:

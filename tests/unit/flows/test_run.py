@@ -235,6 +235,33 @@ async def test_too_many_items_are_refused_before_anything_runs() -> None:
     assert run.tools.seen == []
 
 
+async def test_results_that_would_fill_the_memory_end_the_flow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cortex.flows.run.RESULTS_MAX_BYTES", 1000)
+    arguments = {"text": "x" * 100}
+    run = Run([tool("a", for_each=list(range(20)), arguments=arguments, concurrency=1)])
+    assert "step 'a': the results of its items are more than" in (await run.error()).message
+    assert 5 < len(run.tools.seen) < 15
+
+
+async def test_a_list_of_skipped_items_does_not_block_the_pod() -> None:
+    run = Run([tool("a", for_each=list(range(3000)), when=False)])
+    passes = 0
+
+    async def other() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await run.attempt()
+        nursery.cancel_scope.cancel()
+    assert passes > 100
+
+
 async def test_what_is_no_list_is_refused() -> None:
     run = Run([tool("a", for_each="${{ inputs }}")])
     assert "for_each is no list" in (await run.error()).message

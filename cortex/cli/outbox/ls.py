@@ -1,0 +1,111 @@
+"""`cortex outbox ls`: messages, the newest first."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.message import MessageStatus
+from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
+from cortex.domain.safe import safe
+from cortex.store import outbox as store
+from cortex.store.outbox import MessageRow
+from cortex.view.cells import Cell
+
+LIMIT_MAX: Final = 1000
+STATES: Final = tuple(each.value.lower() for each in MessageStatus)
+
+
+@click.command(cls=Command)
+@click.option(
+    "--status",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Only messages in this state; may be repeated.",
+)
+@click.option("--subscription", metavar="NAME", help="Only messages to this subscription.")
+@click.option("--topic", metavar="PATTERN", help="Only these topics; * stands for anything.")
+@click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
+)
+@click.option("--before", type=int, metavar="SEQ", help="Only older ones: the next page.")
+@click.pass_obj
+def ls(
+    options: Options,
+    *,
+    status: tuple[str, ...],
+    subscription: str | None,
+    topic: str | None,
+    limit: int,
+    before: int | None,
+) -> None:
+    """List messages, the newest first: one row for each subscription that gets one."""
+    output = Output(options)
+    output.chosen(COLUMNS)
+    with session(options) as call:
+        rows = call(
+            store.page,
+            statuses=[MessageStatus(each.upper()) for each in status] or tuple(MessageStatus),
+            subscription=subscription,
+            topic=topic,
+            before=before,
+            limit=limit,
+        )
+    output.listing("messages", COLUMNS, rows, empty="no message")
+    if output.is_for_people and len(rows) == limit:
+        output.say(f"more: --before {rows[-1].seq}", "dim")
+
+
+_STYLES: Final = {
+    MessageStatus.PENDING: "",
+    MessageStatus.PROCESSING: "run",
+    MessageStatus.SENT: "done",
+    MessageStatus.FAILED: "fail",
+}
+
+
+def state(row: MessageRow) -> Cell:
+    """Return a message's state, and when it is tried again."""
+    word = row.status.value.lower()
+    if row.status is MessageStatus.PENDING:
+        left_s = -since_s(row, row.available_at)
+        if row.is_parked:
+            word = "waits for the one before"
+        elif row.channel is None:
+            word = "subscription removed"
+        elif left_s > 0:
+            word = f"again in {span(left_s)}" if row.attempts else f"in {span(left_s)}"
+    return Cell(word, _STYLES[row.status])
+
+
+COLUMNS: Final[Sequence[Column[MessageRow]]] = (
+    Column(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
+    Column(name="status", shown=state),
+    Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
+    Column(
+        name="subscription",
+        shown=lambda r: Cell(safe(r.subscription)) if r.subscription else Cell("nobody", "dim"),
+    ),
+    Column(name="attempts", title="tries", shown=lambda r: Cell(str(r.attempts)), is_right=True),
+    Column(
+        name="created_at",
+        title="published",
+        shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
+        is_spare=True,
+    ),
+    Column(
+        name="last_error",
+        title="error",
+        shown=lambda r: Cell(safe(r.last_error)) if r.last_error else Cell(NOTHING, "dim"),
+        least=12,
+        is_spare=True,
+    ),
+    *only_on_demand(
+        *("seq", "key", "payload", "headers", "tenant", "trace", "channel", "available_at"),
+        *("is_parked", "locked_until", "pod", "finished_at"),
+    ),
+)

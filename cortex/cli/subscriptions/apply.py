@@ -1,0 +1,88 @@
+"""`cortex subscriptions apply` and `rm`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import click
+
+from cortex.agent.yaml_source import parse_documents
+from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.files import read_definitions
+from cortex.cli.options import Command
+from cortex.cli.screen.table import Column
+from cortex.cli.target import session
+from cortex.domain.errors import UsageError
+from cortex.domain.safe import safe
+from cortex.domain.subscription import Subscription, parse_subscriptions
+from cortex.postgres.database import Database
+from cortex.store import subscriptions as store
+from cortex.view.cells import Cell, Row
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@changes("Stored with each new and changed subscription.")
+def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
+    """Apply subscriptions from YAML files (`-` for stdin): all of them, or none.
+
+    A file names secrets by their places, env:NAME or file:/PATH on the pods. Subscriptions that are
+    no longer in a file stay: remove them with `cortex subscriptions rm`.
+    """
+    wanted = read_definitions(files, what="subscriptions", parse=_parse)
+
+    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, str]]:
+        async def put_all(inside: Database) -> list[dict[str, str]]:
+            return [
+                {
+                    "name": each.name,
+                    "change": await store.put(inside, each, by=by, reason=reason),
+                    "topic": each.topic,
+                    "channel": each.channel.value,
+                }
+                for each in sorted(wanted, key=lambda one: one.name)
+            ]
+
+        return await db.transact(lambda connection: put_all(db.bound(connection)))
+
+    request = {"subscriptions": [attrs.asdict(each) for each in wanted]}
+    with session(change.options) as call:
+        rows = change.write(call, work, operation="subscriptions.apply", request=request)
+    change.output.listing("subscriptions", COLUMNS, rows, empty="")
+    if change.output.is_for_people:
+        change.output.say(f"try one: cortex subscriptions test {rows[0]['name']}", "dim")
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="NAME")
+@changes(is_reason_required=True, yes=DO_NOT_ASK)
+def rm(change: ChangeRequest, *, name: str) -> None:
+    """Remove a subscription; its waiting messages fail."""
+    change.confirm(f"remove subscription {name}")
+
+    async def work(db: Database, *, by: str, reason: str) -> dict[str, str]:
+        await store.remove(db, name, by=by, reason=reason)
+        return {"removed": name}
+
+    with session(change.options) as call:
+        done = change.write(call, work, operation="subscriptions.rm", request={"remove": name})
+    change.output.record(done, name=name, page=lambda: [f"removed {safe(name)}"])
+
+
+def _parse(text: str, source: str) -> list[Subscription]:
+    found: list[Subscription] = []
+    for document in parse_documents(text, source):
+        found += parse_subscriptions(document.value, source=source)
+    if not found:
+        raise UsageError(f"{source}: no subscription in it", hint="name, topic and channel")
+    return found
+
+
+_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
+
+COLUMNS: Final[Sequence[Column[Row]]] = (
+    Column(name="name", title="subscription", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    Column(name="topic", shown=lambda r: Cell(safe(r["topic"]))),
+    Column(name="channel", shown=lambda r: Cell(r["channel"])),
+)

@@ -1,0 +1,56 @@
+"""`cortex subscriptions ls`: who gets which messages, and what waits."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.breaker import BreakerState
+from cortex.domain.phrases import NOTHING, age, since_s
+from cortex.domain.safe import safe
+from cortex.store import subscriptions as store
+from cortex.store.subscriptions import SubscriptionRow
+from cortex.view.cells import Cell
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def ls(options: Options) -> None:
+    """List subscriptions: topic, channel, breaker, and how many messages wait."""
+    output = Output(options)
+    output.chosen(COLUMNS)
+    with session(options) as call:
+        rows = call(store.page)
+    empty = "nobody subscribes to messages: cortex subscriptions apply FILE"
+    output.listing("subscriptions", COLUMNS, rows, empty=empty)
+
+
+def _breaker(row: SubscriptionRow) -> Cell:
+    if row.breaker is None:
+        return Cell(NOTHING, "dim")
+    return Cell(row.breaker.value.lower(), "dim" if row.breaker is BreakerState.CLOSED else "fail")
+
+
+def _filter(row: SubscriptionRow) -> Cell:
+    text = ", ".join(f"{name}={value}" for name, value in row.filter.items())
+    return Cell(safe(text)) if text else Cell(NOTHING, "dim")
+
+
+def _changed(row: SubscriptionRow) -> Cell:
+    return Cell(safe(f"{age(since_s(row, row.changed_at))} by {row.changed_by}"), "dim")
+
+
+COLUMNS: Final[Sequence[Column[SubscriptionRow]]] = (
+    Column(name="name", title="subscription", shown=lambda r: Cell(safe(r.name), "bold")),
+    Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
+    Column(name="channel", shown=lambda r: Cell(r.channel.value)),
+    Column(name="pending", title="wait", shown=lambda r: Cell(str(r.pending)), is_right=True),
+    Column(name="breaker", shown=_breaker),
+    Column(name="filter", shown=_filter, is_spare=True),
+    Column(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
+    *only_on_demand("config", "is_heavy", "changed_by", "created_at"),
+)

@@ -1,0 +1,138 @@
+"""`cortex subscriptions` and `cortex outbox`: files with their errors, lists, changes by people."""
+
+import random
+
+import pytest
+
+from cortex.domain.message import SENT, failed
+from cortex.domain.subscription import Subscription
+from cortex.store import facts, outbox, subscriptions
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.records.rows import new_id
+
+WHY = ("--reason", "a test")
+FILE = """
+subscriptions:
+  - name: ops
+    topic: job.failed
+    filter: {tenant: acme}
+    channel: slack
+    url: env:SLACK_URL
+    template: "{payload.job} failed: {payload.error.message|no message}"
+  - name: audit
+    topic: "*"
+    channel: log
+"""
+WRONG = {
+    "unknown key 'urll'": "{name: a, topic: x.y, channel: webhook, urll: 'https://a.b'}",
+    "secrets is missing": "{name: a, topic: x.y, channel: webhook, url: 'https://a.b/c'}",
+    "not the place of a secret": (
+        "{name: a, topic: x.y, channel: webhook, url: 'https://a.b', secrets: whsec_AAAA}"
+    ),
+    "no topic matches 'job.fail'": "{name: a, topic: job.fail, channel: log}",
+    "is no place of a message": "{name: a, topic: x.y, channel: log, template: '{payload}'}",
+    "a single {": "{name: a, topic: x.y, channel: log, template: 'a { b'}",
+    "channel is 'pager'": "{name: a, topic: x.y, channel: pager}",
+    "handlers are declared in code": "{name: a, topic: x.y, channel: handler}",
+    "not a URL": "{name: a, topic: x.y, channel: slack, url: 'ftp://a.b'}",
+    "contains a password": "{name: a, topic: x.y, channel: slack, url: 'https://u:p@a.b'}",
+    "server is 'a b'": (
+        "{name: a, topic: x.y, channel: email, server: a b, sender: a@b.c, to: a@b.c}"
+    ),
+}
+
+
+def test_subscriptions_are_applied_listed_and_removed(cortex: Cortex, life: Life) -> None:
+    done = cortex("subscriptions", "apply", "-", *WHY, "--as", "ana", "--json", stdin=FILE)
+    rows = done.document["subscriptions"]
+    assert [(row["name"], row["change"]) for row in rows] == [
+        ("audit", "created"),
+        ("ops", "created"),
+    ]
+    again = cortex("subscriptions", "apply", "-", "--json", stdin=FILE)
+    assert {row["change"] for row in again.document["subscriptions"]} == {"unchanged"}
+    changed = FILE.replace("job.failed", "job.*")
+    again = cortex("subscriptions", "apply", "-", "--json", stdin=changed)
+    assert [row["change"] for row in again.document["subscriptions"]] == ["unchanged", "updated"]
+    listed = cortex("subscriptions", "ls", "--json").document["subscriptions"]
+    row = {each["name"]: each for each in listed}["ops"]
+    assert (row["topic"], row["filter"], row["channel"]) == ("job.*", {"tenant": "acme"}, "slack")
+    assert (row["config"]["url"], row["pending"]) == ("env:SLACK_URL", 0)
+    assert "audit" in cortex("subscriptions", "ls").out
+    assert cortex("subscriptions", "rm", "ops", *WHY, "--yes").code == 0
+    gone = cortex("subscriptions", "rm", "ops", *WHY, "--yes", "--json")
+    assert (gone.code, gone.error["hint"]) == (3, "list them: cortex subscriptions ls")
+    noted = life.call(facts.page, types=["lifecycle"], since_s=60, source="subscription:ops")
+    assert [fact.subtype for fact in noted] == [
+        "subscription_removed",
+        "subscription_applied",
+        "subscription_applied",
+    ]
+
+
+@pytest.mark.parametrize("problem", WRONG)
+def test_a_wrong_file_is_refused_with_its_problem(cortex: Cortex, problem: str) -> None:
+    done = cortex(
+        "subscriptions", "apply", "-", "--json", stdin=f"subscriptions: [{WRONG[problem]}]"
+    )
+    assert done.code == 2
+    assert problem in done.error["message"]
+    assert "whsec_" not in done.err, "what looks like a secret is not repeated"
+    assert cortex("subscriptions", "ls", "--json").document["subscriptions"] == []
+
+
+def test_a_test_message_is_sent_from_here(cortex: Cortex) -> None:
+    cortex("subscriptions", "apply", "-", stdin=FILE)
+    sent = cortex("subscriptions", "test", "audit", "--json")
+    assert (sent.code, sent.document["outcome"]) == (0, "sent")
+    failed_ = cortex("subscriptions", "test", "ops", "--json")
+    assert failed_.code != 0
+    assert "environment variable SLACK_URL is not set" in failed_.error["message"]
+    assert cortex("subscriptions", "test", "none", "--json").code == 3
+
+
+@pytest.fixture
+def messages(life: Life) -> Life:
+    """A message that was sent, one that failed, and two that wait."""
+    pod = new_id()
+    subscription = Subscription(name="a", topic="order.*", channel="log")
+    life.call(subscriptions.put, subscription, by="ana", reason="")
+    for number in range(4):
+        life.call(outbox.publish, "order.paid", {"number": number}, key=f"k{number}")
+    claimed = life.call(outbox.claim, pod_id=pod, most={"a": 2}).messages
+    gone = failed(1, "127.0.0.1 answered with status 410", is_final=True, rng=random.Random(1))
+    outcomes = list(zip(claimed, (SENT, gone), strict=True))
+    life.call(outbox.record, pod_id=pod, outcomes=outcomes)
+    life.call(outbox.publish, "invoice.sent", {})
+    return life
+
+
+def test_messages_are_listed_and_shown(cortex: Cortex, messages: Life) -> None:
+    rows = cortex("outbox", "ls", "--json").document["messages"]
+    assert [row["status"] for row in rows] == ["SENT", "PENDING", "PENDING", "FAILED", "SENT"]
+    assert rows[0]["subscription"] is None
+    (row,) = cortex("outbox", "ls", "--status", "failed", "--json").document["messages"]
+    assert row["last_error"] == "127.0.0.1 answered with status 410"
+    assert cortex("outbox", "ls", "--topic", "invoice.*", "--json").document["messages"] == rows[:1]
+    page = cortex("outbox", "ls", "--limit", "2", "--before", str(rows[1]["seq"]), "--json")
+    assert page.document["messages"] == rows[2:4]
+    shown = cortex("outbox", "show", row["id"][-8:])
+    assert "status 410" in shown.out
+    assert "cortex outbox retry" in shown.out
+    document = cortex("outbox", "show", row["id"], "--json").document["message"]
+    assert document["payload"] == {"number": 1}
+    assert [each["status"] for each in document["to"]] == ["FAILED"]
+    assert cortex("outbox", "show", "ffffffff", "--json").code == 3
+
+
+def test_messages_are_retried_and_discarded(cortex: Cortex, messages: Life) -> None:
+    unchosen = cortex("outbox", "retry", *WHY, "--json")
+    assert (unchosen.code, unchosen.error["message"]) == (2, "no message is chosen")
+    retried = cortex("outbox", "retry", "--subscription", "a", *WHY, "--as", "ana", "--json")
+    assert retried.document["retried"] == 1
+    assert cortex("outbox", "ls", "--status", "failed", "--json").document["messages"] == []
+    discarded = cortex("outbox", "discard", "--topic", "order.*", *WHY, "--yes", "--json")
+    assert discarded.document["discarded"] == 3
+    left = cortex("outbox", "ls", "--json").document["messages"]
+    assert {row["status"] for row in left} == {"SENT"}
