@@ -52,7 +52,7 @@ def ls(
 ) -> None:
     """List jobs, the newest first.
 
-    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
+    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME tag:TAG code:CODE age>10m
     created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives.
     """
     which = _which(filters, parse_states(status), types_, agent)
