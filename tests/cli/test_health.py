@@ -1,5 +1,6 @@
 """`cortex health`: for people, and for monitors by its exit status."""
 
+from cortex.domain.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
@@ -41,6 +42,7 @@ def test_something_doubtful_is_no_alarm(cortex: Cortex, life: Life) -> None:
     life.failed()
     ended = cortex("health")
     assert ended.code == 0
+    assert f"ok    oldest due job    {NOTHING}  " in ended.out
     assert "warn  dead-letter rate  100 % of 1 ended jobs" in ended.out
     assert "warn: dead-letter rate" in ended.out.splitlines()
 
