@@ -78,6 +78,7 @@ class Submission:
     max_retries: int | None = None
     timeout_s: int | None = None
     job_key: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 @attrs.frozen(cache_hash=True)  # used as a key throughout an attempt
