@@ -16,7 +16,7 @@ from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
-from cortex.store import schedules as store
+from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.schedules import needs
 
