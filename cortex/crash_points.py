@@ -50,6 +50,8 @@ class Kind(StrEnum):
     """A job whose pod shuts down while it runs."""
     SCHEDULE = "schedule"
     """A schedule with an instant that is due."""
+    MESSAGE = "message"
+    """A message that somebody subscribes to."""
     RETENTION = "retention"
     """A cluster that deletes old records."""
     EXPIRY = "expiry"
@@ -147,7 +149,15 @@ POINTS: Final[dict[str, Point]] = {
         "schedules that are due are about to submit jobs", (Kind.POD, Kind.SCHEDULE)
     ),
     "after_fire": Point("their instants and jobs are committed", (Kind.SCHEDULE,)),
-    "before_retention": Point("old records are about to be looked for", (Kind.POD,)),
+    "before_outbox_reclaim": Point("messages of lost leases are about to be freed", (Kind.POD,)),
+    "after_outbox_reclaim": Point("they are free, or given up", (Kind.POD,)),
+    "before_outbox_claim": Point("due messages are about to be claimed", (Kind.MESSAGE,)),
+    "after_outbox_claim": Point("it holds their leases, none is sent", (Kind.MESSAGE,)),
+    "before_message_sent": Point("one of them is about to be sent", (Kind.MESSAGE,)),
+    "after_message_sent": Point("its receiver has it, nothing says so", (Kind.MESSAGE,)),
+    "before_outbox_record": Point("that it was sent is about to be recorded", (Kind.MESSAGE,)),
+    "after_outbox_record": Point("that it was sent is recorded", (Kind.MESSAGE,)),
+    "before_retention": Point("old records are about to be deleted", (Kind.RETENTION,)),
     "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
     "after_retention": Point("they are deleted", (Kind.RETENTION,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),

@@ -190,7 +190,6 @@ CREATE TABLE cortex.job_record (
     queue_name text,  -- Jobs of one named queue run one after another.
     pod_id uuid,  -- The pod that runs it, or ran it last; null between attempts.
     worker_job_id bigint,  -- Its task: a soft reference, null when it has no task.
-    approval_token bytea,  -- SHA-256 of the token of the approval that it waits for.
     next_retry_at timestamptz,  -- When RETRY becomes due.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     started_at timestamptz,  -- When its first attempt began.
@@ -223,15 +222,14 @@ CREATE TABLE cortex.job_record (
     was_suspect boolean NOT NULL DEFAULT false,  -- Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
+    tags text[],  -- Words that people find it by, sorted; null: none.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
-    CONSTRAINT approval_token_only_in_approval CHECK ((approval_token IS NOT NULL) = (status = 'WAITING_FOR_APPROVAL'::cortex.job_status)),
     CONSTRAINT checkpoint_is_small CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT error_class_only_in_failed CHECK (error_class IS NULL OR status = 'FAILED'::cortex.job_status),
     CONSTRAINT error_message_only_in_failed CHECK ((error_message IS NOT NULL) = (status = 'FAILED'::cortex.job_status)),
     CONSTRAINT finished_at_only_when_terminal CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status]))),
-    CONSTRAINT job_record_approval_token_check CHECK (octet_length(approval_token) = 32),
     CONSTRAINT job_record_attempt_check CHECK (attempt >= 0),
     CONSTRAINT job_record_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
     CONSTRAINT job_record_max_retries_check CHECK (max_retries >= 0 AND max_retries <= 100),
@@ -247,9 +245,9 @@ CREATE TABLE cortex.job_record (
     CONSTRAINT payload_size CHECK (pg_column_size(payload) <= 2097152),
     CONSTRAINT result_only_in_completed CHECK (result IS NULL OR status = 'COMPLETED'::cortex.job_status),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
+    CONSTRAINT tags_are_few CHECK (cardinality(tags) >= 1 AND cardinality(tags) <= 20),
     CONSTRAINT waiting_only_when_suspended CHECK (waiting_on IS NULL OR (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])))
 ) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
-CREATE INDEX job_approval ON cortex.job_record USING btree (approval_token) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status;
 CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);
 CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
 CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
@@ -710,7 +708,6 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   queue_name: Jobs of one named queue run one after another.
 --   pod_id: The pod that runs it, or ran it last; null between attempts.
 --   worker_job_id: Its task: a soft reference, null when it has no task.
---   approval_token: SHA-256 of the token of the approval that it waits for.
 --   next_retry_at: When RETRY becomes due.
 --   heartbeat_at: Its pod's last heartbeat for it; null between attempts.
 --   run_at: Not before this instant.
@@ -744,6 +741,7 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   was_suspect: Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
 --   submitted_with: The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
 --   process_deaths: Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
+--   tags: Words that people find it by, sorted; null: none.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -767,10 +765,6 @@ CREATE VIEW cortex.job AS
     r.queue_name,
     COALESCE(t.locked_by, r.pod_id) AS pod_id,
     r.worker_job_id,
-        CASE
-            WHEN t.job_id IS NULL THEN r.approval_token
-            ELSE NULL::bytea
-        END AS approval_token,
         CASE
             WHEN t.job_id IS NULL THEN r.next_retry_at
             ELSE NULL::timestamp with time zone
@@ -821,7 +815,8 @@ CREATE VIEW cortex.job AS
         CASE
             WHEN t.checkpoint IS NULL THEN r.process_deaths
             ELSE 0
-        END AS process_deaths
+        END AS process_deaths,
+    r.tags
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -1020,13 +1015,12 @@ BEGIN
     -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
     -- locked.
     UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL, worker_job_id = NULL
+        worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
@@ -1141,7 +1135,7 @@ BEGIN
 END $function$;
 
 -- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[])
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[])
  RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1189,6 +1183,16 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
+        SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
+        WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (
+            SELECT FROM jsonb_array_elements(t.list) AS w(tag)
+            WHERE jsonb_typeof(w.tag) <> 'string' OR length(w.tag #>> '{}') NOT BETWEEN 1 AND 100) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'tags % are not up to 20 words of 1 to 100 characters', left(wrong, 200)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -1213,12 +1217,19 @@ BEGIN
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
+    -- Jobs without tags pay nothing for them.
+    IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j
+        SET tags = ARRAY(SELECT DISTINCT w.tag COLLATE "C" FROM jsonb_array_elements_text(k.list) AS w(tag) ORDER BY 1)
+        FROM unnest(ids, submit_jobs.tags) AS k(id, list)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
-CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7())
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[])
  RETURNS uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1227,7 +1238,7 @@ BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key]);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
     RETURN id;
 END $function$;
 
@@ -1359,7 +1370,7 @@ CREATE TABLE cortex.fact (
     amount numeric(18,8),  -- Money; null when zero or when the price is unknown.
     currency text,  -- ISO 4217 code of the amount.
     resolves bigint,  -- The error fact that this one resolves.
-    data jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.
+    data jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the type. error: message, class, attempt, max, stack, call_id (the call_id of the cost of the same model call). cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.
     CONSTRAINT fact_pkey PRIMARY KEY (id),
     CONSTRAINT amount_and_currency_together CHECK ((amount IS NULL) = (currency IS NULL)),
     CONSTRAINT fact_currency_check CHECK (length(currency) = 3),
@@ -2262,7 +2273,7 @@ BEGIN
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
             UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
+            SET status = 'FAILED', waiting_on = NULL, error_code = 'denied',
                 error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
                     coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
             WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
@@ -2315,7 +2326,7 @@ BEGIN
                 jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
         IF held.on_expiry = 'fail' THEN
             UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
+            SET status = 'FAILED', waiting_on = NULL, error_code = 'approval_expired',
                 error_class = 'PERMANENT', error_message = format(
                     'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),
                     to_char(held.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
@@ -2748,7 +2759,26 @@ SELECT count(*)::int FROM gone $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_instants(double precision,integer) TO cortex_runtime;
 
--- Whether a living pod can run jobs of this type with the tools of this agent.
+-- Whether a pod lives, or was that of a `cortex tick` a few minutes ago: a cluster may do without other pods.
+CREATE FUNCTION cortex.is_at_work(p cortex.pod)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
+        p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+        AND (p.liveness <> 'lock' OR EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+              AND l.objid::bigint = p.lock_key & 4294967295))
+    -- The pod of a tick, which the next tick follows.
+    ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $function$;
+
+-- Whether a pod that is at work can run jobs of this type with the tools of this agent.
 CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
  RETURNS boolean
  LANGUAGE sql
@@ -2757,18 +2787,23 @@ CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
 AS $function$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
-    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+    WHERE (p.state IN ('READY', 'DRAINING') OR p.ended_at > cortex.now() - interval '5 minutes')
+      AND of_type = ANY (p.job_types)
       AND (of_agent IS NULL OR p.tools @> ARRAY(
           SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
           JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
-      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
-      AND (p.liveness <> 'lock' OR EXISTS (
-          SELECT FROM pg_locks l
-          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-            AND l.objid::bigint = p.lock_key & 4294967295))) $function$;
+      AND cortex.is_at_work(p)) $function$;
+
+-- Whether the code of a pod that is at work declares a schedule.
+CREATE FUNCTION cortex.is_declared(of_schedule text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
+    WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $function$;
 
 -- Background work: the last run of each runner in any process, and totals. Written every few seconds by each process.
 CREATE TABLE cortex.runner (
@@ -3249,9 +3284,6 @@ BEGIN
     ELSIF cortex.is_runtime_topic(topic) THEN
         RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
             USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
-    ELSIF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
@@ -3270,11 +3302,17 @@ REVOKE EXECUTE ON FUNCTION cortex.publish_as(uuid,text,jsonb,text,text,jsonb,tex
 -- Publishes a message from any language, in the caller's transaction; returns its id. Messages of one key are sent in the order in which they are published, unless their transactions overlap.
 CREATE FUNCTION cortex.publish(topic text, payload jsonb DEFAULT '{}'::jsonb, key text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, headers jsonb DEFAULT '{}'::jsonb, trace text DEFAULT NULL::text)
  RETURNS uuid
- LANGUAGE sql
+ LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $function$;
+BEGIN
+    IF octet_length($2::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length($2::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    RETURN cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6);
+END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.publish(text,jsonb,text,text,jsonb,text) TO cortex_runtime;
 
@@ -3381,9 +3419,9 @@ CREATE FUNCTION cortex.step_publishes()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
+    -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
-        (NEW.output->'headers')::jsonb, NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $function$;

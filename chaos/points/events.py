@@ -42,6 +42,10 @@ _OLD_JOB_ENDS: Final = """
     WHERE id = $1
 """
 _KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, 'points', 'a test')"
+_SUBSCRIBE: Final = """
+    INSERT INTO cortex.subscription (name, topic, channel, changed_by)
+    VALUES ('trial', 'trial.*', 'log', 'points')
+"""
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
 _DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
@@ -70,6 +74,9 @@ async def begin(trial: Trial, program: Program) -> None:
     """Do everything that precedes the pod under test. Raises `MissingError`."""
     if program.event == "budget":
         await trial.sql(_NO_ROOM)
+    if program.event == "message":
+        await trial.sql(_SUBSCRIBE)
+        await trial.sql("SELECT cortex.publish('trial.sent', '{}', 'k')")
     if program.event == "retention":
         await _keep_little(trial)
     if program.cancels_idle:
@@ -126,7 +133,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
             await trial.sql(_DUE)
-        case "none" | "cancel" | "retention":
+        case "none" | "cancel" | "message" | "retention":
             pass
 
 

@@ -58,6 +58,7 @@ class Program:
         "leave",
         "request",
         "budget",
+        "message",
         "lost claim",
         "cancel",
         "schedule",
@@ -196,6 +197,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come earlier
     ),
     _job("schedule", "points_scheduled", Kind.SCHEDULE, event="schedule"),
+    _job(
+        "message",
+        "points_nothing",
+        Kind.MESSAGE,
+        event="message",
+        awaited=("after_outbox_record",),
+    ),
     _job(
         "retention",
         "points_nothing",

@@ -148,6 +148,13 @@ COLUMNS: Final[Sequence[Column[ListedFact]]] = (
     ),
     Column(name="amount", shown=_amount, is_right=True, is_spare=True),
     *only_on_demand("currency", "tenant", "attempt", "agent", "agent_id", "agent_version"),
-    *only_on_demand("pod", "pod_id", "trace_id", "call_id", "resolves", "is_resolved"),
+    *only_on_demand("pod", "pod_id", "trace_id"),
+    # An error and the cost of the same call share it.
+    Column(
+        name="call_id",
+        value=lambda r: r.call_id or r.data.get("call_id"),
+        is_default=False,
+    ),
+    *only_on_demand("resolves", "is_resolved"),
     *only_on_demand("resolved_by", "data"),
 )

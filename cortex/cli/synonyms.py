@@ -98,6 +98,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("reject", "refuse", "decline", "disallow"): ("approvals deny",),
     ("inbox", "pending", "requests"): ("approvals ls",),
     ("circuit", "circuits", "open", "close", "trip", "reset"): ("breakers open", "breakers close"),
+    ("cron", "crontab", "timer", "timers", "periodic"): ("schedules ls", "schedules apply"),
     ("explain", "reason", "stuck"): ("why",),
     ("benchmark", "perf"): ("bench",),
     ("follow", "attach", "stream"): ("jobs watch", "approvals watch"),

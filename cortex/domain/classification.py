@@ -130,6 +130,7 @@ def failure_of_call(facts: CallFailure, message: str) -> Failure:
         scope=meaning.scope,
         limit_s=facts.limit_s,
         is_escalated=meaning.is_escalated,
+        call_id=facts.call_id,
     )
 
 

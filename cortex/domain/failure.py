@@ -62,6 +62,8 @@ class Failure:
     """Only a person can mend it: bad credentials, a suspended account."""
     raw: str | None = None
     """The text in place of a valid output, for INVALID_OUTPUT."""
+    call_id: str | None = None
+    """The model call that failed: its cost has the same."""
 
     @property
     def is_rate_limit(self) -> bool:
@@ -77,6 +79,7 @@ class Failure:
             "limit_s": self.limit_s,
             "retry_after_s": self.retry_after_s,
             "escalated": self.is_escalated or None,
+            "call_id": self.call_id,
             "raw": None if self.raw is None else clean_text(str(self.raw), limit=RAW_CHARS_MAX),
         }
         return {name: value for name, value in fields.items() if value is not None}
@@ -90,7 +93,8 @@ class CallFailure:
     ended_early …), else http_<status>. `detail` is the API's own code for the cause, which few
     errors have. `status` is that of the HTTP response (200 when the error came inside the stream),
     None without one. `retry_after` is the header as sent, `retry_after_s` its meaning. `limit_s` is
-    the limit that fired. `usage` is what had been billed when it broke off.
+    the limit that fired. `usage` is what had been billed when it broke off. `call_id` is the id
+    under which its cost is booked.
     """
 
     model: str
@@ -103,6 +107,7 @@ class CallFailure:
     retry_after_s: float | None = None
     limit_s: float | None = None
     usage: Usage = field(factory=Usage)
+    call_id: str | None = None
 
     @property
     def source(self) -> str:

@@ -45,6 +45,7 @@ class Threshold:
 
 DUE: Final = "due_jobs"
 OLDEST_DUE: Final = "oldest_due_s"
+STRANDED: Final = "stranded_jobs"
 FAILURE_RATE: Final = "failure_rate"
 RETRY_CHURN: Final = "retry_churn"
 DEAD_LETTER_RATE: Final = "dead_letter_rate"
@@ -55,6 +56,8 @@ THRESHOLDS: Final = {
     # A long queue that moves is no trouble: the age of its head shows whether it does.
     DUE: Threshold(unit=Unit.COUNT, warn_over=10_000),
     OLDEST_DUE: Threshold(unit=Unit.SECONDS, warn_over=60, bad_over=600),
+    # What nobody serves soon makes the oldest due job too old.
+    STRANDED: Threshold(unit=Unit.COUNT, warn_over=0),
     # These warn where packaging/prometheus/alerts.yaml does, where it has a rule for them.
     FAILURE_RATE: Threshold(unit=Unit.RATIO, warn_over=0.01, bad_over=0.1),
     RETRY_CHURN: Threshold(unit=Unit.RATIO, warn_over=0.1, bad_over=0.5),

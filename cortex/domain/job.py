@@ -51,13 +51,14 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """The kind of a step: the job's own function or effect, a response, a tool call, a decision."""
+    """The kind of a step: own function or effect, response, tool call, decision, message."""
 
     STEP = "step"
     MODEL = "model"
     TOOL = "tool"
     EFFECT = "effect"
     APPROVAL = "approval"
+    MESSAGE = "message"
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +78,7 @@ class Submission:
     max_retries: int | None = None
     timeout_s: int | None = None
     job_key: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 @attrs.frozen(cache_hash=True)  # used as a key throughout an attempt

@@ -118,6 +118,7 @@ class JobFilter:
     agents: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     """Codes of the errors that they failed with."""
     pods: tuple[str, ...] = ()
@@ -200,8 +201,8 @@ _TERM: Final = re.compile(
 )
 _VALUE: Final = re.compile(r""" "([^"]*)" | '([^']*)' | ([^"',]+) | (,) """, re.VERBOSE)
 _KEYS: Final = (
-    "status:STATE type:T agent:NAME queue:Q tenant:NAME code:CODE pod:NAME age>10m created<DATE "
-    "id:…"
+    "status:STATE type:T agent:NAME queue:Q tenant:NAME tag:TAG code:CODE pod:NAME age>10m "
+    "created<DATE id:…"
 )
 
 
@@ -297,6 +298,7 @@ _READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
     "agent": {":": ("agents", _add_text)},
     "queue": {":": ("queues", _add_text)},
     "tenant": {":": ("tenants", _add_text)},
+    "tag": {":": ("tags", _add_text)},
     "code": {":": ("codes", _add_text)},
     "pod": {":": ("pods", _add_text)},
     "id": {":": ("id_suffixes", _add_suffix)},

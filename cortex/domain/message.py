@@ -15,6 +15,7 @@ ATTEMPTS_MAX: Final = 3
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
 JITTER_S: Final = 0.5
 LEASE_S: Final = 60.0
+KEY_MAX: Final = 300
 ERROR_MAX: Final = 1_000
 """Characters of a message's last error."""
 

@@ -18,10 +18,13 @@ import trio
 
 from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.control_flow import Suspended, together
+from cortex.domain.errors import UsageError
 from cortex.domain.job import Claim, StepKind
+from cortex.domain.message import KEY_MAX
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
+from cortex.domain.topic import check_topic
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
@@ -397,6 +400,29 @@ class Context:
         run = partial(self._outside.make, own)
         effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run)
         return self._journal.promised(key, effect)
+
+    def publish(
+        self, topic: str, payload: Mapping[str, Any], *, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Publish a message once in the life of the job: it is written with its step.
+
+        `payload` is a JSON object. Messages of one `key` are sent one after another, in order.
+        Subscriptions decide who gets it; see `cortex subscriptions`.
+        """
+        check_topic(topic)
+        if key is not None and not 0 < len(key) <= KEY_MAX:
+            raise UsageError(f"message key of {len(key)} characters, 1 to {KEY_MAX} are possible")
+        step = self._journal.key(f"publish {topic}")
+        given = input_of(topic, dict(payload), key, what=f"message {step!r}")
+        document = {"topic": topic, "payload": dict(payload), "key": key}
+
+        async def compose() -> StepOutcome:
+            return StepOutcome(value=document)
+
+        async def publish_once() -> None:
+            await self._journal.once(StepKind.MESSAGE, step, given=given, run=compose)
+
+        return self._journal.promised(step, publish_once())
 
     def approve(
         self,

@@ -57,6 +57,7 @@ async def health(db: Database) -> Health:
     measures = (
         rules.measure(rules.DUE, figures.due_count),
         rules.measure(rules.OLDEST_DUE, figures.oldest_due_s),
+        rules.measure(rules.STRANDED, figures.stranded_count),
         *(await _rates(db, recent, span_s)).measures(),
         rules.measure(rules.OUTBOX, figures.messages[MessageStatus.PENDING]),
         rules.measure(rules.OLDEST_MESSAGE, figures.oldest_message_s),

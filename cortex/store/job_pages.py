@@ -152,6 +152,7 @@ async def _page_due(
         looked_max,
         limit + 1,
         which.state_patterns,
+        _like(which.tags),
     )
     return _page_of(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
 
@@ -182,6 +183,7 @@ async def _page(
         _like(which.pods),
         which.state_patterns,
         None if which.types else list(UPKEEP),
+        _like(which.tags),
     )
     return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
 
@@ -222,7 +224,7 @@ def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
     by_wait = which.state_patterns is not None
-    others = (which.types, which.queues, which.tenants, which.codes, which.pods)
+    others = (which.types, which.queues, which.tenants, which.tags, which.codes, which.pods)
     return by_agent or by_state or by_wait or any(others)
 
 

@@ -88,6 +88,7 @@ class ListedJob(JobRow):
 
     tenant: str
     queue_name: str | None
+    tags: tuple[str, ...] | None
 
 
 @attrs.frozen(kw_only=True)
@@ -237,6 +238,7 @@ async def _submit(
         unless_all_null([s.job_key for s in batch]),
         by,
         credential,
+        unless_all_null([orjson.dumps(s.tags).decode() if s.tags else None for s in batch]),
     )
     return set(ids if row["ids"] is None else row["ids"])
 

@@ -234,6 +234,8 @@ class Figures:
     """Tasks that any pod could claim: none of paused queues."""
     oldest_due_s: float
     """How long the oldest has been due, since its attempt ended if it had one; 0: none."""
+    stranded_count: int
+    """Ready tasks whose type or tools no living pod has; 0 if no pod lives at all."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
     messages: dict[MessageStatus, int]
@@ -253,6 +255,7 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         jobs={state: row[state.lower()] for state in JobStatus if not state.is_terminal},
         due_count=row["due"],
         oldest_due_s=row["oldest_due_s"],
+        stranded_count=row["stranded"],
         letters={
             state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
         },

@@ -12,6 +12,7 @@ from cortex.store.health import Health, RunnerHealth
 TITLES: Final = {
     rules.DUE: "due jobs",
     rules.OLDEST_DUE: "oldest due job",
+    rules.STRANDED: "stranded jobs",
     rules.FAILURE_RATE: "failure rate",
     rules.RETRY_CHURN: "retry churn",
     rules.DEAD_LETTER_RATE: "dead-letter rate",
@@ -29,7 +30,8 @@ STYLES: Final = {Word.OK: "done", Word.WARN: "warn", Word.BAD: "fail"}
 
 def value_text(measure: Measure) -> str:
     """Return the figure, such as `2m 31s` or `0.3 % of 1,200 attempts`; `—` if there is none."""
-    if measure.value is None:
+    is_age = measure.unit is Unit.SECONDS
+    if measure.value is None or (is_age and not measure.value):
         return NOTHING
     text = _figure(measure.value, measure.unit)
     part = PARTS.get(measure.name)

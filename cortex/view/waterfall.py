@@ -33,6 +33,7 @@ STYLES: Final = {
     StepKind.STEP: "done",
     StepKind.EFFECT: "accent",
     StepKind.APPROVAL: "appr",
+    StepKind.MESSAGE: "accent",
 }
 """The colour of a bar, here and in the terminal UI."""
 

@@ -70,7 +70,6 @@ CREATE TABLE cortex.job_record (
     queue_name text CHECK (length(queue_name) BETWEEN 1 AND 100),
     pod_id uuid,
     worker_job_id bigint,
-    approval_token bytea CHECK (octet_length(approval_token) = 32),
     next_retry_at timestamptz,
     run_at timestamptz NOT NULL DEFAULT cortex.now(),
     started_at timestamptz,
@@ -103,12 +102,11 @@ CREATE TABLE cortex.job_record (
     was_suspect boolean NOT NULL DEFAULT false,
     submitted_with text DEFAULT coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user),
     process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
+    tags text[] CONSTRAINT tags_are_few CHECK (cardinality(tags) BETWEEN 1 AND 20),
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
     CONSTRAINT next_retry_at_only_in_retry CHECK ((next_retry_at IS NOT NULL) = (status = 'RETRY')),
-    CONSTRAINT approval_token_only_in_approval
-        CHECK ((approval_token IS NOT NULL) = (status = 'WAITING_FOR_APPROVAL')),
     CONSTRAINT finished_at_only_when_terminal
         CHECK ((finished_at IS NOT NULL) = (status IN ('COMPLETED', 'FAILED', 'CANCELLED'))),
     CONSTRAINT error_message_only_in_failed CHECK ((error_message IS NOT NULL) = (status = 'FAILED')),
@@ -149,7 +147,6 @@ COMMENT ON COLUMN cortex.job_record.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN cortex.job_record.queue_name IS 'Jobs of one named queue run one after another.';
 COMMENT ON COLUMN cortex.job_record.pod_id IS 'The pod that runs it, or ran it last; null between attempts.';
 COMMENT ON COLUMN cortex.job_record.worker_job_id IS 'Its task: a soft reference, null when it has no task.';
-COMMENT ON COLUMN cortex.job_record.approval_token IS 'SHA-256 of the token of the approval that it waits for.';
 COMMENT ON COLUMN cortex.job_record.next_retry_at IS 'When RETRY becomes due.';
 COMMENT ON COLUMN cortex.job_record.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex.job_record.started_at IS 'When its first attempt began.';
@@ -195,7 +192,7 @@ COMMENT ON COLUMN cortex.job_record.submitted_with IS
 COMMENT ON COLUMN cortex.job_record.process_deaths IS
     'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
     'between: the poison guard.';
-CREATE INDEX job_approval ON cortex.job_record (approval_token) WHERE status = 'WAITING_FOR_APPROVAL';
+COMMENT ON COLUMN cortex.job_record.tags IS 'Words that people find it by, sorted; null: none.';
 -- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');

@@ -78,7 +78,6 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        coalesce(t.attempt, r.attempt) AS attempt, r.retry_count, r.max_retries, r.worker_attempts,
        CASE WHEN t.checkpoint IS NULL THEN r.pod_deaths ELSE 0 END AS pod_deaths,
        r.timeout_s, r.priority, r.queue_name, coalesce(t.locked_by, r.pod_id) AS pod_id, r.worker_job_id,
-       CASE WHEN t.job_id IS NULL THEN r.approval_token END AS approval_token,
        CASE WHEN t.job_id IS NULL THEN r.next_retry_at END AS next_retry_at,
        t.heartbeat_at, r.run_at, coalesce(r.started_at, t.locked_at) AS started_at, r.finished_at,
        r.cancel_requested_at, r.created_at, greatest(r.updated_at, t.locked_at) AS updated_at, r.cancelled_by,
@@ -91,7 +90,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.waits_count ELSE 0 END AS waits_count,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
-       r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths
+       r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';

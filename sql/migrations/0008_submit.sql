@@ -15,13 +15,12 @@ BEGIN
     -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
     -- locked.
     UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL
+    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL
     WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
     DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
     UPDATE cortex.job_record
     SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        approval_token = NULL, worker_job_id = NULL
+        worker_job_id = NULL
     WHERE id = replaced;
     UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
@@ -99,7 +98,7 @@ COMMENT ON FUNCTION cortex_worker.insert_new_jobs IS
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
-    job_keys text[]
+    job_keys text[], tags jsonb[] DEFAULT NULL
 ) RETURNS uuid[]
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
@@ -145,6 +144,16 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
+        SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
+        WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (
+            SELECT FROM jsonb_array_elements(t.list) AS w(tag)
+            WHERE jsonb_typeof(w.tag) <> 'string' OR length(w.tag #>> '{}') NOT BETWEEN 1 AND 100) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'tags % are not up to 20 words of 1 to 100 characters', left(wrong, 200)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -169,6 +178,13 @@ BEGIN
             UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
+    -- Jobs without tags pay nothing for them.
+    IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j
+        SET tags = ARRAY(SELECT DISTINCT w.tag COLLATE "C" FROM jsonb_array_elements_text(k.list) AS w(tag) ORDER BY 1)
+        FROM unnest(ids, submit_jobs.tags) AS k(id, list)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $$;
@@ -188,14 +204,15 @@ CREATE FUNCTION cortex.submit_job(
     max_retries int DEFAULT NULL,
     timeout_s int DEFAULT NULL,
     job_key text DEFAULT NULL,
-    id uuid DEFAULT cortex.uuid7()
+    id uuid DEFAULT cortex.uuid7(),
+    tags text[] DEFAULT NULL
 ) RETURNS uuid
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key]);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS

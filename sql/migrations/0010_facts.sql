@@ -43,8 +43,8 @@ COMMENT ON COLUMN cortex.fact.amount IS 'Money; null when zero or when the price
 COMMENT ON COLUMN cortex.fact.currency IS 'ISO 4217 code of the amount.';
 COMMENT ON COLUMN cortex.fact.resolves IS 'The error fact that this one resolves.';
 COMMENT ON COLUMN cortex.fact.data IS
-    'Details of the type. error: message, class, attempt, max, stack. cost: model, outcome, usage, estimated, code, '
-    'class. lifecycle: by, reason and the values before and after.';
+    'Details of the type. error: message, class, attempt, max, stack, call_id (the call_id of the cost of the same model '
+    'call). cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.';
 CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
 CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;

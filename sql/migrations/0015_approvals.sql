@@ -271,7 +271,7 @@ BEGIN
     IF outcome <> 'agreed' THEN
         IF outcome = 'denied' AND held.on_deny = 'fail' THEN
             UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'denied',
+            SET status = 'FAILED', waiting_on = NULL, error_code = 'denied',
                 error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
                     coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
             WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
@@ -323,7 +323,7 @@ BEGIN
                 jsonb_build_object('risk', held.risk, 'tool', held.tool, 'expires_at', held.expires_at));
         IF held.on_expiry = 'fail' THEN
             UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, approval_token = NULL, error_code = 'approval_expired',
+            SET status = 'FAILED', waiting_on = NULL, error_code = 'approval_expired',
                 error_class = 'PERMANENT', error_message = format(
                     'nobody decided on %s until %s; nothing was executed', coalesce(held.tool, held.key),
                     to_char(held.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))

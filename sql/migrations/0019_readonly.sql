@@ -30,8 +30,7 @@ BEGIN
             RAISE NOTICE '% may not become cortex_reader: an administrator has to grant that', current_user;
     END;
     GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_reader;
-    -- Everything that screens show, but no API tokens, sessions or stored responses. The token in cortex.job is the
-    -- digest of a random number that was never shown.
+    -- Everything that screens show, but no API tokens, sessions or stored responses.
     GRANT SELECT ON
         cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type,
         cortex.job, cortex.job_record, cortex.job_state,

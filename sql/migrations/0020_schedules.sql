@@ -222,23 +222,41 @@ GRANT EXECUTE ON FUNCTION cortex.forget_instants(float8, int) TO cortex_runtime;
 
 -- ------------------------------------------------------------------ who serves it
 
+CREATE FUNCTION cortex.is_at_work(p cortex.pod) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
+        p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+        AND (p.liveness <> 'lock' OR EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+              AND l.objid::bigint = p.lock_key & 4294967295))
+    -- The pod of a tick, which the next tick follows.
+    ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $$;
+COMMENT ON FUNCTION cortex.is_at_work IS
+    'Whether a pod lives, or was that of a `cortex tick` a few minutes ago: a cluster may do without other pods.';
+
 CREATE FUNCTION cortex.is_served(of_type text, of_agent text) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
-    WHERE p.state IN ('READY', 'DRAINING') AND of_type = ANY (p.job_types)
+    WHERE (p.state IN ('READY', 'DRAINING') OR p.ended_at > cortex.now() - interval '5 minutes')
+      AND of_type = ANY (p.job_types)
       AND (of_agent IS NULL OR p.tools @> ARRAY(
           SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
           JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
-      AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-      -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
-      AND (p.liveness <> 'lock' OR EXISTS (
-          SELECT FROM pg_locks l
-          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-            AND l.objid::bigint = p.lock_key & 4294967295))) $$;
-COMMENT ON FUNCTION cortex.is_served IS 'Whether a living pod can run jobs of this type with the tools of this agent.';
+      AND cortex.is_at_work(p)) $$;
+COMMENT ON FUNCTION cortex.is_served IS
+    'Whether a pod that is at work can run jobs of this type with the tools of this agent.';
+
+CREATE FUNCTION cortex.is_declared(of_schedule text) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT EXISTS (
+    SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
+    WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $$;
+COMMENT ON FUNCTION cortex.is_declared IS 'Whether the code of a pod that is at work declares a schedule.';
 
 -- ------------------------------------------------------------------ built-in schedules
 

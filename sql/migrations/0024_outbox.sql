@@ -153,9 +153,6 @@ BEGIN
     ELSIF cortex.is_runtime_topic(topic) THEN
         RAISE EXCEPTION 'topic "%" is one of the runtime''s own', topic
             USING ERRCODE = 'check_violation', CONSTRAINT = 'topic', HINT = 'begin it with another word';
-    ELSIF octet_length(payload::text) > 262144 THEN
-        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length(payload::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
@@ -175,8 +172,14 @@ CREATE FUNCTION cortex.publish(
     topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, tenant text DEFAULT 'default',
     headers jsonb DEFAULT '{}', trace text DEFAULT NULL
 ) RETURNS uuid
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6) $$;
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length($2::text) > 262144 THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length($2::text)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+    RETURN cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6);
+END $$;
 COMMENT ON FUNCTION cortex.publish IS
     'Publishes a message from any language, in the caller''s transaction; returns its id. Messages of one key are sent '
     'in the order in which they are published, unless their transactions overlap.';
@@ -272,9 +275,9 @@ CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect
 CREATE FUNCTION cortex.step_publishes() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        (NEW.output->>'id')::uuid, NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant,
-        (NEW.output->'headers')::jsonb, NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $$;

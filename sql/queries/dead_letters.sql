@@ -30,7 +30,7 @@ WITH held AS MATERIALIZED (
 ), job AS (
     INSERT INTO cortex.job_record AS j (
         id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
-        worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with)
+        worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with, tags)
     SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, o.payload, o.tenant, o.agent_id, c.version,
            o.config_id, o.queue_name, o.priority,
            coalesce((c.limits->>'worker_attempts')::int, o.worker_attempts),
@@ -39,7 +39,7 @@ WITH held AS MATERIALIZED (
            cortex.now() + c.delay_s * interval '1 second',
            CASE WHEN c.keeps_steps AND c.kept IS NULL THEN o.checkpoint
                 WHEN c.keeps_steps THEN coalesce(head.sum, '{}') ELSE '{}' END,
-           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with
+           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with, o.tags
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
     LEFT JOIN LATERAL (
         SELECT jsonb_strip_nulls(jsonb_build_object(

@@ -1,11 +1,11 @@
 -- name: submit
 -- Submits a batch; returns the ids that were new, or null if all were. Arrays of equal length or empty, see
 -- cortex.submit_jobs; $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or
--- null.
+-- null; $15 tags of each as a JSON array or null.
 SELECT nullif(cortex.submit_jobs(
     $1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
     (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
-     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[]), $1) AS ids
+     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[]), $1) AS ids
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;
 
@@ -35,7 +35,7 @@ SET status = 'COMPLETED', result = g.result, finished_at = cortex.now(), updated
     process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
     waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
     own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
-    next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+    next_retry_at = NULL, waiting_on = NULL
 FROM gone g
 WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
 RETURNING j.id;
@@ -64,7 +64,7 @@ WITH ended AS MATERIALIZED (
         process_deaths = CASE WHEN g.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
         waits_count = CASE WHEN g.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
         own_failure_at = CASE WHEN g.checkpoint IS NULL THEN j.own_failure_at END,
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+        next_retry_at = NULL, waiting_on = NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.attempt, j.agent_id, j.agent_version, g.code, g.source, g.fact
@@ -108,8 +108,7 @@ WITH task AS MATERIALIZED (
         status = CASE WHEN f.is_locked THEN j.status ELSE 'CANCELLED' END,
         worker_job_id = CASE WHEN f.is_locked THEN j.worker_job_id END,
         next_retry_at = CASE WHEN f.is_locked THEN j.next_retry_at END,
-        waiting_on = CASE WHEN f.is_locked THEN j.waiting_on END,
-        approval_token = CASE WHEN f.is_locked THEN j.approval_token END
+        waiting_on = CASE WHEN f.is_locked THEN j.waiting_on END
     FROM found f
     WHERE j.id = f.id AND f.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND NOT f.is_outdated
     RETURNING j.id, CASE WHEN f.is_locked THEN f.status ELSE j.status END AS status,
@@ -152,7 +151,7 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 -- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
 -- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
 -- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
--- $20 types that are not read at all, by states, or null.
+-- $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -196,6 +195,7 @@ WITH edge AS MATERIALIZED (
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
       AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
+      AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -204,7 +204,7 @@ LEFT JOIN LATERAL (SELECT created_at AS last_at, id AS last_id FROM looked ORDER
 LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, j.tags, e.error AS last_error,
            cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
            cortex.now() AS now
     FROM fitting
@@ -223,7 +223,7 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
 -- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
 -- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. $20 types that are not
--- read at all, by states, or null. Always at least one row: how many were read, and the place of the last of them.
+-- read at all, by states, or null. $21 LIKE patterns of tags, or null. Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
@@ -266,6 +266,7 @@ WITH edge AS MATERIALIZED (
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
       AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
+      AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -274,7 +275,7 @@ LEFT JOIN LATERAL (SELECT created_at AS last_at, id AS last_id FROM looked ORDER
 LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, j.tags, e.error AS last_error,
            cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
            cortex.now() AS now
     FROM fitting
@@ -292,6 +293,7 @@ ORDER BY p.created_at, p.id;
 -- queues, $4 tenants, $5 error codes, $6 pod names; $7 ids of jobs; submitted $8 at least and $9 at most this many
 -- seconds ago, $10 after and $11 before an instant. Where to continue: $12 a job or null, $13 when it was due. $14
 -- whether in the other direction. $15 how many to read, $16 limit. $17 LIKE patterns of STATUS|waiting_on, or null.
+-- $18 LIKE patterns of tags, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH looked AS MATERIALIZED (
     -- Only one of the two is read.
@@ -320,6 +322,7 @@ WITH looked AS MATERIALIZED (
       AND ($6::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($6))
       AND ($7::uuid[] IS NULL OR j.id = ANY ($7))
       AND ($17::text[] IS NULL OR 'RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17))
+      AND ($18::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($18)))
       AND j.created_at < least(cortex.now() - $8::float8 * interval '1 second', $11::timestamptz, 'infinity')
       AND j.created_at > greatest(cortex.now() - $9::float8 * interval '1 second', $10::timestamptz, '-infinity')
     ORDER BY l.nth LIMIT $16
@@ -331,7 +334,7 @@ LEFT JOIN fitting ON true
 LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, NULL AS last_error,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, j.tags, NULL AS last_error,
            cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
            cortex.now() AS now
     FROM cortex.job j

@@ -1,5 +1,6 @@
 -- name: figures
--- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), unresolved dead letters,
+-- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), those of them that no living
+-- pod serves, unresolved dead letters,
 -- messages of the outbox, runners and those of them that are late.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
@@ -69,6 +70,18 @@ WITH RECURSIVE held AS MATERIALIZED (
         WHERE t.state = 'READY' AND NOT t.is_suspect AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
           AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
         LIMIT $1) t
+), served AS MATERIALIZED (
+    SELECT DISTINCT c.task
+    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
+    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+), stranded AS MATERIALIZED (
+    -- Without a pod everything waits, and perhaps a tick runs it.
+    SELECT count(*) AS count FROM (
+        SELECT FROM (SELECT DISTINCT task FROM (SELECT task FROM cortex_worker.ready_head LIMIT 1000) h) head
+        CROSS JOIN LATERAL (
+            SELECT FROM cortex_worker.task t WHERE t.task = head.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $1) t
+        WHERE EXISTS (SELECT FROM served) AND head.task NOT IN (SELECT task FROM served)
+        LIMIT $1) s
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $1
 )
@@ -79,6 +92,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
            AS waiting_for_approval,
        (SELECT count FROM due) AS due,
        coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,
+       (SELECT count FROM stranded) AS stranded,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PENDING' LIMIT $1) o) AS messages_pending,

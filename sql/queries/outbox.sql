@@ -79,11 +79,13 @@ WITH next AS MATERIALIZED (
 UPDATE cortex.outbox o SET is_parked = false FROM held WHERE o.seq = held.seq RETURNING o.seq;
 
 -- name: reclaim
--- Takes messages whose lease has expired from their pods: for another attempt, or as failed. $1 limit, $2 most attempts.
--- Locks: messages, skipping locked ones. Returns them.
+-- Takes messages from pods that died, or whose lease has expired: for another attempt, or as failed. $1 limit, $2 most
+-- attempts. Locks: messages, skipping locked ones. Returns them.
 WITH late AS MATERIALIZED (
-    SELECT o.seq FROM cortex.outbox o WHERE o.status = 'PROCESSING' AND o.locked_until < cortex.now()
-    ORDER BY o.locked_until LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT o.seq FROM cortex.outbox o
+    WHERE o.status = 'PROCESSING' AND (o.locked_until < cortex.now()
+        OR EXISTS (SELECT FROM cortex.pod p WHERE p.id = o.locked_by AND p.state = 'DEAD'))
+    ORDER BY o.locked_until LIMIT $1 FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE cortex.outbox o
 SET status = CASE WHEN o.attempts < $2 THEN 'PENDING' ELSE 'FAILED' END, locked_by = NULL, locked_until = NULL,

@@ -109,10 +109,10 @@ WITH put AS (
 SELECT put.name FROM put LEFT JOIN hinted ON true;
 
 -- name: declare
--- Records which schedules the code of a pod declares, and forgets those of pods that ended. $1 pod id, $2 names.
+-- Records which schedules the code of a pod declares, and forgets those of pods that ended long ago. $1 pod id, $2 names.
 WITH gone AS (
     DELETE FROM cortex.schedule_pod d USING cortex.pod p
-    WHERE p.id = d.pod_id AND p.state NOT IN ('READY', 'DRAINING')
+    WHERE p.id = d.pod_id AND p.ended_at < cortex.now() - interval '1 hour'
 )
 INSERT INTO cortex.schedule_pod (schedule, pod_id) SELECT unnest($2::text[]), $1 ON CONFLICT DO NOTHING;
 
@@ -167,9 +167,7 @@ SELECT name, job_id, error FROM made;
 -- Removes a schedule with what is known about its instants; its jobs stay. $1 name, $2 who, $3 why. Locks: the
 -- schedule. Records it. Refuses built-in ones, and those that code of a living pod declares: returns why.
 WITH held AS MATERIALIZED (
-    SELECT s.name, s.tenant, s.origin, s.cron, EXISTS (
-               SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
-               WHERE d.schedule = s.name AND p.state IN ('READY', 'DRAINING')) AS is_declared
+    SELECT s.name, s.tenant, s.origin, s.cron, cortex.is_declared(s.name) AS is_declared
     FROM cortex.schedule s WHERE s.name = $1 FOR UPDATE
 ), gone AS (
     DELETE FROM cortex.schedule s USING held h
@@ -185,9 +183,7 @@ SELECT name, origin, is_declared FROM held;
 -- name: list
 -- Schedules by name. $1 after this name, $2 limit, $3 a name or null for all.
 SELECT s.*, cortex.now() AS now, cortex.is_served(s.type, s.agent) AS is_served,
-       s.origin <> 'code' OR EXISTS (
-           SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
-           WHERE d.schedule = s.name AND p.state IN ('READY', 'DRAINING')) AS is_declared,
+       s.origin <> 'code' OR cortex.is_declared(s.name) AS is_declared,
        (SELECT count(*) FROM cortex.schedule_instant i WHERE i.schedule = s.name AND i.outcome = 'QUEUED') AS queued,
        l.instant AS last_instant, l.outcome AS last_outcome, l.job_id AS last_job_id, l.error AS last_error,
        j.status AS last_status

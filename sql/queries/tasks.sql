@@ -171,7 +171,7 @@ WITH ended AS (
                          + CASE WHEN f.outcome = 'process_died' THEN 1 ELSE 0 END,
         waits_count = CASE WHEN f.has_stepped THEN 0 ELSE j.waits_count END,
         own_failure_at = CASE WHEN NOT f.has_stepped THEN j.own_failure_at END,
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+        next_retry_at = NULL, waiting_on = NULL
     FROM freed f
     WHERE j.id = f.job_id AND j.attempt < f.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.agent_id, j.agent_version, j.retry_count,
@@ -228,9 +228,6 @@ WITH ended AS (
         retry_count = j.retry_count + CASE WHEN g.counted AND NOT g.is_cancelled THEN 1 ELSE 0 END,
         rate_limit_count = j.rate_limit_count + CASE WHEN g.rate_limit AND g.counted THEN 1 ELSE 0 END,
         next_retry_at = CASE WHEN NOT g.is_cancelled THEN cortex.now() + g.delay_s * interval '1 second' END,
-        -- The state requires a token; no one knows this one, and what the job waits for resumes it.
-        approval_token = CASE WHEN g.delay_s IS NULL AND NOT g.is_cancelled
-                              THEN sha256(uuid_send(gen_random_uuid())) END,
         waiting_on = CASE WHEN NOT g.is_cancelled THEN g.waiting_on END,
         attempt = g.attempt, pod_id = CASE WHEN g.is_cancelled THEN $1 END, worker_job_id = NULL,
         started_at = coalesce(j.started_at, g.locked_at), config_id = g.config_id,
@@ -341,7 +338,7 @@ WITH dead AS MATERIALIZED (
         checkpoint = coalesce(held.checkpoint, j.checkpoint),
         waits_count = CASE WHEN held.has_stepped THEN 0 ELSE j.waits_count END,
         own_failure_at = CASE WHEN NOT held.has_stepped THEN j.own_failure_at END,
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL
+        next_retry_at = NULL, waiting_on = NULL
     FROM held WHERE j.id = held.job_id
     RETURNING j.id, held.attempt, j.status
 ), noted AS (
@@ -449,7 +446,7 @@ WITH alone AS MATERIALIZED (
     SET status = t.status, retry_count = j.retry_count + CASE WHEN t.status = 'RETRY' THEN 1 ELSE 0 END,
         next_retry_at = CASE WHEN t.status = 'RETRY' THEN cortex.now() + interval '1 second' * t.chance
             * cortex.backoff_s(j.type, t.config_id, j.agent_id, j.agent_version, j.retry_count) END,
-        approval_token = NULL, waiting_on = NULL, attempt = t.attempt,
+        waiting_on = NULL, attempt = t.attempt,
         pod_id = CASE WHEN t.status <> 'RETRY' THEN t.pod_id END, worker_job_id = NULL,
         started_at = coalesce(j.started_at, t.locked_at), config_id = t.config_id,
         waited_s = cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at),
@@ -544,7 +541,7 @@ WITH turn AS (
         process_deaths = CASE WHEN taken.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
         waits_count = CASE WHEN taken.checkpoint IS NULL THEN j.waits_count ELSE 0 END,
         own_failure_at = CASE WHEN taken.checkpoint IS NULL THEN j.own_failure_at END,
-        next_retry_at = NULL, approval_token = NULL, waiting_on = NULL,
+        next_retry_at = NULL, waiting_on = NULL,
         error_code = CASE WHEN taken.status = 'FAILED' THEN 'job_timed_out' END,
         error_class = CASE WHEN taken.status = 'FAILED' THEN 'TRANSIENT_APP' END,
         error_message = CASE WHEN taken.status = 'FAILED' THEN

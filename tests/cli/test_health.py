@@ -1,5 +1,6 @@
 """`cortex health`: for people, and for monitors by its exit status."""
 
+from cortex.domain.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
@@ -18,7 +19,8 @@ def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
     assert ended.document["word"] == "ok"
     names = [each["name"] for each in ended.document["measures"]]
     assert names == [
-        *("due_jobs", "oldest_due_s", "failure_rate", "retry_churn", "dead_letter_rate"),
+        *("due_jobs", "oldest_due_s", "stranded_jobs"),
+        *("failure_rate", "retry_churn", "dead_letter_rate"),
         *("outbox_pending", "outbox_oldest_s"),
     ]
     assert ended.document["measures"][1] == {
@@ -40,6 +42,7 @@ def test_something_doubtful_is_no_alarm(cortex: Cortex, life: Life) -> None:
     life.failed()
     ended = cortex("health")
     assert ended.code == 0
+    assert f"ok    oldest due job    {NOTHING}  " in ended.out
     assert "warn  dead-letter rate  100 % of 1 ended jobs" in ended.out
     assert "warn: dead-letter rate" in ended.out.splitlines()
 

@@ -228,3 +228,12 @@ def test_a_time_out_above_the_hard_limit_is_refused(
     assert f"{limit_s} seconds" in refused.err
     assert life.sql("SELECT FROM cortex.job") == []
     assert cortex(*given, str(limit_s)).code == 0
+
+
+def test_tags_are_given_shown_and_found(cortex: Cortex, life: Life) -> None:
+    life.type()
+    job_id = cortex("jobs", "submit", "digest", "--tag", "eu", "--tag", "big").out.strip()
+    assert cortex("jobs", "show", job_id, "--json").document["job"]["tags"] == ["big", "eu"]
+    rows = cortex("jobs", "ls", "tag:eu", "--json").document["jobs"]
+    assert [(row["id"], row["tags"]) for row in rows] == [(job_id, ["big", "eu"])]
+    assert cortex("jobs", "ls", "tag:us", "--json").document["jobs"] == []

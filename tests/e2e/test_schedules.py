@@ -95,13 +95,15 @@ def test_pods_and_ticks_at_once_fire_each_instant_once(scheduled: Pods) -> None:
     assert_one_job_each(dsn, [last - n * HOUR for n in range(7, -1, -1)])
 
 
-def test_a_cluster_without_a_pod_fires_by_ticks_alone(scheduled: Pods) -> None:
+def test_a_cluster_without_a_pod_fires_by_ticks_alone(scheduled: Pods, tmp_path: Path) -> None:
     dsn = scheduled.dsn
     to_past_the_hour(dsn)
     scheduled.start(*APP).stop()
     last = to_past_the_hour(dsn)
     first, second = (scheduled.tick(app=APP[1]) for _ in range(2))
     assert [each.runners["schedules"]["items"] for each in (first, second)] == [1, 0]
+    (row,) = Cortex(tmp_path, dsn)("schedules", "ls", "--json").document["schedules"]
+    assert row["state"] == "ok", "the next tick runs its jobs"
     assert_one_job_each(dsn, [last])
 
 

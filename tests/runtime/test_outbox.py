@@ -15,17 +15,18 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import RejectedError, UsageError
 from cortex.domain.message import Message, MessageStatus
 from cortex.domain.subscription import parse_subscription
+from cortex.durable.context import Context
 from cortex.durable.message_handlers import MessageHandler, handler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.webhooks import is_authentic
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.outbox import outbox as runner
 from cortex.runtime.outbox.outbox import Outbox
-from cortex.store import breakers, outbox, subscriptions
+from cortex.store import breakers, outbox, subscriptions, tasks
 from cortex.store.outbox import MessageRow
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench
-from tests.support.records.rows import move_clock
+from tests.support.records.factories import JOB_TYPE, Bench
+from tests.support.records.rows import job_row, move_clock
 from tests.support.servers.postgres import sql
 from tests.support.servers.webhook_receiver import Receiver, receiving, status
 
@@ -379,6 +380,56 @@ async def test_a_handler_cannot_take_the_name_of_a_channel(bench: Bench) -> None
     await subscribe(bench, {"channel": "log"})
     with pytest.raises(UsageError, match="has the name of a subscription by log"):
         await make(bench, on_order).tick(BUDGET)
+
+
+# --- what jobs publish
+
+
+async def test_a_job_publishes_once_however_often_it_runs(bench: Bench, database: str) -> None:
+    await bench.start_committing()
+    await subscribe(bench, {"channel": "log"})
+    attempts: list[int] = []
+
+    async def work(ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        for number in range(2):
+            await ctx.publish("order.paid", {"number": number}, key="k")
+        if ctx.attempt == 1:
+            raise OSError("again")
+
+    bench.handle(work)
+    (claim,) = await bench.claimed(tenant="acme")
+    bench.run(claim)
+    await bench.running.wait_until_empty()
+    ready = "UPDATE cortex_worker.task SET state = 'READY', run_at = cortex.now()"
+    sql(database, ready)
+    (again,) = await bench.port(tasks.claim, pod_id=bench.pod.id, types=[JOB_TYPE], limit=1)
+    bench.run(again)
+    await bench.running.wait_until_empty()
+    assert attempts == [1, 2]
+    assert [row.payload for row in await rows(bench)] == [{"number": 0}, {"number": 1}]
+    assert {(row.key, row.tenant) for row in await rows(bench)} == {("k", "acme")}
+    kinds = sql(database, "SELECT kind, key FROM cortex.job_step ORDER BY seq")
+    assert [tuple(row) for row in kinds] == [
+        ("message", "publish order.paid"),
+        ("message", "publish order.paid#2"),
+    ]
+
+
+@pytest.mark.parametrize("topic", ["job.failed", "Order", "a b"])
+async def test_a_job_cannot_publish_under_the_runtimes_topics(
+    bench: Bench, database: str, topic: str
+) -> None:
+    await bench.start_committing()
+
+    async def work(ctx: Context) -> None:
+        await ctx.publish(topic, {})
+
+    bench.handle(work)
+    (claim,) = await bench.claimed()
+    bench.run(claim)
+    await bench.running.wait_until_empty()
+    assert job_row(database, claim.lease.job_id)["error_code"] == "usage"
 
 
 # --- leases and outages

@@ -26,10 +26,10 @@ FILL = """
     SET session_replication_role = replica;  -- no triggers: their work is not under test
     ALTER TABLE cortex.job_record SET (autovacuum_enabled = false);
     ALTER TABLE cortex.approval SET (autovacuum_enabled = false);
-    INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, approval_token, has_open,
+    INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, has_open,
                             suspended_at, started_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1,
-           'approval:' || lpad(to_hex(n), 32, '0')::uuid, sha256('x'), true, now(), now(), '{}'
+           'approval:' || lpad(to_hex(n), 32, '0')::uuid, true, now(), now(), '{}'
     FROM generate_series(1, 100000) n;
     INSERT INTO cortex.approval (id, job_id, lineage_id, attempt, key, tool, tenant, asked,
         asked_digest, arguments, digest, risk, people, on_deny, on_expiry, created_at, expires_at)

@@ -19,8 +19,8 @@ from tests.support.terminal.tui import on_asyncio
 
 WAITS = """
     SET session_replication_role = replica;
-    INSERT INTO cortex.job_record (id, type, status, attempt, approval_token, waiting_on, suspended_at, payload)
-    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1, sha256(n::text::bytea),
+    INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, suspended_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1,
            CASE n % 4 WHEN 0 THEN 'person:llm:gpt' WHEN 1 THEN 'budget:agent:x:usd:run'
                       WHEN 2 THEN 'approval:' || gen_random_uuid() ELSE 'effect:' || gen_random_uuid() END,
            now(), '{}'

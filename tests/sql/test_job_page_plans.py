@@ -84,7 +84,7 @@ def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
     for statistics in ("none yet", "fresh"):
         for query, name in both_ways:
             arguments, wanted = CASES[name]
-            looks = explain(many, query, (*arguments, None, None, list(UPKEEP)))
+            looks = explain(many, query, (*arguments, None, None, list(UPKEEP), None))
             if not 0 < looked_at(looks) <= LOOKS_A_ROW * wanted:
                 offences.append(f"{query} {name} (statistics: {statistics}): {looks}")
             offences += [f"{name}: {each}" for each in looks if each.node == "Seq Scan"]
@@ -118,7 +118,7 @@ def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
         for is_up in (False, True):
             for name, (arguments, wanted, limit) in DUE_CASES.items():
                 looks = explain(
-                    many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit, None)
+                    many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit, None, None)
                 )
                 if looked_at(looks) > LOOKS_A_ROW * wanted:
                     offences.append(f"{name}, up: {is_up} (statistics: {statistics}): {looks}")
@@ -135,7 +135,7 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
         "CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at) WHERE status = 'RETRY'",
     )
     arguments, wanted, limit = DUE_CASES["all"]
-    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit, None))
+    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit, None, None))
     assert looked_at(looks) >= SAME_INSTANT
 
 
@@ -161,6 +161,6 @@ def test_a_scan_would_be_found(many: str) -> None:
     sql(many, "DROP INDEX cortex.job_status")
     sql(many, "CREATE INDEX job_status ON cortex.job_record (status, created_at DESC)")
     assert (
-        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None, list(UPKEEP))))
+        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None, list(UPKEEP), None)))
         >= SAME_INSTANT - JOBS // 1000
     )

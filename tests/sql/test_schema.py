@@ -17,8 +17,6 @@ from tests.support.servers.postgres import sql
         ("timeout_s = 0", "job_record_timeout_s_check"),
         ("attempt = -1", "job_record_attempt_check"),
         ("next_retry_at = cortex.now()", "next_retry_at_only_in_retry"),
-        ("approval_token = sha256('x')", "approval_token_only_in_approval"),
-        ("approval_token = 'short'", "approval_token"),
         ("finished_at = cortex.now()", "finished_at_only_when_terminal"),
         ("error_message = 'broken'", "error_message_only_in_failed"),
         ("result = '1'", "result_only_in_completed"),
@@ -43,7 +41,6 @@ def test_a_job_that_contradicts_itself_is_refused(
     "way, missing, constraint",
     [
         ("RETRY", "", "next_retry_at_only_in_retry"),
-        ("WAITING_FOR_APPROVAL", "", "approval_token_only_in_approval"),
         ("FAILED", "", "error_message_only_in_failed"),
     ],
 )

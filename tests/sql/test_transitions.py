@@ -41,7 +41,6 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
         """
         UPDATE cortex.job_record SET status = $2::text::cortex.job_status,
             next_retry_at = CASE WHEN $2 = 'RETRY' THEN cortex.now() END,
-            approval_token = CASE WHEN $2 = 'WAITING_FOR_APPROVAL' THEN sha256('token') END,
             error_message = CASE WHEN $2 = 'FAILED' THEN 'broken' END
         WHERE id = $1
         """,
@@ -120,15 +119,6 @@ def test_history_says_what_belongs_to_each_state(database: str) -> None:
     assert output[failed] == ("broken", None, None, None)
     assert output[retried] == (None, "0", None, None)
     assert output[cancelled] == (None, None, "ana", "why")
-
-
-def test_the_approval_token_is_in_no_history(database: str) -> None:
-    job_id = submit(database, "work")
-    go(database, job_id, "RUNNING")
-    go(database, job_id, "WAITING_FOR_APPROVAL")
-    rows = sql(database, "SELECT h::text AS text FROM cortex.job_history h")
-    assert len(rows) == 3
-    assert not any("token" in row["text"] for row in rows)
 
 
 def test_a_pod_runs_jobs_with_the_rights_of_the_runtime(database: str) -> None:

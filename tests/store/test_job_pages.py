@@ -6,10 +6,11 @@ from itertools import product
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from cortex.domain.errors import UsageError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import JobStatus, Submission
 from cortex.domain.job_filter import JobCursor, JobFilter, parse_filter
 from cortex.postgres.session import Session
 from cortex.store import agents, job_pages, jobs
@@ -178,7 +179,6 @@ def awaiting(some: Session, database: str) -> Session:
             database,
             "UPDATE cortex.job_record SET status = $2::text::cortex.job_status, waiting_on = $3,"
             " next_retry_at = CASE WHEN $2::text = 'RETRY' THEN cortex.now() END,"
-            " approval_token = CASE WHEN $2::text <> 'RETRY' THEN sha256('x') END,"
             " worker_job_id = NULL WHERE id = $1",
             *(job_id, status, waiting_on),
         )
@@ -307,3 +307,28 @@ def test_of_those_that_are_due_only_so_many_are_looked_at_for_a_page(
 def test_the_way_up_begins_just_above_a_place(some: Session) -> None:
     page = some(job_pages.page_up, after=JobCursor(IDS[1]), limit=2)
     assert [row.id for row in page.jobs] == [IDS[3], IDS[2]]
+
+
+def test_tags_are_kept_shown_and_filtered_by(store: Session, database: str) -> None:
+    new = [new_id() for _ in range(3)]
+    tags = (("eu", "big", "eu"), ("us",), ())
+    submissions = [
+        Submission(id=job_id, type="work", tags=each)
+        for job_id, each in zip(new, tags, strict=True)
+    ]
+    assert store(jobs.submit, submissions) == set(new)
+    from_sql = sql(database, "SELECT cortex.submit_job('work', tags => ARRAY['eu-2']) AS id")[0][
+        "id"
+    ]
+
+    def found(text: str) -> set[UUID]:
+        return {job.id for job in store(job_pages.page, parse_filter(text)).jobs}
+
+    assert found("tag:eu") == {new[0]}
+    assert found("tag:eu*") == {new[0], from_sql}
+    assert found("tag:us,big status:pend") == {new[0], new[1]}
+    assert found("tag:none") == set()
+    assert store(jobs.show, new[0]).tags == ("big", "eu")
+    assert store(jobs.show, new[2]).tags is None
+    with pytest.raises(asyncpg.CheckViolationError, match="up to 20 words"):
+        sql(database, "SELECT cortex.submit_job('work', tags => ARRAY[''])")

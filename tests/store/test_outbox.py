@@ -10,6 +10,7 @@ from cortex.domain.message import SENT, Message, MessageStatus, Outcome, failed,
 from cortex.domain.subscription import Subscription
 from cortex.postgres.session import Session
 from cortex.store import outbox, pulse, subscriptions
+from tests.support.life import Life
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import sql
 
@@ -166,6 +167,20 @@ def test_the_same_pod_cannot_record_an_attempt_that_it_lost(store: Session, data
     store(outbox.reclaim, limit=ALL)
     claim(store, pod, "a")
     assert record(store, pod, SENT, *first).seqs == frozenset()
+
+
+def test_messages_of_a_dead_pod_are_taken_back_at_once(
+    database: str, store: Session, life: Life
+) -> None:
+    subscribe(store, "a", "order.*")
+    publish(store, 1)
+    dead, living = life.pod("dead"), life.pod("living")
+    claim(store, dead, "a")
+    publish(store, 2)
+    claim(store, living, "a")
+    sql(database, "UPDATE cortex.pod SET state = 'DEAD' WHERE id = $1", dead)
+    assert store(outbox.reclaim, limit=ALL) == 1
+    assert numbers(claim(store, living, "a")) == [1]
 
 
 def test_a_renewed_lease_is_not_reclaimed(store: Session, database: str) -> None:

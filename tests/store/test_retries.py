@@ -594,4 +594,4 @@ def test_a_job_that_a_person_must_help_goes_on_when_one_says_so(
     (again,) = claim(store)
     assert again.lease.job_id == job_id
     row = job_row(database, job_id)
-    assert (row["status"], row["waiting_on"], row["approval_token"]) == ("RUNNING", None, None)
+    assert (row["status"], row["waiting_on"]) == ("RUNNING", None)

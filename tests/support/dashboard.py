@@ -20,7 +20,7 @@ GROUPS: Final = {
         *("claims", "jobs", "job", "suspensions", "recovery", "errors", "attempt_errors"),
         *("retries", "retry", "dead_letters"),
     ),
-    "Queue": ("queue_wait", "due", "oldest_due", "slots", "running"),
+    "Queue": ("queue_wait", "due", "oldest_due", "stranded", "slots", "running"),
     "Steps, models and cost": ("step", "llm", "tool", "effects"),
     "Breakers": ("breaker",),
     "Approvals": ("approval", "approvals"),

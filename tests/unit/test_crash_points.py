@@ -26,6 +26,7 @@ WRITERS = (
 NO_PROGRESS = frozenset(
     {
         # they read
+        "agents.newest",
         "agents.spec",
         "approvals.of_line",
         "approvals.show",
@@ -37,6 +38,7 @@ NO_PROGRESS = frozenset(
         "effects.unrecorded",
         "feed.results",
         "feed.since",
+        "flows.spec",
         "jobs.cancel_requests",
         "jobs.settled",
         "jobs.show",
@@ -45,9 +47,14 @@ NO_PROGRESS = frozenset(
         "pods.lock",
         "pods.probe",
         "pods.without_lock",
+        "retention.copy",
+        "retention.next_batch",
+        "retention.turn",
         "steps.input_of",
         "steps.of_job",
         "steps.recorded",
+        "store.next_due_s",
+        "subscriptions.every",
         "store.figures",
         "store.look",
         "tasks.blocked",
@@ -67,6 +74,9 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
+        # a lease that is not renewed ends, and what code declares is declared again
+        "store.renew",
+        "subscriptions.put",
         # what background work did, and that it was done: no job depends on them
         "store.record",
         "tasks.is_watched",

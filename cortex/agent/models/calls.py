@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from cortex.agent.models.client import CallLimits, ModelClient
+from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
@@ -84,6 +85,7 @@ class ModelCalls:
                 on_usage=call.used,
             )
         except Exception as error:
+            _name_call(error, reservation)
             failure = attrs.evolve(failure_of(error), source=f"llm:{request.model}")
             await call.settle("failed", failure)  # noqa: ASYNC120 -- a cancellation wins
             await self._report(failure, caller, admission)  # noqa: ASYNC120 -- a cancellation wins
@@ -147,6 +149,12 @@ class _ModelCall:
         )
         with trio.move_on_after(SETTLE_BOUND_S, shield=True):
             await settle()
+
+
+def _name_call(error: Exception, reservation: Reservation) -> None:
+    """Let every fact of this error name the call, as its cost does."""
+    if isinstance(error, (ModelUnavailableError, ModelRejectedError)):
+        error.failure = attrs.evolve(error.failure, call_id=str(reservation.id))
 
 
 def _limits(caller: Caller) -> CallLimits:

@@ -1,7 +1,7 @@
 """`cortex jobs ls` and `cortex jobs types`."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -52,12 +52,12 @@ def ls(
 ) -> None:
     """List jobs, the newest first.
 
-    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME code:CODE age>10m
+    FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME tag:TAG code:CODE age>10m
     created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives.
     """
     which = _which(filters, parse_states(status), types_, agent)
     output = Output(options)
-    output.chosen(JOB_COLUMNS)
+    output.chosen(LIST_COLUMNS)
     with session(options) as call:
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
@@ -67,7 +67,7 @@ def ls(
             call(agents.versions, agent)  # an unknown agent is an error, not an empty list
     filtered = which != JobFilter() or before
     empty = "no job matches" if filtered else ("no jobs yet; submit one: cortex jobs submit TYPE")
-    output.listing("jobs", JOB_COLUMNS, found.jobs, empty=empty)
+    output.listing("jobs", LIST_COLUMNS, found.jobs, empty=empty)
     if found.next is None:
         return
     if found.is_short and len(found.jobs) < limit:
@@ -108,6 +108,10 @@ def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: i
     return attrs.evolve(found, jobs=[attrs.evolve(row, why=whys.get(row.id)) for row in rows])
 
 
+LIST_COLUMNS: Final[Sequence[Column[Any]]] = (
+    *JOB_COLUMNS,
+    Column(name="tags", value=lambda r: list(r.tags or ()), is_default=False),
+)
 TYPE_COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="type", least=10),
     Column(

@@ -75,6 +75,14 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
 @click.option(
     "--key", type=Text(KEY_MAX), metavar="KEY", help="Replace the waiting job with this key."
 )
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    type=Text(NAME_MAX),
+    metavar="TAG",
+    help="A word to find it by: tag:TAG in filters; repeatable.",
+)
 @click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @changes("Stored with the job.")
@@ -92,6 +100,7 @@ def submit(
     timeout: int | None,
     max_retries: int | None,
     key: str | None,
+    tags: tuple[str, ...],
     app: str | None,
     wait: bool,
 ) -> None:
@@ -115,6 +124,7 @@ def submit(
         timeout_s=timeout,
         max_retries=max_retries,
         job_key=key,
+        tags=tags,
     )
     with session(change.options) as call:
         registered = call(jobs.type_timeouts) if local is None else {}

@@ -68,6 +68,7 @@ class JobSubmission:
     max_retries: int | None = whole(
         doc="application retries", low=0, high=RETRIES_MAX, default=None
     )
+    tags: list[str] = field(doc="words to find it by: at most 20", factory=list)
     key: str | None = text(
         doc="replaces the waiting job with this key", length_min=1, length_max=KEY_MAX, default=None
     )
@@ -119,6 +120,7 @@ def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
         timeout_s=body.timeout_s,
         max_retries=body.max_retries,
         job_key=body.key,
+        tags=tuple(body.tags),
     )
 
 

@@ -53,6 +53,7 @@ class ListedJob:
     tenant: str
     agent: str | None
     queue_name: str | None
+    tags: list[str] | None
     status: JobStatus
     attempt: int
     retry_count: int
@@ -118,6 +119,7 @@ class Job:
     timeout_s: int
     priority: int
     queue_name: str | None
+    tags: list[str] | None
     pod: str | None
     pod_id: UUID | None
     task_state: str | None

@@ -45,13 +45,15 @@ from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER, OUTBOX
+from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.outbox.lanes import HEAVY_HANDLERS, Held, Lane, shares
 from cortex.runtime.outbox.senders import SEND_S, SenderParts
 from cortex.store import outbox as store
 from cortex.store import subscriptions
 
 RENEW_S: Final = 15.0
-RECLAIM_S: Final = 15.0
+RECLAIM_S: Final = 2.0
+"""How soon after the death of a pod its messages are free, at most this much later."""
 RECLAIM_MAX: Final = 500
 READ_SUBSCRIPTIONS_S: Final = 1.0
 IDLE_S: Final = 30.0
@@ -88,7 +90,7 @@ class Outbox(Runner):
 
     name = "outbox"
     failure = "outbox not read"
-    woken_by = frozenset({OUTBOX, BREAKER})
+    woken_by = frozenset({OUTBOX, BREAKER, POD_LOST})
     runs_until_sign_off = True
 
     def __init__(
@@ -230,6 +232,7 @@ class Outbox(Runner):
             if taken := await self._port(store.reclaim, limit=RECLAIM_MAX):
                 _log.warning("messages of lost leases taken back", messages=taken)
             await self._port(store.give_up_orphans, limit=RECLAIM_MAX)
+            crash_point("after_outbox_reclaim")
 
     async def _subscribe_handlers(self) -> None:
         existing = {each.name: each for each in await self._port(subscriptions.every)}

@@ -153,6 +153,7 @@ class FakePulse:
             messages={},
             oldest_message_s=0.0,
             is_late={},
+            stranded_count=0,
         )
 
     async def recent(self) -> Recent:
