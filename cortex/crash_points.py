@@ -157,7 +157,7 @@ POINTS: Final[dict[str, Point]] = {
     "after_message_sent": Point("its receiver has it, nothing says so", (Kind.MESSAGE,)),
     "before_outbox_record": Point("that it was sent is about to be recorded", (Kind.MESSAGE,)),
     "after_outbox_record": Point("that it was sent is recorded", (Kind.MESSAGE,)),
-    "before_retention": Point("old records are about to be looked for", (Kind.POD,)),
+    "before_retention": Point("old records are about to be deleted", (Kind.RETENTION,)),
     "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
     "after_retention": Point("they are deleted", (Kind.RETENTION,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),

@@ -31,18 +31,18 @@ FIXTURES_S: Final = {
 OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
-    "tests": 1.5,
+    "tests": 2.5,
     "tests/agent": 17.5,
-    "tests/chaos": 34.0,
-    "tests/cli": 35.0,
+    "tests/chaos": 38.0,
+    "tests/cli": 43.0,
     "tests/demo": 1.5,
-    "tests/e2e": 88.0,
+    "tests/e2e": 104.0,
     "tests/http": 38.0,
-    "tests/runtime": 32.0,
-    "tests/sql": 12.0,
-    "tests/store": 73.0,
+    "tests/runtime": 37.0,
+    "tests/sql": 15.0,
+    "tests/store": 80.0,
     "tests/tui": 91.0,
-    "tests/unit": 32.0,
+    "tests/unit": 39.0,
 }
 
 

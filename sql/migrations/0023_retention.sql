@@ -19,6 +19,7 @@
 --   watch.job_id                     blocks while somebody watches
 --   idempotency_key.response         not a reference, and expired: the shortest period is a day, as a key lives
 --   tasks of bulk operations         name jobs by id, and report deleted ones as "not there"
+--   outbox.payload                   not a reference: a message says all that its receiver needs
 
 CREATE TABLE cortex.retention (
     is_set boolean PRIMARY KEY DEFAULT true CHECK (is_set),

@@ -21,7 +21,7 @@ SELECT head.newer_count, CASE WHEN row_number() OVER () = 1 THEN head.head END A
 FROM head LEFT JOIN LATERAL (
     SELECT j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at,
            j.finished_at, j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by,
-           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, e.error AS last_error,
+           j.error_message, j.error_code, j.waiting_on, j.tenant, j.queue_name, j.tags, e.error AS last_error,
            cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s
     FROM cortex.job j
     LEFT JOIN cortex.agent a ON a.id = j.agent_id

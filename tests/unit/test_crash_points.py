@@ -26,6 +26,7 @@ WRITERS = (
 NO_PROGRESS = frozenset(
     {
         # they read
+        "agents.newest",
         "agents.spec",
         "approvals.of_line",
         "approvals.show",
@@ -37,6 +38,7 @@ NO_PROGRESS = frozenset(
         "effects.unrecorded",
         "feed.results",
         "feed.since",
+        "flows.spec",
         "jobs.cancel_requests",
         "jobs.settled",
         "jobs.show",
@@ -45,6 +47,9 @@ NO_PROGRESS = frozenset(
         "pods.lock",
         "pods.probe",
         "pods.without_lock",
+        "retention.copy",
+        "retention.next_batch",
+        "retention.turn",
         "steps.input_of",
         "steps.of_job",
         "steps.recorded",

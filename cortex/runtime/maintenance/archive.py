@@ -22,8 +22,9 @@ def write(folder: str, lines: Iterable[str], *, kind: str, at: datetime, new_id:
 
     Blocks: call this in a thread. Raises `ArchiveError`, and leaves nothing behind.
     """
-    day = Path(folder) / f"{at:%Y-%m-%d}"
-    name = f"{at:%H%M%S}-{kind.lower()}-{new_id.hex[-12:]}{SUFFIX}"
+    day = Path(folder) / at.date().isoformat()
+    time = at.time().isoformat("seconds").replace(":", "")
+    name = f"{time}-{kind.lower()}-{new_id.hex[-12:]}{SUFFIX}"
     part = day / f".{name}.part"
     try:
         # The folder itself is not made: it may be a disk that is not mounted.

@@ -49,7 +49,6 @@ class Retention(Runner):
 
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Delete one batch of each kind."""
-        crash_point("before_retention")
         turn = await self._port(retention.turn)
         if turn is None or turn.is_held or not turn.is_mine:
             self._log_hold(is_held=turn is not None and turn.is_held)
@@ -90,6 +89,7 @@ class Retention(Runner):
             crash_point("after_archive")
             _log.info("records archived", file=str(path), records=len(copy.lines))
             batch, facts_through = copy.batch, copy.facts_through
+        crash_point("before_retention")
         done = await self._port(retention.delete, batch, facts_through=facts_through)
         if done.jobs or done.facts:
             crash_point("after_retention")

@@ -36,10 +36,14 @@ from cortex.store import (
     pods,
     queues,
     quotas,
+    retention,
+    runners,
     schedules,
     subscriptions,
     tasks,
 )
+from cortex.store.retention import RetentionPeriods
+from cortex.store.runners import LastRun, RunnerRuns
 from tests.support.life import Life
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict
@@ -230,6 +234,8 @@ def fill(call: Session, dsn: str) -> None:
     life = Life(call, dsn)
     life.type(JOB_TYPE)
     life.agent()
+    life.sql("INSERT INTO cortex.runner (name, interval_s) VALUES ('housekeeping', 30)")
+    life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, 'ana', 'our policy')")
     askers, doers = Askers(call, dsn), Doers(call, dsn)
     pod = askers.pod_id
     for each, name in ((pod, "eu-1"), (doers.pod_id, "eu-2")):
@@ -272,6 +278,7 @@ def fill(call: Session, dsn: str) -> None:
     life.job(JOB_TYPE, queue_name="mail")
     _messages(call)
     _by_the_clock(call, dsn, pod)
+    _by_runners(call)
     step = {"name": "a", "uses": "approve"}
     call(flows.apply, name="f", spec={"name": "f", "steps": [step]}, by="ana")
 
@@ -302,6 +309,24 @@ def _by_the_clock(call: Session, dsn: str, pod: UUID) -> None:
     call(schedules.trigger, "nightly", by="ana", reason="now")
     call(schedules.pause, "stopped", by="ana", reason="deploy")
     sql(dsn, _INSTANTS)
+
+
+def _by_runners(call: Session) -> None:
+    """A runner that failed and is late, and a period after which finished jobs are deleted."""
+    last = LastRun(ago_s=60.0, duration_s=0.1, items=0, error="the disk is full")
+    runs = RunnerRuns(
+        name="housekeeping",
+        interval_s=1.0,
+        last=last,
+        succeeded_ago_s=600.0,
+        run_count=2,
+        item_count=0,
+        error_count=1,
+        skip_count=0,
+        busy_s=0.2,
+    )
+    call(runners.record, [runs], holder="eu-1")
+    call(retention.put, RetentionPeriods(completed_s=86_400.0), by="ana", reason="")
 
 
 def _people(askers: Askers) -> None:
