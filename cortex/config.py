@@ -25,6 +25,14 @@ END_OF_A_POD: Final = {"pre_stop_s": 0.0, "abort_s": 0.5, "closed_s": 0.5, "kill
 All count from when the orchestrator began to end the pod: `kill_s` is its grace period.
 """
 SHARDS_MAX: Final = 1000
+FLAGS: Final = {
+    "tick_runners": "--runners",
+    "tick_shard": "--shard",
+    "tick_max_s": "--max",
+    "tick_runner_max_s": "--runner-max",
+    "tick_items": "--items",
+}
+"""Options that are not named after their setting."""
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -366,7 +374,7 @@ def _given(
             take(name, environ[variable], variable)
     for name, value in flags.items():
         if value is not None:
-            take(name, value, f"--{name.replace('_', '-')}")
+            take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
     return merged
 
 

@@ -3309,7 +3309,14 @@ AS $function$
 BEGIN
     IF octet_length($2::text) > 262144 THEN
         RAISE EXCEPTION 'payload of % bytes is larger than 262144', octet_length($2::text)
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size',
+                  HINT = 'keep large data elsewhere and publish its address';
+    ELSIF coalesce(jsonb_typeof($2), 'null') <> 'object' THEN
+        RAISE EXCEPTION 'payload is of type %, not a JSON object', coalesce(jsonb_typeof($2), 'null')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'such as {"order": 1}';
+    ELSIF length($3) NOT BETWEEN 1 AND 300 THEN
+        RAISE EXCEPTION 'key of % characters is not within 1 to 300', length($3)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'messages of one key are sent in order';
     END IF;
     RETURN cortex.publish_as(cortex.uuid7(), $1, $2, $3, $4, $5, $6);
 END $function$;

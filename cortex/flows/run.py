@@ -364,5 +364,6 @@ def _inputs_of(spec: FlowSpec, given: Mapping[str, Any]) -> dict[str, Any]:
             )
     missing = [name for name, each in spec.inputs.items() if each.required and name not in given]
     if missing:
-        raise InvalidValueError(f"flow {spec.name!r} lacks the inputs {', '.join(missing)}")
+        names = ", ".join(map(repr, missing))
+        raise InvalidValueError(f"flow {spec.name!r} lacks input {names}")
     return {name: given.get(name, each.default) for name, each in spec.inputs.items()}

@@ -426,7 +426,9 @@ def parse_url(url: str, *, base: "httpx2.URL | None" = None) -> "httpx2.URL":
     except httpx2.InvalidURL as error:
         raise InvalidValueError(f"url {url!r}: {error}") from error
     if parsed.scheme not in PORTS or not parsed.host:
-        raise InvalidValueError(f"url {url!r} is not one", hint="such as https://example.org/page")
+        raise InvalidValueError(
+            f"url {url!r} is not a URL", hint="such as https://example.org/page"
+        )
     if parsed.userinfo:
         raise InvalidValueError(
             f"url of host {parsed.host!r} contains a password", hint="use an Authorization header"

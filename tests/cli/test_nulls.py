@@ -57,6 +57,7 @@ LOOKS: Final = (
     "effects ls",
     "effects show {effect}",
     "freeze status",
+    "retention show",
     "quotas ls",
     "flows ls",
     "flows show {flow}",

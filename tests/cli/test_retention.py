@@ -43,7 +43,8 @@ def test_it_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
     [
         ((), "no period is given"),
         (("--completed", "12h"), "--completed 12h is not between 1d and 36500d"),
-        (("--failed", "soon"), "is not a time such as"),
+        (("--failed", "soon"), "--failed 'soon' is not a time such as"),
+        (("--facts", "0"), "--facts '0' is not a time such as"),
         (("--facts", "30d", "--archive", "old"), "is not an absolute path"),
     ],
 )

@@ -76,6 +76,23 @@ def test_nothing_is_written_for_topics_without_a_subscriber(
     assert topics(database) == []
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("'order.paid', '[1]'", "payload is of type array, not a JSON object"),
+        ("'order.paid', NULL", "payload is of type null, not a JSON object"),
+        ("'order.paid', '{}', ''", "key of 0 characters is not within 1 to 300"),
+        ("'order.paid', '{}', repeat('k', 301)", "key of 301 characters is not within 1 to 300"),
+    ],
+)
+def test_a_message_that_cannot_be_kept_is_refused_in_words(
+    database: str, arguments: str, message: str
+) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=f"^{message}\n") as caught:
+        sql(database, f"SELECT cortex.publish({arguments})")
+    assert "DETAIL" not in str(caught.value), "not the row with its payload"
+
+
 def test_the_end_of_a_job_is_announced(database: str, store: Session, life: Life) -> None:
     subscribe(store, "job.*")
     done, failed = end(life, tenant="acme"), end(life, error="x" * 900)

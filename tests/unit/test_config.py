@@ -7,7 +7,8 @@ from typing import Any
 import platformdirs
 import pytest
 
-from cortex.config import NAMES, Settings, host_and_port, load
+from cortex.cli.run.tick import tick
+from cortex.config import FLAGS, NAMES, Settings, host_and_port, load
 from cortex.domain.errors import UsageError
 
 TEXTS = {"dsn", "data", "prices", "tick_runners"}
@@ -181,6 +182,17 @@ def test_a_wrong_value_in_the_environment_names_its_variable(
 def test_a_wrong_flag_is_named_as_it_is_typed(user_file: Path, project: Path) -> None:
     with pytest.raises(UsageError, match=r"^--poll-s: setting poll_s is 0, outside"):
         load_in(project, poll_s=0)
+
+
+@pytest.mark.parametrize("name, flag", FLAGS.items())
+def test_a_flag_with_a_name_of_its_own_is_named_as_it_is_typed(
+    user_file: Path, project: Path, name: str, flag: str
+) -> None:
+    assert flag in [option for each in tick.params for option in each.opts]
+    wrong: Any = "4/4" if name == "tick_shard" else 0
+    if name not in TEXTS:
+        with pytest.raises(UsageError, match=f"^{flag}: setting {name} is "):
+            load_in(project, **{name: wrong})
 
 
 def test_the_address_is_in_no_message_and_no_repr(user_file: Path, project: Path) -> None:

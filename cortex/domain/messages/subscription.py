@@ -77,9 +77,9 @@ def parse_subscription(given: object, *, source: str) -> Subscription:
             hint="lower-case letters, digits, '.', '_' and '-', at most 100",
         )
     source = f"{source}: subscription {name}"
-    topic = check_pattern(str(values.pop("topic", "")), source=source)
+    topic = _topic(values.pop("topic", None), source)
     chosen = values.pop("channel", None)
-    if chosen not in _CHECKS:
+    if not isinstance(chosen, str) or chosen not in _CHECKS:
         raise UsageError(
             f"{source}: channel is {str(chosen)[:80]!r}", hint="one of " + ", ".join(_CHECKS)
         )
@@ -123,6 +123,13 @@ def parse_subscriptions(given: object, *, source: str) -> list[Subscription]:
         if found.setdefault(each.name, each) is not each:
             raise UsageError(f"{source}: subscription {each.name} is given twice")
     return list(found.values())
+
+
+def _topic(value: object, source: str) -> str:
+    if not isinstance(value, str):
+        shown = "missing" if value is None else f"{str(value)[:80]!r}, not a text"
+        raise UsageError(f"{source}: topic is {shown}", hint="such as job.failed or order.*")
+    return check_pattern(value, source=source)
 
 
 def _text(value: object, source: str) -> str:

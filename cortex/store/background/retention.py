@@ -253,7 +253,10 @@ async def delete(
 def _period(name: str, text: str | None) -> float | None:
     if text is None:
         return None
-    seconds = parse_span(text)
+    try:
+        seconds = parse_span(text)
+    except UsageError as error:
+        raise UsageError(f"--{name} {error.message}", hint="such as 30d") from error
     if not LEAST_S <= seconds <= MOST_S:
         raise UsageError(f"--{name} {text} is not between 1d and {MOST_S / 86_400:.0f}d")
     return seconds

@@ -220,6 +220,8 @@ def fill(call: Session, dsn: str) -> None:
     life = Life(call, dsn)
     life.type(JOB_TYPE)
     life.agent()
+    life.sql("INSERT INTO cortex.runner (name, interval_s) VALUES ('housekeeping', 30)")
+    life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, 'ana', 'our policy')")
     askers, doers = Askers(call, dsn), Doers(call, dsn)
     pod = askers.pod_id
     for each, name in ((pod, "eu-1"), (doers.pod_id, "eu-2")):

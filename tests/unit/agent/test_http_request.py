@@ -282,9 +282,9 @@ async def test_a_closed_port_is_unavailable(
 @pytest.mark.parametrize(
     "given, output",
     [
-        ({"url": "ftp://example.org/"}, "is not one"),
-        ({"url": "example.org"}, "is not one"),
-        ({"url": "http://"}, "is not one"),
+        ({"url": "ftp://example.org/"}, "is not a URL"),
+        ({"url": "example.org"}, "is not a URL"),
+        ({"url": "http://"}, "is not a URL"),
         ({"url": "http://[::1"}, "url"),
         ({"url": "http://a:b@example.org/"}, "contains a password"),
         ({"url": "http://example.org/", "headers": {"hOst": "x"}}, "'hOst' cannot be set"),

@@ -139,7 +139,7 @@ async def test_results_go_from_step_to_step_and_are_recorded() -> None:
     assert ([each for each, _ in run.tools.seen], len(run.model.asked)) == (["a", "b"], 1)
 
 
-@pytest.mark.parametrize("inputs, message", [({}, "lacks the inputs day"), ({"x": 1}, "no input")])
+@pytest.mark.parametrize("inputs, message", [({}, "lacks input 'day'"), ({"x": 1}, "no input")])
 async def test_inputs_are_checked(inputs: dict[str, Any], message: str) -> None:
     run = Run([tool("a")], inputs=inputs, more={"inputs": {"day": {"required": True}}})
     assert message in (await run.error()).message

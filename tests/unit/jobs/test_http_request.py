@@ -183,7 +183,7 @@ async def test_an_endless_body_is_cut(server: WebServer) -> None:
         ({"headers": {"Idempotency-Key": "1"}}, "cannot be set"),
         ({"headers": {f"X-{n}": "" for n in range(65)}}, "65 headers"),
         ({"body": "x", "json": 1}, "body and json"),
-        ({"url": "ftp://example.org"}, "is not one"),
+        ({"url": "ftp://example.org"}, "is not a URL"),
         ({"method": "POST", "expect": [503]}, "expect has 503"),
         ({"expect": [99]}, "expect has 99"),
     ],
