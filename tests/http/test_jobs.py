@@ -127,6 +127,17 @@ def test_a_type_that_only_other_pods_know_takes_any_payload(
     assert server.post("/v1/jobs", token=operator, json_body=body).status == 201
 
 
+def test_only_an_admin_calls_a_tool_without_an_agent(
+    server: HttpServer, operator: str, database: str
+) -> None:
+    body = {"type": "execute_tool", "payload": {"tool": "run_command", "arguments": {}}}
+    refused = server.post("/v1/jobs", token=operator, json_body=body)
+    assert (refused.status, job_count(database, "true")) == (403, 0), refused
+    assert "execute_tool needs a token with role admin" in refused.json["detail"]
+    admin = server.token("admin", name="li")
+    assert server.post("/v1/jobs", token=admin, json_body=body).status == 201
+
+
 def test_under_one_key_there_is_one_job(server: HttpServer, operator: str, database: str) -> None:
     def send(key: str, note: str = "n", token: str = operator) -> Answered:
         body = {"type": "digest", "payload": {"note": note}}

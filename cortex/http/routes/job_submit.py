@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from cortex.crash_points import crash_point
+from cortex.domain.errors import ForbiddenError
 from cortex.domain.job import Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
@@ -32,6 +33,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
+from cortex.jobs import execute_tool
 from cortex.postgres.database import Database
 from cortex.store import jobs
 
@@ -83,6 +85,11 @@ class Submitted:
 
 async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -> Response:
     """Submit a job; for a used key, return the id of the first request."""
+    if requested.body.type == execute_tool.NAME and not requested.principal.may(Role.ADMIN):
+        raise ForbiddenError(
+            f"job type {execute_tool.NAME} needs a token with role {Role.ADMIN}",
+            hint="it calls any tool of a pod, without the rules of an agent or a flow",
+        )
     new_id = api.chance.new_id()
     submission = await api.apart(
         partial(_submission, requested.body, new_id, api.pod), size=requested.size
