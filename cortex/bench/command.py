@@ -45,6 +45,7 @@ bench = Group(
                 "retries": "Jobs per second that fail once and are retried, one pod.",
                 "approvals": ("Time from a person's decision until the job runs again, idle pod."),
                 "takeover": "Time until jobs run again after kill -9 of one of two pods.",
+                "outbox": "Messages per second to a local webhook receiver, one pod.",
                 "startup": "Time from `cortex up` to ready, embedded database.",
                 "abuse": (
                     "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed."
@@ -237,6 +238,22 @@ def takeover(scratch: Scratch, *, jobs: int) -> Figures:
     from cortex.bench.takeover import takeover as measure
 
     return measure(scratch.dsn, scratch.log, count=jobs, settle_s=scratch.settings.settle_s)
+
+
+@measurement(
+    _option("--messages", default=10_000),
+    _option(
+        "--backlog",
+        default=0,
+        type=click.IntRange(0, 1_000_000),
+        help="Further messages that wait behind them.",
+    ),
+)
+def outbox(scratch: Scratch, *, messages: int, backlog: int) -> Figures:
+    """Measure how many messages a pod sends to a webhook receiver on this machine per second."""
+    from cortex.bench.outbox import messages as measure
+
+    return measure(scratch.dsn, scratch.log, count=messages, backlog=backlog)
 
 
 @click.command(cls=Command)

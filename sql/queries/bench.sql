@@ -71,3 +71,13 @@ SELECT m.id, h.previous::cortex.job_status, coalesce(h.new::cortex.job_status, m
 FROM made m CROSS JOIN (VALUES (1, NULL, 'PENDING', 0), (2, 'PENDING', 'RUNNING', 1), (3, 'RUNNING', NULL, 1))
     AS h(nth, previous, new, attempt)
 ORDER BY m.id, h.nth;
+
+-- name: publish
+-- Publishes messages of a few hundred bytes. $1 how many.
+SELECT count(cortex.publish('bench.sent', jsonb_build_object('n', n, 'text', repeat('x', 200)))) AS count
+FROM generate_series(1, $1::int) n;
+
+-- name: is_sent
+-- Whether the first messages were sent. $1 how many.
+SELECT NOT EXISTS (SELECT FROM cortex.outbox WHERE status = 'PENDING' AND seq <= $1)
+   AND NOT EXISTS (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' AND seq <= $1) AS is_sent;

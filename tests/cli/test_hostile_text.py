@@ -192,7 +192,17 @@ FOLLOWS = "approvals watch"
 SHOW_NO_TEXT = {"demo", "migrate", "tick", "tui", "up", "version"} | {
     f"bench {name}"
     for name in (
-        *("abuse", "approvals", "calls", "compare", "growth", "latency", "retries", "startup"),
+        *(
+            "abuse",
+            "approvals",
+            "calls",
+            "compare",
+            "growth",
+            "latency",
+            "outbox",
+            "retries",
+            "startup",
+        ),
         *("statements", "steps", "streams", "takeover", "throughput", "tui"),
     )
 }

@@ -20,7 +20,7 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.safe import safe
 from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.database import Database
-from cortex.store import schedules as store
+from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.schedules import needs
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cortex.store import facts
-from cortex.store.schedule_ticks import fire_due
+from cortex.store.background.schedule_ticks import fire_due
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.records.rows import stop_clock
