@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         RejectedError,
         TransientError,
     )
-    from cortex.domain.message import Message
+    from cortex.domain.messages.message import Message
     from cortex.durable.context import Context
     from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
@@ -46,7 +46,7 @@ _HOMES = {
     "ApprovalExpiredError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Invocation": "cortex.domain.effect",
-    "Message": "cortex.domain.message",
+    "Message": "cortex.domain.messages.message",
     "NotApplied": "cortex.domain.effect",
     "TransientError": "cortex.domain.errors",
     "Unknown": "cortex.domain.effect",

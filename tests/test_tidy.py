@@ -25,6 +25,7 @@ STORE = "cortex/store/"
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+FOLDER_FILES_MAX = 40
 
 NAMES_THAT_SAY_NOTHING = frozenset({"base", "common", "helpers", "misc", "types", "utils"})
 
@@ -328,6 +329,17 @@ def test_no_class_of_the_terminal_ui_has_many_methods() -> None:
 def test_the_tree_keeps_the_rules() -> None:
     offences = [offence for source in sources() for rule in RULES for offence in rule(source)]
     assert not offences, "\n".join(["", *offences])
+
+
+def test_no_folder_holds_many_files() -> None:
+    folders = Counter(
+        path.parent.relative_to(ROOT)
+        for tree in (*TREES, "docs", "packaging", "sql")
+        for path in (ROOT / tree).rglob("*.*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    assert len(folders) > 50
+    assert {each: n for each, n in folders.items() if n > FOLDER_FILES_MAX} == {}
 
 
 def test_the_tree_is_walked() -> None:

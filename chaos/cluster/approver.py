@@ -16,8 +16,8 @@ import asyncpg
 
 from chaos.cluster.ledger import Ledger
 from chaos.history import History
-from cortex.domain.approval import ApprovalRow
-from cortex.domain.approval_vote import Vote, last_digits
+from cortex.domain.approvals.approval import ApprovalRow
+from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError

@@ -9,8 +9,8 @@ from typing import Final
 
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
-from cortex.domain.approval import ApprovalRow
-from cortex.domain.approval_vote import Vote, last_digits
+from cortex.domain.approvals.approval import ApprovalRow
+from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError
 from cortex.store import approvals, effects

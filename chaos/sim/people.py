@@ -14,8 +14,8 @@ from chaos.sim.host import Scene
 from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
 from chaos.workloads.program import Program
-from cortex.domain.approval import ApprovalRow
-from cortex.domain.approval_vote import Vote, last_digits
+from cortex.domain.approvals.approval import ApprovalRow
+from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.idempotency import request_digest

@@ -28,7 +28,7 @@ from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.tools.tool import NAME as TOOL_NAME
-from cortex.domain.approval_policy import RULES_MAX, ApprovalRule
+from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
 

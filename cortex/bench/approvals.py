@@ -11,7 +11,7 @@ from cortex.bench.arrivals import Arrivals, quantiles
 from cortex.bench.in_process import measure
 from cortex.bench.meter import Cost, metered
 from cortex.config import Settings
-from cortex.domain.approval_vote import Vote
+from cortex.domain.approvals.vote import Vote
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Submission

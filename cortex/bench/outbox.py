@@ -9,11 +9,11 @@ import psutil
 
 from cortex.bench.processes import Program, pod
 from cortex.domain.errors import TimedOutError
-from cortex.domain.subscription import parse_subscription
+from cortex.domain.messages.subscription import parse_subscription
 from cortex.postgres import scratch
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
-from cortex.store import subscriptions
+from cortex.store.background import subscriptions
 
 FILL_MAX: Final = 5_000
 """Messages that one statement publishes: it has five seconds."""

@@ -19,9 +19,10 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, pulse, runners, schedules, tasks
+from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
-from cortex.store.runners import DISPATCH
+from cortex.store.background import runners, schedules
+from cortex.store.background.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
 from cortex.view.schedules import state_of

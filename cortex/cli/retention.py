@@ -15,8 +15,8 @@ from cortex.domain.phrases import date_time, rfc3339, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import retention as store
-from cortex.store.retention import Retention, RetentionPeriods
+from cortex.store.background import retention as store
+from cortex.store.background.retention import Retention, RetentionPeriods
 
 retention = Group(
     "retention",

@@ -12,8 +12,8 @@ from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
-from cortex.store import runners as store
-from cortex.store.runners import RunnerRow
+from cortex.store.background import runners as store
+from cortex.store.background.runners import RunnerRow
 from cortex.view.cells import Cell
 from cortex.view.runners import state_cell
 

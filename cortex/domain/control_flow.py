@@ -8,7 +8,7 @@ from cortex.domain.waiting import SLEEP
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from cortex.domain.approval import ApprovalRequest
+    from cortex.domain.approvals.approval import ApprovalRequest
     from cortex.domain.failure import Failure
     from cortex.domain.job import UnknownEffect
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.hot import hot
 from cortex.domain.model import Usage
 

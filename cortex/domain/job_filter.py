@@ -16,7 +16,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import APPROVAL
+from cortex.domain.approvals.approval import APPROVAL
 from cortex.domain.budget import WAITING_PREFIX as BUDGET
 from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import APPROVAL, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import APPROVAL, ApprovalStatus, Risk
 from cortex.domain.argument_brief import call_name
 from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
 from cortex.domain.phrases import utc_time

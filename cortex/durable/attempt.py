@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.approval import Decided
+from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply

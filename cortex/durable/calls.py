@@ -11,7 +11,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Estimate
 from cortex.domain.failure import Failure
 from cortex.domain.job import Lease

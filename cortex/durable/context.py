@@ -16,15 +16,15 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
+from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Claim, StepKind
-from cortex.domain.message import KEY_MAX
+from cortex.domain.messages.message import KEY_MAX
+from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
-from cortex.domain.topic import check_topic
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable

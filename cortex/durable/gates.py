@@ -9,7 +9,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import (
+from cortex.domain.approvals.approval import (
     APPROVAL,
     EXPIRES_DEFAULT_S,
     PEOPLE_MAX,
@@ -19,7 +19,7 @@ from cortex.domain.approval import (
     Follow,
     Risk,
 )
-from cortex.domain.approval_policy import EXPIRES_S, WORDS_MAX
+from cortex.domain.approvals.policy import EXPIRES_S, WORDS_MAX
 from cortex.domain.argument_brief import call_name
 from cortex.domain.canonical import canonical, digest, parse
 from cortex.domain.control_flow import Suspended

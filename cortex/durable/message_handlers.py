@@ -8,9 +8,9 @@ from typing import Any, Final
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.message import Message
-from cortex.domain.subscription import NAME, Channel, Subscription
-from cortex.domain.topic import check_pattern
+from cortex.domain.messages.message import Message
+from cortex.domain.messages.subscription import NAME, Channel, Subscription
+from cortex.domain.messages.topic import check_pattern
 
 TIMEOUT_S: Final = 60.0
 TIMEOUT_MAX_S: Final = 600.0

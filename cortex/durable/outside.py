@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from cortex.crash_points import crash_point
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing

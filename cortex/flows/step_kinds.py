@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 import attrs
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S
+from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S
 from cortex.domain.errors import CortexError
 from cortex.domain.timeouts import TIMEOUTS, Limit
 from cortex.durable.http_calls import HttpCall

@@ -86,8 +86,8 @@ from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.store import configs, jobs, pods
+from cortex.store.background.runners import DISPATCH
 from cortex.store.pods import Vitals
-from cortex.store.runners import DISPATCH
 
 RESTART: Final = RestartPolicy(is_permanent=True)
 GC_THRESHOLDS: Final = (50_000, 2, 30)

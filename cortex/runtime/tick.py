@@ -20,7 +20,7 @@ import trio
 from cortex.actors.runner import Run, Runner, TickBudget
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.runtime.maintenance.recorder import RunRecorder, error_text
-from cortex.store.runners import DISPATCH
+from cortex.store.background.runners import DISPATCH
 
 AFTER: Final = "retries"
 """Dispatch comes after the runners that make jobs due."""

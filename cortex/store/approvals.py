@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.approval import (
+from cortex.domain.approvals.approval import (
     Approval,
     ApprovalHead,
     ApprovalRow,
@@ -21,20 +21,20 @@ from cortex.domain.approval import (
     Decided,
     Risk,
 )
-from cortex.domain.approval_policy import (
+from cortex.domain.approvals.policy import (
     ApprovalTerms,
     GatedCall,
     ToolMark,
     beyond,
     rules_from_json,
 )
-from cortex.domain.approval_vote import Vote, check_ids, checked, refusal
+from cortex.domain.approvals.vote import Vote, check_ids, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
-from cortex.store.passes import DuePass
+from cortex.store.background.passes import DuePass
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
 

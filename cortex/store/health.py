@@ -10,11 +10,12 @@ import attrs
 
 from cortex.domain import health as rules
 from cortex.domain.health import Measure, Rates, Word
-from cortex.domain.message import MessageStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.postgres.database import Database
-from cortex.store import pulse, runners
+from cortex.store import pulse
+from cortex.store.background import runners
+from cortex.store.background.runners import LATE_INTERVALS, RunnerRow
 from cortex.store.pulse import Recent
-from cortex.store.runners import LATE_INTERVALS, RunnerRow
 
 ERRORS_MAX: Final = 10_000
 
@@ -74,7 +75,7 @@ async def health(db: Database) -> Health:
 
 async def _rates(db: Database, recent: Recent, span_s: float) -> Rates:
     known = [each for each in recent.buckets if each.is_known]
-    (row,) = await db.fetch("health.errors", span_s, ERRORS_MAX)
+    (row,) = await db.fetch("pulse.errors", span_s, ERRORS_MAX)
     scale = span_s / row["span_s"] if row["span_s"] else 1.0
     return Rates(
         completed=sum(each.done for each in known),

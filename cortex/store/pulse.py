@@ -13,7 +13,7 @@ import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import JobStatus
-from cortex.domain.message import MessageStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.postgres.database import Database, Record
 
 BUCKET_S: Final = 30.0

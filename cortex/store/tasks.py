@@ -10,7 +10,7 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.job import Claim, Lease, Release, Suspend
 from cortex.domain.phrases import to_plain
 from cortex.domain.timeouts import JOB_EXPIRY_S

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
-from cortex.domain.approval_vote import last_digits, needs_last_digits, why_sign_in
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, ApprovalVote, Risk
+from cortex.domain.approvals.vote import last_digits, needs_last_digits, why_sign_in
 from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.safe import safe
 from cortex.view.approvals import (

@@ -6,7 +6,7 @@ jobs and people: pass them through `safe` before display.
 
 from typing import Any, Final, Protocol
 
-from cortex.domain.approval import Approval, ApprovalRow, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import Approval, ApprovalRow, ApprovalStatus, Risk
 from cortex.domain.argument_brief import BRIEF_CELLS, call_brief, call_name
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe

@@ -13,7 +13,7 @@ import attrs
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
-from cortex.store.runners import RunnerRow
+from cortex.store.background.runners import RunnerRow
 from cortex.view.runners import pulse_text
 
 SKEW_WARN_S: Final = 2.0

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from cortex.domain.phrases import age, since_s, span
 from cortex.domain.safe import safe
+from cortex.store.background.runners import RunnerRow
 from cortex.store.pulse import Trouble
-from cortex.store.runners import RunnerRow
 from cortex.view.cells import Cell
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from cortex.domain.phrases import NOTHING, age, since_s, span, time_of_day
 from cortex.domain.schedules.schedule import Outcome, Overlap
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
 
 OVERLAPS: Final = {

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.approval import ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.job import StepKind
 from cortex.domain.phrases import money, span, tokens
 from cortex.domain.safe import safe

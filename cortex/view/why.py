@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.waiting import (

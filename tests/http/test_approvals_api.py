@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Risk
 from tests.support.reader import Reader, row_of
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.rows import job_row, move_clock, new_id

@@ -1,8 +1,8 @@
 """`/v1/outbox` and `/v1/subscriptions`."""
 
-from cortex.domain.subscription import Subscription
+from cortex.domain.messages.subscription import Subscription
 from cortex.postgres.database import Database
-from cortex.store import outbox, subscriptions
+from cortex.store.background import outbox, subscriptions
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import HttpServer
 

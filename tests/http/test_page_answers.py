@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.http.page.form import csrf_of
 from cortex.http.page.visitor import LINK_COOKIE
 from cortex.view.approval_facts import DENY_REASONS

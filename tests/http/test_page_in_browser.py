@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.canonical import canonical
 from tests.support.reader import link_to, path_of, row_of
 from tests.support.records.approvals import Askers

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from cortex.domain.schedules.schedule import Schedule
-from cortex.store import schedules
-from cortex.store.schedule_ticks import fire_due
+from cortex.store.background import schedules
+from cortex.store.background.schedule_ticks import fire_due
 from tests.support.records.rows import stop_clock
 from tests.support.servers.http_server import Answered, HttpServer
 from tests.support.servers.postgres import sql

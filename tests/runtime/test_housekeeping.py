@@ -5,7 +5,7 @@ from typing import Any
 
 from cortex.actors.runner import TickBudget
 from cortex.runtime.maintenance.housekeeping import BACKLOG_PAUSE_S, BATCH_MAX, Housekeeping
-from cortex.store import housekeeping
+from cortex.store.background import housekeeping
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 from tests.support.servers.postgres import sql

@@ -13,8 +13,8 @@ from cortex.actors.runner import TickBudget, TickResult
 from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import RejectedError, UsageError
-from cortex.domain.message import Message, MessageStatus
-from cortex.domain.subscription import parse_subscription
+from cortex.domain.messages.message import Message, MessageStatus
+from cortex.domain.messages.subscription import parse_subscription
 from cortex.durable.context import Context
 from cortex.durable.message_handlers import MessageHandler, handler
 from cortex.http_client.addresses import AllowedAddresses
@@ -22,8 +22,9 @@ from cortex.http_client.webhooks import is_authentic
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.outbox import outbox as runner
 from cortex.runtime.outbox.outbox import Outbox
-from cortex.store import breakers, outbox, subscriptions, tasks
-from cortex.store.outbox import MessageRow
+from cortex.store import breakers, tasks
+from cortex.store.background import outbox, subscriptions
+from cortex.store.background.outbox import MessageRow
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.rows import job_row, move_clock

@@ -5,8 +5,8 @@ import trio
 from cortex.actors.runner import Run
 from cortex.domain.errors import OutcomeUnknownError, UnavailableError
 from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.store import runners as store
-from cortex.store.runners import RunnerRow
+from cortex.store.background import runners as store
+from cortex.store.background.runners import RunnerRow
 from tests.support.records.factories import Bench
 
 

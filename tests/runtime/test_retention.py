@@ -14,8 +14,8 @@ from cortex.actors.runner import IDLE, SOON_S, TickBudget, TickResult
 from cortex.domain.clock import Chance
 from cortex.domain.errors import ArchiveError, UnavailableError
 from cortex.runtime.maintenance.retention import BATCH_MAX, Retention
-from cortex.store import retention
-from cortex.store.retention import RetentionPeriods
+from cortex.store.background import retention
+from cortex.store.background.retention import RetentionPeriods
 from tests.support.records.ended import an_ended_job, with_everything
 from tests.support.records.factories import Bench
 from tests.support.records.rows import job_count, move_clock

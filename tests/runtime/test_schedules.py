@@ -7,7 +7,7 @@ from typing import Any
 from cortex.actors.runner import IDLE, SOON_S, TickBudget, TickResult
 from cortex.domain.schedules.schedule import Schedule
 from cortex.runtime.maintenance.schedules import Schedules
-from cortex.store import schedules
+from cortex.store.background import schedules
 from tests.support.holder import holding
 from tests.support.records.factories import Bench
 from tests.support.records.rows import job_count, stop_clock

@@ -9,12 +9,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.message import SENT, Message
-from cortex.domain.subscription import Subscription
-from cortex.domain.topic import RUNTIME_TOPICS, RUNTIME_WORDS
+from cortex.domain.messages.message import SENT, Message
+from cortex.domain.messages.subscription import Subscription
+from cortex.domain.messages.topic import RUNTIME_TOPICS, RUNTIME_WORDS
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import breakers, jobs, outbox, subscriptions
+from cortex.store import breakers, jobs
+from cortex.store.background import outbox, subscriptions
 from tests.support.life import Life
 from tests.support.records.rows import as_runtime, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql

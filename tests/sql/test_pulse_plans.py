@@ -53,7 +53,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
             "job_record": pulse.BUCKETS * WAITS,
             "fact": CALLS,
         },
-        "health.errors": {"fact": CALLS},
+        "pulse.errors": {"fact": CALLS},
         "pulse.attention": {"dead_letter": SHOWN + AMONG, "job_record": SHOWN},
         "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
         "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
@@ -63,7 +63,7 @@ def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
     }
     arguments: dict[str, tuple[object, ...]] = {
         "pulse.recent": recent,
-        "health.errors": (20_000.0, CALLS),
+        "pulse.errors": (20_000.0, CALLS),
         "pulse.attention": (SHOWN, pulse.FINAL_S, AMONG),
         "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.errors import NotFoundError
 from cortex.postgres.session import Session
 from cortex.store import approvals

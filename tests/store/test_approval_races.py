@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.approval_vote import Vote
+from cortex.domain.approvals.vote import Vote
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import ConflictError
 from cortex.postgres.database import Database, Profile, open_database

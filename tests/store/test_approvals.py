@@ -8,7 +8,7 @@ import asyncpg
 import attrs
 import pytest
 
-from cortex.domain.approval import Approval, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from attrs import frozen
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.effect import Resolution
 from cortex.domain.job import Claim, EffectIntent, IntentReply, Suspend, UnknownEffect

@@ -9,7 +9,7 @@ from uuid import UUID
 from attrs import define, field, frozen
 
 from chaos.cluster.ledger import Ledger
-from cortex.domain.approval_vote import Vote, last_digits
+from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.effect import Resolution
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session

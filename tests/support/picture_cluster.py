@@ -15,7 +15,7 @@ import attrs
 
 from cortex.demo.job import ASKS, PROMPT, SCRIPTED, demo_agent
 from cortex.demo.mail import SEND_MAIL, send_mail
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.job import (
     Claim,
     Finish,

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import Approval, ApprovalRequest
+from cortex.domain.approvals.approval import Approval, ApprovalRequest
 from cortex.postgres.session import Session
 from cortex.store import approvals
 from tests.support.servers.http_server import Answered, HttpServer

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from cortex.domain.approval import ApprovalRequest
+from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.job import Submission
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session

@@ -8,8 +8,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.domain.approval import Approval, ApprovalHead
-from cortex.domain.approval_vote import BATCH_MAX
+from cortex.domain.approvals.approval import Approval, ApprovalHead
+from cortex.domain.approvals.vote import BATCH_MAX
 from cortex.store.approvals import InboxRow
 from cortex_tui.model.approvals_state import ApprovalsState, SubjectChange
 from cortex_tui.model.inbox import Inbox, Tab

@@ -21,8 +21,8 @@ from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import NAME, Tool, ToolContext
 from cortex.agent.workspace.fitting import fitted
-from cortex.domain.approval_policy import ApprovalRule, GatedCall, gate_of
-from cortex.domain.approval_policy import Gate as PolicyGate
+from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
+from cortex.domain.approvals.policy import Gate as PolicyGate
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import ForbiddenError, RejectedError

@@ -13,8 +13,8 @@ from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import REASON_CHARS_MAX, check_editable, edit_in
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import REASON_CHARS_MAX, check_editable, edit_in
 from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json

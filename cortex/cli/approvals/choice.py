@@ -18,8 +18,8 @@ from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, lines_of
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import (
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import (
     LAST_DIGITS,
     Vote,
     check_batch,

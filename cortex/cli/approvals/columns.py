@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.cli.screen.table import Column, only_on_demand
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
 from cortex.view.approvals import (

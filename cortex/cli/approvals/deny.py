@@ -8,7 +8,7 @@ from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.approval_vote import REASON_CHARS_MAX
+from cortex.domain.approvals.vote import REASON_CHARS_MAX
 
 
 @click.command(cls=Command)

@@ -9,8 +9,8 @@ from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import why_sign_in
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import why_sign_in
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe

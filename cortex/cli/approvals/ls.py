@@ -12,7 +12,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.approval import ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session

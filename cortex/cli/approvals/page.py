@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import Approval, ApprovalStatus, ended
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, ended
 from cortex.domain.argument_check import ArgumentChange
 from cortex.domain.phrases import at_instant, localised, short_id, span
 from cortex.domain.safe import safe

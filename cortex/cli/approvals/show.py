@@ -8,7 +8,7 @@ from cortex.cli.approvals.page import page
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.target import session
-from cortex.domain.approval import Approval
+from cortex.domain.approvals.approval import Approval
 from cortex.domain.argument_check import changes
 from cortex.store import approvals as store
 from cortex.view.approvals import if_approved, if_denied, if_expired, left_s

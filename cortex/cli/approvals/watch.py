@@ -11,7 +11,7 @@ from cortex.cli.screen.live_line import live_line
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.phrases import short_id, since_s, span
 from cortex.domain.safe import safe

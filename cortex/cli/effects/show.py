@@ -11,7 +11,7 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.approval import Approval
+from cortex.domain.approvals.approval import Approval
 from cortex.domain.effect import EffectStatus
 from cortex.domain.phrases import age, rfc3339, short_id, since_s
 from cortex.domain.safe import safe

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cortex.cli.screen.output import document_of
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow

@@ -11,7 +11,7 @@ from cortex.cli.facts import change_text
 from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import (
     age,

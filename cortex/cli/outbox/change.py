@@ -10,8 +10,8 @@ from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.postgres.database import Database
-from cortex.store import outbox as store
-from cortex.store.outbox import MessageChoice
+from cortex.store.background import outbox as store
+from cortex.store.background.outbox import MessageChoice
 
 LIMIT_MAX: Final = 10_000
 Work = Callable[..., Awaitable[int]]

@@ -9,11 +9,11 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.message import MessageStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
 from cortex.domain.safe import safe
-from cortex.store import outbox as store
-from cortex.store.outbox import MessageRow
+from cortex.store.background import outbox as store
+from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
 
 LIMIT_MAX: Final = 1000

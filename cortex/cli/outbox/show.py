@@ -11,11 +11,11 @@ from cortex.cli.outbox.ls import state
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.message import MessageStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import exact, short_id
 from cortex.domain.safe import safe
-from cortex.store import outbox as store
-from cortex.store.outbox import MessageRow
+from cortex.store.background import outbox as store
+from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import pad
 
 LABEL_CELLS: Final = 12

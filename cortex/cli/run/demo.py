@@ -29,7 +29,7 @@ from cortex.demo import mail
 from cortex.demo.job import DEMO_JOBS, LIVE, REPORT, SCRIPTED, SCRIPTED_MODEL, demo_agent
 from cortex.demo.script_inspect import inspect
 from cortex.demo.server import serve as serve_model
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.job import JobStatus, Submission

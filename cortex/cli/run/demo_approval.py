@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from cortex.cli.jobs.facts import Snapshot
-from cortex.domain.approval import ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import day_time, span
 from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what

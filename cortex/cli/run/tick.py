@@ -48,7 +48,7 @@ from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready, own_name
 from cortex.runtime.tick import Outcome, RunnerReport, Tick, TickReport, TickTerms, of_shard
 from cortex.store import tasks
-from cortex.store.runners import DISPATCH
+from cortex.store.background.runners import DISPATCH
 from cortex.view.cells import Cell
 
 NAMES: Final = (*RUNNERS, DISPATCH)

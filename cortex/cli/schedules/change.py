@@ -11,7 +11,7 @@ from cortex.cli.schedules.ls import COLUMNS
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
-from cortex.store import schedules as store
+from cortex.store.background import schedules as store
 
 _changes = changes("Shown to everyone, and stored.", is_reason_required=True)
 _name: Final = click.argument("name", metavar="NAME")

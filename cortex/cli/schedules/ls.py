@@ -14,8 +14,8 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, at_instant, since_s, span
 from cortex.domain.safe import safe
-from cortex.store import schedules as store
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background import schedules as store
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
 from cortex.view.schedules import OVERLAPS, instant_cell, last_text, next_text, runs, state_of
 

@@ -15,8 +15,8 @@ from cortex.domain.phrases import at_instant, money, span
 from cortex.domain.safe import safe
 from cortex.domain.schedules.cron import local_time
 from cortex.domain.schedules.schedule import Schedule
-from cortex.store import schedules as store
-from cortex.store.schedules import PastRuns
+from cortex.store.background import schedules as store
+from cortex.store.background.schedules import PastRuns
 
 COUNTED_MAX: Final = 10_000
 """Instants counted; a year of minutes would take seconds."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.waterfall import Axis, StepLine, StepLines

@@ -13,10 +13,10 @@ from cortex.cli.options import Command
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
+from cortex.domain.messages.subscription import Subscription, parse_subscriptions
 from cortex.domain.safe import safe
-from cortex.domain.subscription import Subscription, parse_subscriptions
 from cortex.postgres.database import Database
-from cortex.store import subscriptions as store
+from cortex.store.background import subscriptions as store
 from cortex.view.cells import Cell, Row
 
 

@@ -12,8 +12,8 @@ from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
 from cortex.domain.phrases import NOTHING, age, since_s
 from cortex.domain.safe import safe
-from cortex.store import subscriptions as store
-from cortex.store.subscriptions import SubscriptionRow
+from cortex.store.background import subscriptions as store
+from cortex.store.background.subscriptions import SubscriptionRow
 from cortex.view.cells import Cell
 
 

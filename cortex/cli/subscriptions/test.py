@@ -13,14 +13,14 @@ from cortex.domain.classification import failure_of
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.errors import NotFoundError, RejectedError, UsageError
 from cortex.domain.failure import Failure
-from cortex.domain.message import Message
+from cortex.domain.messages.message import Message
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.safe import safe
-from cortex.domain.subscription import Channel, Subscription
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.runtime.outbox.senders import SEND_S, SenderParts
 from cortex.store import clock
-from cortex.store import subscriptions as store
+from cortex.store.background import subscriptions as store
 
 TOPIC: Final = "cortex.test"
 PAYLOAD: Final = {"text": "a test of this subscription"}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.approval_vote import VoteError
+from cortex.domain.approvals.vote import VoteError
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import DENY_REASONS

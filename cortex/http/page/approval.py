@@ -12,8 +12,8 @@ from uuid import UUID
 from starlette.responses import RedirectResponse, Response
 
 from cortex.crash_points import crash_point
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import Vote, VoteError, check_signed_in, edit_in, refusal
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import Vote, VoteError, check_signed_in, edit_in, refusal
 from cortex.domain.errors import ConflictError, ForbiddenError, RejectedError
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest

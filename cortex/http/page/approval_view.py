@@ -6,8 +6,8 @@ from typing import Any, Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approval import Approval, ApprovalStatus
-from cortex.domain.approval_vote import REASON_CHARS_MAX, VoteError
+from cortex.domain.approvals.approval import Approval, ApprovalStatus
+from cortex.domain.approvals.vote import REASON_CHARS_MAX, VoteError
 from cortex.domain.argument_check import changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, RejectedError

@@ -6,7 +6,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approval import ApprovalRow
+from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.token import Role
 from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus, Risk
-from cortex.domain.approval_vote import BATCH_MAX, REASON_CHARS_MAX
+from cortex.domain.approvals.approval import ApprovalStatus, Risk
+from cortex.domain.approvals.vote import BATCH_MAX, REASON_CHARS_MAX
 from cortex.http.framework.shape import field, text, whole
 
 LIMIT_MAX: Final = 200

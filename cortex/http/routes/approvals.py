@@ -11,8 +11,8 @@ import attrs
 import orjson
 from starlette.responses import Response
 
-from cortex.domain.approval import ApprovalStatus
-from cortex.domain.approval_vote import Vote, why_sign_in
+from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.approvals.vote import Vote, why_sign_in
 from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
 from cortex.domain.token import Role

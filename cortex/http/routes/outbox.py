@@ -8,15 +8,15 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.breaker import BreakerState
-from cortex.domain.message import MessageStatus
-from cortex.domain.subscription import Channel
+from cortex.domain.messages.message import MessageStatus
+from cortex.domain.messages.subscription import Channel
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, record, text, whole
-from cortex.store import outbox as store
-from cortex.store import subscriptions
+from cortex.store.background import outbox as store
+from cortex.store.background import subscriptions
 
 LIMIT_MAX: Final = 200
 NAME_MAX: Final = 100

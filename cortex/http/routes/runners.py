@@ -10,7 +10,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, record
-from cortex.store import runners
+from cortex.store.background import runners
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ from cortex.http.framework.route import Handler, Method, Route, answer
 from cortex.http.framework.shape import field, record, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
-from cortex.store import schedules as store
+from cortex.store.background import schedules as store
 
 LIMIT_MAX: Final = 200
 INSTANTS_SHOWN: Final = 50

@@ -11,7 +11,7 @@ import attrs
 import structlog
 
 from cortex.actors.backoff import retry_while_unavailable
-from cortex.domain.approval import Decided
+from cortex.domain.approvals.approval import Decided
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.committer import Committer

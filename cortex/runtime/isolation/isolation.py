@@ -23,7 +23,7 @@ import attrs
 import structlog
 import trio
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.bulk import BulkOrder, BulkRequest
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableError

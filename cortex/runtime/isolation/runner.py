@@ -17,7 +17,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.approval import ApprovalStatus, Decided
+from cortex.domain.approvals.approval import ApprovalStatus, Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.clock import Chance, system_chance

@@ -38,7 +38,7 @@ from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import tasks
-from cortex.store.runners import DISPATCH
+from cortex.store.background.runners import DISPATCH
 
 # --- Slow start of claims after an outage: a few jobs at first, then doubling.
 

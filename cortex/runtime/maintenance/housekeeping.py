@@ -14,7 +14,7 @@ from typing import Final
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.postgres.bridge import Port
-from cortex.store import housekeeping
+from cortex.store.background import housekeeping
 from cortex.store.budgets import BudgetUse
 
 BATCH_MAX: Final = 1000

@@ -21,8 +21,8 @@ from cortex.actors.runner import Run
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.redaction import clean_text
 from cortex.postgres.bridge import Port
-from cortex.store import runners as store
-from cortex.store.runners import LastRun, RunnerRuns
+from cortex.store.background import runners as store
+from cortex.store.background.runners import LastRun, RunnerRuns
 
 EVERY_S: Final = 5.0
 LONGEST_LEAST_S: Final = 30.0

@@ -24,8 +24,8 @@ from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
 from cortex.postgres.bridge import Port
 from cortex.runtime.maintenance import archive
-from cortex.store import retention
-from cortex.store.retention import Deleted, Kind
+from cortex.store.background import retention
+from cortex.store.background.retention import Deleted, Kind
 
 BATCH_MAX: Final = 200
 """Jobs, with all that belongs to them, that one transaction deletes: some ten milliseconds, and a

@@ -18,9 +18,9 @@ from cortex.crash_points import crash_point
 from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER
-from cortex.store import schedules
+from cortex.store.background import schedules
+from cortex.store.background.schedule_ticks import FiredSchedules, fire_due
 from cortex.store.pods import Pod
-from cortex.store.schedule_ticks import FiredSchedules, fire_due
 
 _log = structlog.get_logger(__name__)
 

@@ -17,8 +17,8 @@ import trio
 
 from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.message import Message
-from cortex.domain.template import Template
+from cortex.domain.messages.message import Message
+from cortex.domain.messages.template import Template
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted

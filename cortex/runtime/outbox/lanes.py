@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from cortex.domain.breaker import BreakerState
-from cortex.domain.message import LEASE_S, Message
-from cortex.domain.subscription import Subscription
+from cortex.domain.messages.message import LEASE_S, Message
+from cortex.domain.messages.subscription import Subscription
 from cortex.runtime.outbox.senders import Sender
 
 BATCH: Final = 50

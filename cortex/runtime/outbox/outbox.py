@@ -28,7 +28,7 @@ from cortex.domain.clock import Chance
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.domain.failure import Failure
-from cortex.domain.message import (
+from cortex.domain.messages.message import (
     ERROR_MAX,
     SENT,
     Message,
@@ -37,8 +37,8 @@ from cortex.domain.message import (
     failed,
     handed_back,
 )
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.redaction import clean_text
-from cortex.domain.subscription import Channel, Subscription
 from cortex.durable.calls import CircuitBreakers
 from cortex.durable.message_handlers import MessageHandler
 from cortex.http_client.addresses import AllowedAddresses
@@ -48,8 +48,8 @@ from cortex.runtime.liveness.listener import BREAKER, OUTBOX
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.outbox.lanes import HEAVY_HANDLERS, Held, Lane, shares
 from cortex.runtime.outbox.senders import SEND_S, SenderParts
-from cortex.store import outbox as store
-from cortex.store import subscriptions
+from cortex.store.background import outbox as store
+from cortex.store.background import subscriptions
 
 RENEW_S: Final = 15.0
 RECLAIM_S: Final = 2.0

@@ -13,9 +13,9 @@ import orjson
 import structlog
 
 from cortex.domain.failure import Failure
-from cortex.domain.message import Message
-from cortex.domain.subscription import PLACE, Channel, Subscription
-from cortex.domain.template import Template
+from cortex.domain.messages.message import Message
+from cortex.domain.messages.subscription import PLACE, Channel, Subscription
+from cortex.domain.messages.template import Template
 from cortex.durable.message_handlers import MessageHandler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster, Target

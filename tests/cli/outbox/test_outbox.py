@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from cortex.domain.message import SENT, failed
-from cortex.domain.subscription import Subscription
-from cortex.store import facts, outbox, subscriptions
+from cortex.domain.messages.message import SENT, failed
+from cortex.domain.messages.subscription import Subscription
+from cortex.store import facts
+from cortex.store.background import outbox, subscriptions
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.records.rows import new_id

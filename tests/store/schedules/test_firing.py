@@ -7,11 +7,12 @@ from uuid import UUID
 import attrs
 import pytest
 
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.schedules.schedule import Schedule
-from cortex.domain.subscription import Channel, Subscription
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, schedules, subscriptions, tasks
-from cortex.store.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
+from cortex.store import agents, jobs, tasks
+from cortex.store.background import schedules, subscriptions
+from cortex.store.background.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
 from tests.support.at_once import at_once
 from tests.support.records.rows import new_id, stop_clock
 from tests.support.servers.postgres import sql

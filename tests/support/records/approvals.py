@@ -8,8 +8,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.domain.approval import Approval, ApprovalRequest, Risk
-from cortex.domain.approval_vote import Vote, last_digits
+from cortex.domain.approvals.approval import Approval, ApprovalRequest, Risk
+from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim, Suspend

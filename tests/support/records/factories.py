@@ -14,7 +14,7 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.budget import Unit
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus

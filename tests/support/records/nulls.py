@@ -18,32 +18,18 @@ import attrs
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Suspend
-from cortex.domain.message import failed
+from cortex.domain.messages.message import failed
+from cortex.domain.messages.subscription import Subscription
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
 from cortex.domain.schedules.schedule import Schedule
-from cortex.domain.subscription import Subscription
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
-from cortex.store import (
-    approvals,
-    breakers,
-    budgets,
-    drains,
-    flows,
-    outbox,
-    pods,
-    queues,
-    quotas,
-    retention,
-    runners,
-    schedules,
-    subscriptions,
-    tasks,
-)
-from cortex.store.retention import RetentionPeriods
-from cortex.store.runners import LastRun, RunnerRuns
+from cortex.store import approvals, breakers, budgets, drains, flows, pods, queues, quotas, tasks
+from cortex.store.background import outbox, retention, runners, schedules, subscriptions
+from cortex.store.background.retention import RetentionPeriods
+from cortex.store.background.runners import LastRun, RunnerRuns
 from tests.support.life import Life
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict

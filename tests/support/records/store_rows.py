@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from cortex.domain.approval import Approval
+from cortex.domain.approvals.approval import Approval
 from cortex.domain.canonical import canonical, digest, parse
 from cortex.domain.drain import Liveness
 from cortex.store.pods import PodRow

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import Approval, ApprovalHead
-from cortex.domain.approval_vote import Vote, checked, refusal
+from cortex.domain.approvals.approval import Approval, ApprovalHead
+from cortex.domain.approvals.vote import Vote, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, CortexError
 from cortex.store.approvals import InboxRow, VoteResult

@@ -9,7 +9,7 @@ import attrs
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.schedules.schedule import Origin, Outcome, Overlap
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from tests.support.terminal.tui_pods import _Fake
 
 TRIGGERED = UUID(int=99)

@@ -11,7 +11,7 @@ from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError

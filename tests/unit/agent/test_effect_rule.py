@@ -13,8 +13,8 @@ import pytest
 from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import Tool, tool
-from cortex.domain.approval import Risk
-from cortex.domain.approval_policy import ApprovalRule, ToolMark
+from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.policy import ApprovalRule, ToolMark
 from cortex.domain.argument_check import misfits
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import Invocation, NotApplied, Verdict

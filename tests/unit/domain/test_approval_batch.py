@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import BATCH_MAX, check_batch, varying
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import BATCH_MAX, check_batch, varying
 from cortex.domain.errors import UsageError
 from tests.support.records.store_rows import an_approval
 

@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S, Risk
-from cortex.domain.approval_policy import (
+from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
+from cortex.domain.approvals.policy import (
     ApprovalRule,
     ApprovalTerms,
     Gate,

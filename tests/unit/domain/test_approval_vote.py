@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.approval import Approval, ApprovalStatus, Risk
-from cortex.domain.approval_vote import (
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, Risk
+from cortex.domain.approvals.vote import (
     BATCH_MAX,
     REASON_CHARS_MAX,
     Vote,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 
-from cortex.domain.approval import Risk
+from cortex.domain.approvals.approval import Risk
 from cortex.domain.waiting import ApprovalWait, Awaited, QuotaWait, awaited_of, named
 
 ID = "0198c0de-0000-7000-8000-00000000ab12"

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Risk
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, DivergedError, InvalidValueError
 from cortex.domain.limits import ARGUMENTS

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain.approval import ApprovalRequest, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Applied, Invocation, Verdict

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cortex.actors.runner import Run
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend

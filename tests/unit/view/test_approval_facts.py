@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.domain.approval import Approval, ApprovalStatus, ApprovalVote, Risk
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, ApprovalVote, Risk
 from cortex.view.approval_facts import (
     DENY_REASONS,
     RISK_WORDS,

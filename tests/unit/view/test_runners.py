@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cortex.store.background.runners import RunnerRow
 from cortex.store.pulse import Trouble
-from cortex.store.runners import RunnerRow
 from cortex.view.doctor import Grade, of_pods, of_runners
 from cortex.view.runners import late_text, pulse_text, state_cell
 

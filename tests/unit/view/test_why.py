@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.quota import Quota

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import Approval, ApprovalHead, ApprovalRow, ApprovalStatus
-from cortex.domain.approval_vote import Vote
+from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.vote import Vote
 from cortex.domain.errors import ConflictError
 from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database

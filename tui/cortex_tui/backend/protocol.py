@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from cortex.domain.answer_text import Message
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import Vote
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import Vote
 from cortex.domain.breaker import Past
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
@@ -20,6 +20,7 @@ from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
 from cortex.store.approvals import InboxRow, VoteResult
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.store.breakers import BreakerRow, FreezeState
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.effects import EffectDetail, EffectRow
@@ -31,7 +32,6 @@ from cortex.store.pods import PodRow
 from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
 from cortex.store.quotas import QuotaRow
-from cortex.store.schedules import InstantRow, ScheduleRow
 
 Heard: TypeAlias = Callable[[Message], None]
 OnStatus: TypeAlias = Callable[[str], None]

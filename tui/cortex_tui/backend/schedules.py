@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from cortex.postgres.database import Database
-from cortex.store import schedules
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background import schedules
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 
 SHOWN_MAX: Final = 200
 INSTANTS_MAX: Final = 50

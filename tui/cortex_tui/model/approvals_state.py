@@ -6,7 +6,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval_vote import BATCH_MAX
+from cortex.domain.approvals.vote import BATCH_MAX
 from cortex_tui.model.inbox import Inbox, Tab
 from cortex_tui.model.subject import Edit, Subject, version_of
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex.domain.approval_vote import check_editable
+from cortex.domain.approvals.vote import check_editable
 from cortex.domain.argument_check import changes, edited_arguments
 from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError

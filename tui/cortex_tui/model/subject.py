@@ -5,7 +5,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import Approval, ApprovalHead
+from cortex.domain.approvals.approval import Approval, ApprovalHead
 from cortex.domain.argument_check import ArgumentChange
 from cortex.domain.phrases import short_id
 from cortex.view.approval_facts import Facts, facts_of

@@ -7,7 +7,7 @@ write nothing, such as arrows, scroll the request.
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from cortex.domain.approval_vote import REASON_CHARS_MAX
+from cortex.domain.approvals.vote import REASON_CHARS_MAX
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.question import CANCEL, KeyAnswer
 from cortex_tui.model.reason import REASON_CHARS_MIN

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.model import Usage

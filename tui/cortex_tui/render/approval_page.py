@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
-from cortex.domain.approval import Approval, ApprovalStatus, ended
-from cortex.domain.approval_vote import varying
+from cortex.domain.approvals.approval import Approval, ApprovalStatus, ended
+from cortex.domain.approvals.vote import varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_check import ArgumentChange
 from cortex.domain.phrases import day_time, localised, short_id

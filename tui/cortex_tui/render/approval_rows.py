@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.domain.approval import ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import age

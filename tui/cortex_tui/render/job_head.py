@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.strip import Strip
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from cortex.domain.approval import ApprovalStatus
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe

@@ -8,7 +8,7 @@ import attrs
 
 from cortex.domain.phrases import date_time, short_id, span
 from cortex.domain.safe import safe
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
 from cortex.view.schedules import OVERLAPS, instant_cell, last_text, next_text, runs, state_of
 from cortex_tui.render.approval_page import wrapped

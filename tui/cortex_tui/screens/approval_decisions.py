@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from cortex.domain.approval import Risk
-from cortex.domain.approval_vote import Vote, objection
+from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.vote import Vote, objection
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe

@@ -3,7 +3,7 @@
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval_vote import BATCH_MAX
+from cortex.domain.approvals.vote import BATCH_MAX
 from cortex.store.approvals import InboxRow
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.approvals_state import ApprovalsState, SubjectChange

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import Approval
-from cortex.domain.approval_vote import check_batch
+from cortex.domain.approvals.approval import Approval
+from cortex.domain.approvals.vote import check_batch
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe

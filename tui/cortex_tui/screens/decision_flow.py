@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approval import Risk
+from cortex.domain.approvals.approval import Risk
 from cortex.domain.safe import safe
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext

@@ -9,7 +9,7 @@ from textual import on
 from textual.widget import Widget
 
 from cortex.domain.safe import safe
-from cortex.store.schedules import InstantRow, ScheduleRow
+from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext

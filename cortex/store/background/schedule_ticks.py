@@ -11,7 +11,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.schedules.cron import CronError
 from cortex.domain.schedules.schedule import GRACE_S, Outcome, Overlap, Plan, Schedule
 from cortex.postgres.database import Connection, Database, Record
-from cortex.store.schedules import schedule_of
+from cortex.store.background.schedules import schedule_of
 
 BACKFILL_BATCH: Final = 20
 """So many instants of one schedule fire in one tick: a long outage is filled step by step."""

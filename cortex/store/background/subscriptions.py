@@ -8,7 +8,7 @@ import orjson
 
 from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import NotFoundError
-from cortex.domain.subscription import Channel, Subscription
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.postgres.database import Database
 from cortex.store.rows import rows_of
 

@@ -13,7 +13,7 @@ import attrs
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.message import ATTEMPTS_MAX, LEASE_S, Message, MessageStatus, Outcome
+from cortex.domain.messages.message import ATTEMPTS_MAX, LEASE_S, Message, MessageStatus, Outcome
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of

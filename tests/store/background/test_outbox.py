@@ -6,10 +6,18 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.errors import RejectedError
-from cortex.domain.message import SENT, Message, MessageStatus, Outcome, failed, handed_back
-from cortex.domain.subscription import Subscription
+from cortex.domain.messages.message import (
+    SENT,
+    Message,
+    MessageStatus,
+    Outcome,
+    failed,
+    handed_back,
+)
+from cortex.domain.messages.subscription import Subscription
 from cortex.postgres.session import Session
-from cortex.store import outbox, pulse, subscriptions
+from cortex.store import pulse
+from cortex.store.background import outbox, subscriptions
 from tests.support.life import Life
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import sql

@@ -5,10 +5,11 @@ from typing import Any
 
 import attrs
 
-from cortex.domain.subscription import Subscription
+from cortex.domain.messages.subscription import Subscription
 from cortex.postgres.session import Session
-from cortex.store import facts, runners, subscriptions
-from cortex.store.runners import LastRun, RunnerRow, RunnerRuns
+from cortex.store import facts
+from cortex.store.background import runners, subscriptions
+from cortex.store.background.runners import LastRun, RunnerRow, RunnerRuns
 from tests.support.records.rows import move_clock
 from tests.support.servers.postgres import sql
 

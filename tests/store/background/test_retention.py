@@ -9,9 +9,10 @@ import attrs
 import pytest
 
 from cortex.postgres.session import Session
-from cortex.store import dead_letters, retention
+from cortex.store import dead_letters
+from cortex.store.background import retention
+from cortex.store.background.retention import Deleted, Kind, RetentionPeriods
 from cortex.store.dead_letters import Resubmission
-from cortex.store.retention import Deleted, Kind, RetentionPeriods
 from tests.support.holder import holding
 from tests.support.records.ended import an_ended_job, left_of, with_everything
 from tests.support.records.rows import as_runtime, move_clock, new_id, stop_clock, submit

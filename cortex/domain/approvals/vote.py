@@ -12,7 +12,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approval import Approval, ApprovalHead, ApprovalStatus, Risk, ended
+from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalStatus, Risk, ended
 from cortex.domain.argument_check import edited_arguments, not_editable
 from cortex.domain.errors import (
     ConflictError,

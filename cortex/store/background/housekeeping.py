@@ -6,7 +6,8 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, outbox, quotas, schedules, watches
+from cortex.store import budgets, idempotency, quotas, watches
+from cortex.store.background import outbox, schedules
 from cortex.store.budgets import BudgetUse
 
 DAY_KEPT_S: Final = 35 * 86_400.0

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.template import Template
-from cortex.domain.topic import check_pattern
+from cortex.domain.messages.template import Template
+from cortex.domain.messages.topic import check_pattern
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}", re.ASCII)
 SECRETS_MAX: Final = 2

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from cortex.domain.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Follow, Risk
+from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Follow, Risk
 from cortex.domain.canonical import MISSING, find
 from cortex.domain.redaction import LONE_SURROGATE
 

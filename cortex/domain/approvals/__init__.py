@@ -1,0 +1,1 @@
+"""Requests for approval: what is asked, by which rules, and the votes."""

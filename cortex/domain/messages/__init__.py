@@ -1,0 +1,1 @@
+"""Messages that announce changes, and who gets them."""

@@ -1,0 +1,1 @@
+"""What background work reads and writes: runners, messages, schedules, retention."""
