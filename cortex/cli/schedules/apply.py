@@ -6,15 +6,19 @@ from typing import Final
 
 import attrs
 import click
+import orjson
 
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
+from cortex.cli.run.apps import registry_of
 from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
+from cortex.domain.errors import InvalidValueError
 from cortex.domain.safe import safe
+from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
@@ -31,6 +35,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     remove them with `cortex schedules rm`.
     """
     wanted = read_definitions(files, what="schedules", parse=parse_schedules)
+    _check_arguments(wanted)
 
     async def work(db: Database, *, by: str, reason: str) -> list[store.ScheduleChange]:
         return await store.apply(db, wanted, by=by, reason=reason)
@@ -42,6 +47,21 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     change.output.listing("schedules", COLUMNS, rows, empty="")
     for row in listed:
         _warn(change.output, row)
+
+
+def _check_arguments(wanted: Sequence[Schedule]) -> None:
+    """Check the arguments of built-in job types. Raises `InvalidValueError` for what must fail."""
+    registry = registry_of(None)
+    for each in wanted:
+        if each.agent is None and each.type in registry.names:
+            instant = {} if each.instant_as is None else {each.instant_as: "2026-01-01T00:00:00Z"}
+            payload = orjson.dumps({**each.arguments, **instant}).decode()
+            try:
+                registry.get(each.type).arguments(payload)
+            except InvalidValueError as error:
+                raise InvalidValueError(
+                    f"schedule {each.name!r}: {error.message}", hint=error.hint
+                ) from error
 
 
 def _warn(output: Output, row: store.ScheduleRow) -> None:

@@ -96,6 +96,24 @@ def test_an_unknown_agent_is_refused_and_nothing_is_applied(cortex: Cortex, clus
     assert listed(cortex) == {}
 
 
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        ("{}", "schedule 's': payload of 'http_request' lacks url"),
+        ("{url: 5}", "schedule 's': invalid type (expected str, got int) @ payload.url"),
+    ],
+)
+def test_arguments_that_a_built_in_type_refuses_are_not_applied(
+    cortex: Cortex, cluster: Life, arguments: str, problem: str
+) -> None:
+    text = f'name: s\ncron: "0 3 * * *"\njob: http_request\narguments: {arguments}\n'
+    done = cortex("schedules", "apply", "-", stdin=text)
+    assert (done.code, problem in done.err) == (2, True)
+    assert listed(cortex) == {}
+    fine = text.replace(arguments, "{url: 'https://example.org'}")
+    assert cortex("schedules", "apply", "-", stdin=fine).code == 0
+
+
 def test_the_same_name_twice_is_refused(cortex: Cortex, cluster: Life) -> None:
     done = cortex("schedules", "apply", "-", stdin=f"{DIGEST}---\n{DIGEST}")
     assert done.code == 2
