@@ -392,7 +392,7 @@ async def outcome_within(
         raise _timed_out(key, limit_s)
     try:
         value = await run()
-    except BaseException as error:
+    except BaseException as error:  # noqa: ASYNC103 -- raised unless it is the scope's own
         if not scope.end(error):
             raise
     else:

@@ -167,7 +167,7 @@ class Poster:
             except BaseException as error:
                 await trio.aclose_forcefully(transport)
                 if isinstance(error.__cause__, ssl.SSLError):
-                    raise UnavailableError(f"{host}: {error.__cause__}") from error
+                    raise UnavailableError(f"{host}: {error.__cause__}") from error  # noqa: ASYNC104 -- no cancellation has this cause
                 raise
             return _connection(stream, transport)
         raise TimedOutError(

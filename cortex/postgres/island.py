@@ -144,7 +144,7 @@ class Call(Generic[T]):
             self._result = await self._coroutine
         except GeneratorExit:  # nothing drives the loop any more
             raise
-        except BaseException as error:  # noqa: BLE001 -- raised in the caller
+        except BaseException as error:  # noqa: ASYNC103, BLE001 -- raised in the caller
             self._error = error
         self._is_over = True
         if self._caller is not None:
@@ -234,6 +234,6 @@ async def open_island() -> AsyncGenerator[AsyncioIsland, None]:
             try:
                 yield island
             finally:
-                await island.close()
+                await island.close()  # noqa: ASYNC102 -- bounded by itself
     finally:
         island.loop.close()

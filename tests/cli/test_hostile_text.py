@@ -102,6 +102,12 @@ ACTS: dict[str, list[Way]] = {
         lambda _: [f"no {HOSTILE}"],
         lambda _: [SPEAKS, "--payload", LINES],
     ],
+    "retention set": [
+        lambda _: ["--completed", HOSTILE, "--yes", *WHY],
+        lambda _: ["--completed", "30d", "--archive", f"/tmp/{HOSTILE}", "--yes", *WHY],  # noqa: S108
+    ],
+    "retention show": [lambda _: []],
+    "retention unset": [lambda _: WHY],
     "jobs cancel": [
         lambda r: [r.waiting.pop(), "--yes", *WHY],
         lambda _: [HOSTILE, "--yes", *WHY],
@@ -194,6 +200,7 @@ SHOW_NO_TEXT = {"demo", "migrate", "tick", "tui", "up", "version"} | {
     for name in (
         *(
             "abuse",
+            "aged",
             "approvals",
             "calls",
             "compare",
@@ -405,7 +412,7 @@ def test_no_command_lets_any_of_it_through(record: Record) -> None:
     assert silent <= NOTHING_HOSTILE, "these commands showed none of it: give them more to show"
 
 
-NOTHING_HOSTILE = {"jobs types", "outbox ls", "jobs retry", "freeze off"}
+NOTHING_HOSTILE = {"jobs types", "outbox ls", "jobs retry", "freeze off", "retention unset"}
 """They return types, ids whose characters are checked, and states."""
 
 

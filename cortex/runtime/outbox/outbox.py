@@ -454,7 +454,7 @@ class Outbox(Runner):
                     own.cancel_scope.cancel(reason="outbox stops")
             finally:
                 self._nursery = None
-                await self._hand_back()
+                await self._hand_back()  # noqa: ASYNC102 -- bounded by itself
 
     async def _hand_back(self) -> None:
         """Return the messages that are left to other pods."""

@@ -99,6 +99,6 @@ async def receiving() -> AsyncIterator[Receiver]:
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         receiver = Receiver(listener.socket.getsockname()[1])
-        nursery.start_soon(trio.serve_listeners, receiver.serve, [listener])
+        await nursery.start(trio.serve_listeners, receiver.serve, [listener])
         yield receiver
         nursery.cancel_scope.cancel()

@@ -215,9 +215,8 @@ async def test_errors_beside_the_cancellation_are_raised(autojump_clock: object)
             nursery.start_soon(fails_when_cancelled)
 
     async with a_life() as life:
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.RaisesGroup(ValueError):
             await life.context.step("a", several)
-        assert [type(each) for each in caught.value.exceptions] == [ValueError]
         assert await life.context.step("b", one) == 1
 
 

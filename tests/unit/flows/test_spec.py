@@ -100,7 +100,7 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
         (one("- name: b\n  uses: tool\n  with:\n    tool: 1"), "f.yaml:9: steps[1].with.tool must"),
         (
             one("- name: b\n  uses: http\n  with: {url: ftp://x}"),
-            "f.yaml:8: steps[1].with is refused: url 'ftp://x' is not one",
+            "f.yaml:8: steps[1].with is refused: url 'ftp://x' is not a URL",
         ),
         (
             one(
