@@ -107,7 +107,7 @@ ACTS: dict[str, list[Way]] = {
         lambda _: ["--completed", "30d", "--archive", f"/tmp/{HOSTILE}", "--yes", *WHY],  # noqa: S108
     ],
     "retention show": [lambda _: []],
-    "retention unset": [lambda _: WHY],
+    "retention unset": [lambda _: [*WHY]],
     "jobs cancel": [
         lambda r: [r.waiting.pop(), "--yes", *WHY],
         lambda _: [HOSTILE, "--yes", *WHY],
