@@ -20,7 +20,7 @@ name: the-next-agent-in-the-same-file
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
@@ -30,7 +30,7 @@ from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import UsageError
-from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
+from cortex.durable.structuring import MisfitError, UnfitError, show, structure
 
 if TYPE_CHECKING:
     from cortex.agent.yaml_source import Document
@@ -138,25 +138,17 @@ def parse_agents(text: str, source: str) -> list[AgentSpec]:
 
     Raises `UsageError` with file, line, field and value for the first problem.
     """
-    from cortex.agent.yaml_source import parse_documents  # noqa: PLC0415 -- a pod needs no YAML
+    from cortex.agent.yaml_source import parse_definitions  # noqa: PLC0415 -- a pod needs no YAML
 
-    agents: list[AgentSpec] = []
-    for document in parse_documents(text, source):
-        agent = _parse_agent(document)
-        if any(agent.name == other.name for other in agents):
-            problem = Problem(("name",), f"{agent.name!r} is taken by an agent further up")
-            _refuse(document, (problem,))
-        agents.append(agent)
-    if not agents:
-        raise UsageError(f"{source}: no agent in it", hint="name, model and system make one")
-    return agents
+    fields = "name, model and system"
+    return parse_definitions(text, source, parse=_parse_agent, noun="agent", fields=fields)
 
 
 def _parse_agent(document: "Document") -> AgentSpec:
     try:
         return _structured(document.value, AgentSpec)
     except MisfitError as misfit:
-        _refuse(document, misfit.problems, cause=misfit)
+        raise document.refused(misfit.problems, noun="agent") from misfit
 
 
 def _structured(value: object, target: type[Spec]) -> Spec:
@@ -166,15 +158,3 @@ def _structured(value: object, target: type[Spec]) -> Spec:
     except MisfitError as misfit:
         problems = misfit.problems
     raise MisfitError(tuple(discreet(each, "secrets") for each in problems))
-
-
-def _refuse(
-    document: "Document", problems: tuple[Problem, ...], *, cause: Exception | None = None
-) -> NoReturn:
-    """Raise the problem that stands highest in the file: the first one that a reader meets."""
-    line, problem = min(
-        ((document.line(each.path), each) for each in problems), key=lambda pair: pair[0]
-    )
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"{problem.field or 'the agent'} {problem.reason}"
-    raise UsageError(f"{document.source}:{line}: {message}{more}") from cause

@@ -4,14 +4,14 @@ Stricter than YAML itself: a repeated key is an error, not a silent loss of the 
 expansion of a small file (aliases of aliases, nesting) is bounded.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import yaml
 
 from cortex.domain.errors import UsageError
-from cortex.durable.structuring import show
+from cortex.durable.structuring import Problem, show
 
 SIZE_MAX_BYTES = 262_144
 DEPTH_MAX = 32
@@ -20,6 +20,16 @@ VALUES_MAX = 10_000
 COLLECTION_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
 Path = tuple[str | int, ...]
+
+
+class Named(Protocol):
+    """What a document defines."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Definition = TypeVar("Definition", bound=Named)
 
 
 @attrs.frozen
@@ -35,6 +45,38 @@ class Document:
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
+
+    def first(self, problems: Sequence[Problem]) -> Problem:
+        """Return the problem that stands highest in the file: the first one that a reader meets."""
+        return min(problems, key=lambda each: self.line(each.path))
+
+    def refused(self, problems: Sequence[Problem], *, noun: str) -> UsageError:
+        """Return the error of a definition with these problems, which names the first of them."""
+        problem = self.first(problems)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        message = f"{problem.field or f'the {noun}'} {problem.reason}"
+        return UsageError(f"{self.source}:{self.line(problem.path)}: {message}{more}")
+
+
+def parse_definitions(
+    text: str, source: str, *, parse: Callable[[Document], Definition], noun: str, fields: str
+) -> list[Definition]:
+    """Return what the documents of `text` define, at least one, under different names.
+
+    `noun` is what one is called, `fields` are those that make one. Raises `UsageError`, also for a
+    name that is taken.
+    """
+    made: list[Definition] = []
+    for document in parse_documents(text, source):
+        one = parse(document)
+        if any(one.name == other.name for other in made):
+            article = "an" if noun[0] in "aeiou" else "a"
+            reason = f"{one.name!r} is taken by {article} {noun} further up"
+            raise document.refused((Problem(("name",), reason),), noun=noun)
+        made.append(one)
+    if not made:
+        raise UsageError(f"{source}: no {noun} in it", hint=f"{fields} make one")
+    return made
 
 
 def parse_documents(text: str, source: str) -> list[Document]:

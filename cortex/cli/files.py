@@ -3,29 +3,22 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from cortex.domain.errors import InvalidValueError, UsageError
 
+if TYPE_CHECKING:  # it loads the YAML library, which most commands that read files do not need
+    from cortex.agent.yaml_source import Definition
+
 YAML_BYTES_MAX: Final = 1_048_576
-
-
-class Named(Protocol):
-    """What a YAML file defines."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Definition = TypeVar("Definition", bound=Named)
 
 
 def read_definitions(
     files: Sequence[str],
     *,
     what: str,
-    parse: Callable[[str, str], Sequence[Definition]],
-) -> list[Definition]:
+    parse: "Callable[[str, str], Sequence[Definition]]",
+) -> "list[Definition]":
     """Return what YAML files define, `-` for stdin; `what` is its name in the plural.
 
     Raises `UsageError` for a file that cannot be read, and for a name that is in two files.

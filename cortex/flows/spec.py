@@ -26,7 +26,7 @@ A step begins after the one above it, or after those that `needs` names.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
 
@@ -334,41 +334,20 @@ def parse_flows(text: str, source: str) -> list[FlowSpec]:
 
     Raises `UsageError` with file, line, field and value for the first problem.
     """
-    from cortex.agent.yaml_source import parse_documents  # noqa: PLC0415 -- a pod needs no YAML
+    from cortex.agent.yaml_source import parse_definitions  # noqa: PLC0415 -- a pod needs no YAML
 
-    flows: list[FlowSpec] = []
-    for document in parse_documents(text, source):
-        flow = _parse_flow(document)
-        if any(flow.name == other.name for other in flows):
-            problem = Problem(("name",), f"{flow.name!r} is taken by a flow further up")
-            _refuse(document, (problem,))
-        flows.append(flow)
-    if not flows:
-        raise UsageError(f"{source}: no flow in it", hint="name and steps make one")
-    return flows
+    return parse_definitions(text, source, parse=_parse_flow, noun="flow", fields="name and steps")
 
 
 def _parse_flow(document: "Document") -> FlowSpec:
     try:
         return structure(_renamed(document.value), FlowSpec)
     except MisfitError as misfit:
-        _refuse(document, misfit.problems, cause=misfit)
-
-
-def _refuse(
-    document: "Document", problems: tuple[Problem, ...], *, cause: Exception | None = None
-) -> NoReturn:
-    """Raise the problem that stands highest in the file: the first one that a reader meets."""
-    found = [
-        Problem(tuple(_written(each.path)), each.reason.replace("with_", "with"))
-        for each in problems
-    ]
-    line, problem = min(
-        ((document.line(each.path), each) for each in found), key=lambda pair: pair[0]
-    )
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    message = f"{problem.field or 'the flow'} {problem.reason}"
-    raise UsageError(f"{document.source}:{line}: {message}{more}") from cause
+        problems = [
+            Problem(tuple(_written(each.path)), each.reason.replace("with_", "with"))
+            for each in misfit.problems
+        ]
+        raise document.refused(problems, noun="flow") from misfit
 
 
 def _written(path: tuple[str | int, ...]) -> Iterator[str | int]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from cortex.agent.yaml_source import Document, parse_documents
+from cortex.agent.yaml_source import Document, parse_definitions
 from cortex.domain.errors import UsageError
 from cortex.domain.schedules.schedule import Overlap, Schedule, ScheduleError
 from cortex.durable.structuring import MisfitError, structure
@@ -46,33 +46,20 @@ def parse_schedules(text: str, source: str) -> list[Schedule]:
 
     Raises `UsageError` with file, line, field and value for the first problem.
     """
-    schedules: list[Schedule] = []
-    for document in parse_documents(text, source):
-        made = _parse(document)
-        if any(made.name == other.name for other in schedules):
-            raise _refused(document, "name", f"{made.name!r} is taken by a schedule further up")
-        schedules.append(made)
-    if not schedules:
-        raise UsageError(f"{source}: no schedule in it", hint="name, cron and job make one")
-    return schedules
+    fields = "name, cron and job"
+    return parse_definitions(text, source, parse=_parse, noun="schedule", fields=fields)
 
 
 def _parse(document: Document) -> Schedule:
     try:
         given = structure(document.value, ScheduleSource)
     except MisfitError as misfit:
-        line, problem = min(
-            ((document.line(each.path), each) for each in misfit.problems), key=lambda pair: pair[0]
-        )
-        field = problem.field or "the schedule"
-        raise UsageError(f"{document.source}:{line}: {field} {problem.reason}") from misfit
+        problem = document.first(misfit.problems)
+        raise document.refused((problem,), noun="schedule") from misfit
     fields = attrs.asdict(given)
     try:
         return Schedule.make(type=fields.pop("job"), **fields)
     except ScheduleError as error:
-        raise _refused(document, error.field, error.message, hint=error.hint) from error
-
-
-def _refused(document: Document, field: str, reason: str, *, hint: str | None = None) -> UsageError:
-    line = document.line((field,))
-    return UsageError(f"{document.source}:{line}: {field} {reason}", hint=hint)
+        line = document.line((error.field,))
+        message = f"{document.source}:{line}: {error.field} {error.message}"
+        raise UsageError(message, hint=error.hint) from error
