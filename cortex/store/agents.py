@@ -1,49 +1,31 @@
 """Agents: named series of immutable versions."""
 
-import hashlib
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import attrs
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.postgres.database import Connection, Database, Record
-from cortex.postgres.queries import sql
+from cortex.postgres.database import Database
+from cortex.store import spec_versions
 from cortex.store.rows import rows_of
-
-
-@attrs.frozen(kw_only=True)
-class AgentVersion:
-    """One version of an agent."""
-
-    name: str
-    version: int
-    spec: dict[str, Any]
-    applied_by: str
-    applied_at: datetime
-    now: datetime = attrs.field(eq=False)
+from cortex.store.spec_versions import SpecVersion
 
 
 async def apply(
     db: Database, *, new_id: UUID, name: str, spec: dict[str, Any], by: str, reason: str = ""
 ) -> tuple[int, bool]:
     """Add a version unless the newest is the same; return the version and whether it is new."""
-    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(text).digest()
-
-    async def lock_and_apply(connection: Connection) -> Record | None:
-        # Only a statement that begins after the lock sees a version that another session created.
-        await connection.fetch(sql("agents.lock"), name)
-        return await connection.fetchrow(
-            sql("agents.apply"), new_id, name, text.decode(), digest, by, reason
-        )
-
-    row = await db.transact(lock_and_apply)
-    if row is None:
-        raise AssertionError("agents.apply always returns one row")
-    return row["version"], row["is_new"]
+    return await spec_versions.add(
+        db,
+        lock="agents.lock",
+        apply="agents.apply",
+        key=(new_id, name),
+        name=name,
+        spec=spec,
+        by=by,
+        reason=reason,
+    )
 
 
 async def spec(db: Database, agent_id: UUID, version: int) -> dict[str, Any]:
@@ -63,15 +45,11 @@ async def newest(db: Database, name: str) -> tuple[UUID, int]:
     return row["id"], row["version"]
 
 
-async def page(db: Database, *, after: str = "", limit: int = 200) -> list[AgentVersion]:
+async def page(db: Database, *, after: str = "", limit: int = 200) -> list[SpecVersion]:
     """Return agents with their newest versions, by name."""
-    return rows_of(AgentVersion, await db.fetch("agents.list", after, limit))
+    return rows_of(SpecVersion, await db.fetch("agents.list", after, limit))
 
 
-async def versions(db: Database, name: str, *, version: int | None = None) -> list[AgentVersion]:
+async def versions(db: Database, name: str, *, version: int | None = None) -> list[SpecVersion]:
     """Return an agent's versions, newest first. Raises `NotFoundError`."""
-    rows = await db.fetch("agents.show", name, version)
-    if not rows:
-        wanted = f"agent {name!r}" if version is None else f"agent {name!r} version {version}"
-        raise NotFoundError(f"{wanted} does not exist", hint="list them: cortex agents ls")
-    return rows_of(AgentVersion, rows)
+    return await spec_versions.versions_of(db, "agents.show", name, version=version, noun="agent")

@@ -1,48 +1,30 @@
 """Flows: named series of immutable versions."""
 
-import hashlib
-from datetime import datetime
 from typing import Any
 
-import attrs
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.postgres.database import Connection, Database, Record
-from cortex.postgres.queries import sql
+from cortex.postgres.database import Database
+from cortex.store import spec_versions
 from cortex.store.rows import rows_of
-
-
-@attrs.frozen(kw_only=True)
-class FlowVersion:
-    """One version of a flow."""
-
-    name: str
-    version: int
-    spec: dict[str, Any]
-    applied_by: str
-    applied_at: datetime
-    now: datetime = attrs.field(eq=False)
+from cortex.store.spec_versions import SpecVersion
 
 
 async def apply(
     db: Database, *, name: str, spec: dict[str, Any], by: str, reason: str = ""
 ) -> tuple[int, bool]:
     """Add a version unless the newest is the same; return the version and whether it is new."""
-    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(text).digest()
-
-    async def lock_and_apply(connection: Connection) -> Record | None:
-        # Only a statement that begins after the lock sees a version that another session created.
-        await connection.fetch(sql("flows.lock"), name)
-        return await connection.fetchrow(
-            sql("flows.apply"), name, text.decode(), digest, by, reason
-        )
-
-    row = await db.transact(lock_and_apply)
-    if row is None:
-        raise AssertionError("flows.apply always returns one row")
-    return row["version"], row["is_new"]
+    return await spec_versions.add(
+        db,
+        lock="flows.lock",
+        apply="flows.apply",
+        key=(name,),
+        name=name,
+        spec=spec,
+        by=by,
+        reason=reason,
+    )
 
 
 async def spec(db: Database, name: str, version: int) -> dict[str, Any]:
@@ -54,15 +36,11 @@ async def spec(db: Database, name: str, version: int) -> dict[str, Any]:
     return specification
 
 
-async def page(db: Database, *, after: str = "", limit: int = 200) -> list[FlowVersion]:
+async def page(db: Database, *, after: str = "", limit: int = 200) -> list[SpecVersion]:
     """Return flows with their newest versions, by name."""
-    return rows_of(FlowVersion, await db.fetch("flows.list", after, limit))
+    return rows_of(SpecVersion, await db.fetch("flows.list", after, limit))
 
 
-async def versions(db: Database, name: str, *, version: int | None = None) -> list[FlowVersion]:
+async def versions(db: Database, name: str, *, version: int | None = None) -> list[SpecVersion]:
     """Return a flow's versions, newest first. Raises `NotFoundError`."""
-    rows = await db.fetch("flows.show", name, version)
-    if not rows:
-        wanted = f"flow {name!r}" if version is None else f"flow {name!r} version {version}"
-        raise NotFoundError(f"{wanted} does not exist", hint="list them: cortex flows ls")
-    return rows_of(FlowVersion, rows)
+    return await spec_versions.versions_of(db, "flows.show", name, version=version, noun="flow")

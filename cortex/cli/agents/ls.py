@@ -10,11 +10,12 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.screen.terminal import Terminal
+from cortex.cli.spec_versions import columns_of, document_of
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
-from cortex.store.agents import AgentVersion
+from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import Cell, pad
 
 
@@ -43,23 +44,11 @@ def show(options: Options, *, name: str, version: int | None) -> None:
     output = Output(options)
     with session(options) as call:
         rows = call(store.versions, name, version=version)
-    newest = rows[0]
-    document = {
-        "agent": {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
-        "versions": [_applied_as(row) for row in rows],
-    }
+    document = document_of("agent", rows)
     output.record(document, name=name, page=lambda: _page(rows, output.terminal))
 
 
-def _applied_as(row: AgentVersion) -> dict[str, Any]:
-    return {
-        "version": row.version,
-        "applied_by": row.applied_by,
-        "applied_at": row.applied_at,
-    }
-
-
-def _page(rows: list[AgentVersion], terminal: Terminal) -> Iterator[str]:
+def _page(rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
     newest = rows[0]
     spec = newest.spec
     yield terminal.paint(f"agent {safe(newest.name)}  v{newest.version}", "bold")
@@ -84,22 +73,8 @@ def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def _applied(row: AgentVersion) -> Cell:
-    ago = age(since_s(row, row.applied_at))
-    return Cell(safe(f"{ago} by {row.applied_by}"))
-
-
-COLUMNS: Final[Sequence[Column[AgentVersion]]] = (
-    Column(
-        name="name",
-        title="agent",
-        shown=lambda r: Cell(safe(r.name), "bold"),
-        least=10,
-    ),
-    Column(
-        name="version",
-        shown=lambda r: Cell(f"v{r.version}"),
-    ),
+COLUMNS: Final[Sequence[Column[SpecVersion]]] = columns_of(
+    "agent",
     Column(name="model", value=lambda r: r.spec.get("model"), least=12),
     Column(
         name="tools",
@@ -107,7 +82,4 @@ COLUMNS: Final[Sequence[Column[AgentVersion]]] = (
         shown=lambda r: Cell(safe(", ".join(r.spec.get("tools", ()))) or NOTHING),
         least=12,
     ),
-    Column(name="applied_at", title="applied", shown=_applied),
-    Column(name="description", value=lambda r: r.spec.get("description") or None, least=12),
-    Column(name="applied_by", is_default=False),
 )

@@ -1,7 +1,7 @@
 """`cortex flows ls` and `cortex flows show`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -9,12 +9,12 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.screen.terminal import Terminal
+from cortex.cli.spec_versions import columns_of, document_of
 from cortex.cli.target import session
-from cortex.domain.phrases import age, since_s
 from cortex.domain.safe import safe
 from cortex.store import flows as store
-from cortex.store.flows import FlowVersion
-from cortex.view.cells import Cell, pad
+from cortex.store.spec_versions import SpecVersion
+from cortex.view.cells import pad
 
 NAME_CELLS: Final = 20
 
@@ -44,19 +44,11 @@ def show(options: Options, *, name: str, version: int | None) -> None:
     output = Output(options)
     with session(options) as call:
         rows = call(store.versions, name, version=version)
-    newest = rows[0]
-    document = {
-        "flow": {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
-        "versions": [_applied_as(row) for row in rows],
-    }
+    document = document_of("flow", rows)
     output.record(document, name=name, page=lambda: _page(rows, output.terminal))
 
 
-def _applied_as(row: FlowVersion) -> dict[str, Any]:
-    return {"version": row.version, "applied_by": row.applied_by, "applied_at": row.applied_at}
-
-
-def _page(rows: list[FlowVersion], terminal: Terminal) -> Iterator[str]:
+def _page(rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
     newest = rows[0]
     yield terminal.paint(f"flow {safe(newest.name)}  v{newest.version}", "bold")
     if newest.spec.get("description"):
@@ -73,15 +65,7 @@ def _page(rows: list[FlowVersion], terminal: Terminal) -> Iterator[str]:
         yield f"  v{row.version:<4} {at}  by {safe(row.applied_by)}"
 
 
-def _applied(row: FlowVersion) -> Cell:
-    return Cell(safe(f"{age(since_s(row, row.applied_at))} by {row.applied_by}"))
-
-
-COLUMNS: Final[Sequence[Column[FlowVersion]]] = (
-    Column(name="name", title="flow", shown=lambda r: Cell(safe(r.name), "bold"), least=10),
-    Column(name="version", shown=lambda r: Cell(f"v{r.version}")),
+COLUMNS: Final[Sequence[Column[SpecVersion]]] = columns_of(
+    "flow",
     Column(name="steps", value=lambda r: len(r.spec.get("steps", ()))),
-    Column(name="applied_at", title="applied", shown=_applied),
-    Column(name="description", value=lambda r: r.spec.get("description") or None, least=12),
-    Column(name="applied_by", is_default=False),
 )
