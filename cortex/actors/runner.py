@@ -77,7 +77,7 @@ class TickResult:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """One tick that has ended, for whoever counts them."""
+    """One tick that has ended, as the recorder and the metrics count it."""
 
     name: str
     longest_s: float

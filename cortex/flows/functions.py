@@ -199,7 +199,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "lower": Function(_of_text(str.lower, "lower"), (1, 1), "a text in small letters"),
     "number": Function(_number, (1, 1), "a text as a number"),
     "parse_json": Function(_parse_json, (1, 1), "the value of a JSON text"),
-    "range": Function(_range, (1, 1), "the numbers from 0, so many of them"),
+    "range": Function(_range, (1, 1), "that many numbers, from 0 on"),
     "split": Function(_split, (2, 2), "the parts of a text"),
     "starts_with": Function(_affix(str.startswith, "starts_with"), (2, 2), "whether it begins so"),
     "text": Function(as_text, (1, 1), "a value as text"),

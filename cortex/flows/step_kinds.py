@@ -65,7 +65,7 @@ class Kind:
     hidden: frozenset[str] = frozenset()
     """Arguments that flows have another word for."""
     written_out: frozenset[str] = frozenset()
-    """Arguments without expressions: inputs come from whoever submits the job."""
+    """Arguments without expressions, whose values may come from the job's submitter."""
 
     def refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Return what is wrong with arguments before they are filled in, with its place."""

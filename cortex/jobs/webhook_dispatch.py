@@ -34,7 +34,7 @@ ID_CHARS_MAX: Final = 200
 
 @attrs.frozen(kw_only=True)
 class Webhook:
-    """One message; the receiver tells repetitions apart by its id."""
+    """One message; the receiver recognises a repetition by its id."""
 
     url: str
     payload: Any

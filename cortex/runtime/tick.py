@@ -72,7 +72,7 @@ class TickTerms:
 
 
 Dispatch = Callable[[float, int], Awaitable[int]]
-"""Claims and runs jobs for so many seconds, so many of them; returns how many were claimed."""
+"""Takes the seconds and the number of jobs to claim and run; returns how many were claimed."""
 
 
 def of_shard(name: str, *, index: int, count: int) -> bool:

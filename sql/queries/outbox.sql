@@ -1,7 +1,7 @@
 -- name: claim
 -- Gives due messages to a pod. $1 pod id; per subscription: $2 names, $3 the most of its messages; for all: $4 lease in
--- seconds. A message behind an unfinished one of its key is parked instead: whoever ends that finds it, since the parked
--- row is written while the other one is held. Locks: messages, skipping locked ones; it waits for nobody.
+-- seconds. A message behind an unfinished one of its key is parked instead: the pod that ends that one finds it, since
+-- the parked row is written while the other one is held. Locks: messages, skipping locked ones; it waits for nobody.
 WITH due AS MATERIALIZED (
     SELECT d.* FROM unnest($2::text[], $3::int[]) AS w(name, most) CROSS JOIN LATERAL (
         SELECT o.seq, o.subscription, o.key FROM cortex.outbox o

@@ -178,7 +178,7 @@ def _url(value: object, source: str) -> str:
 
 
 def _url_or_place(value: object, source: str) -> str:
-    """Check the URL of an incoming webhook: whoever knows it may post."""
+    """Check the URL of an incoming webhook, which is a secret: it lets everybody post."""
     if isinstance(value, str) and PLACE.fullmatch(value):
         return value
     return _url(value, source)

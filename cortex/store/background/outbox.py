@@ -82,7 +82,7 @@ class MessageChoice:
 async def claim(
     db: Database, *, pod_id: UUID, most: Mapping[str, int], lease_s: float = LEASE_S
 ) -> Claimed:
-    """Give due messages of these subscriptions to a pod, at most so many of each.
+    """Give due messages to a pod; `most` names its subscriptions and the limit of each.
 
     After `OutcomeUnknownError` the pod may have messages that it does not know: their lease ends.
     """
