@@ -9,7 +9,8 @@ this pod's own policy then decides how that attempt ends.
 
 import random
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Final, Generic, TypeVar
 from uuid import UUID
 
 import attrs
@@ -24,71 +25,66 @@ from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
+from cortex.postgres.database import Database
 from cortex.store import agents, configs, flows
 
-# --- Finds the specification of an agent version. Versions are immutable, so it is read once.
+# --- Finds specifications of agents and flows. Versions are immutable, so each is read once.
 
 
 SPECS_CACHED_MAX: Final = 1_000
 
-
-class AgentSpecCache:
-    """Specifications by agent and version; the least recently used ones are dropped."""
-
-    def __init__(self, port: Port, *, rng: random.Random) -> None:
-        self._port = port
-        self._rng = rng
-        self._specs: OrderedDict[tuple[UUID, int], dict[str, Any]] = OrderedDict()
-
-    async def newest(self, name: str) -> tuple[UUID, int]:
-        """Return an agent's id and newest version. Raises `NotFoundError`."""
-        return await retry_while_unavailable(
-            lambda: self._port(agents.newest, name),
-            log=_log,
-            event="agent not read",
-            rng=self._rng,
-        )
-
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        """Return the specification as plain JSON. Raises `NotFoundError`."""
-        key = (agent_id, version)
-        if key in self._specs:
-            self._specs.move_to_end(key)
-            return self._specs[key]
-        spec = await retry_while_unavailable(
-            lambda: self._port(agents.spec, agent_id, version),
-            log=_log,
-            event="agent not read",
-            rng=self._rng,
-        )
-        self._specs[key] = spec
-        if len(self._specs) > SPECS_CACHED_MAX:
-            self._specs.popitem(last=False)
-        return spec
+Id = TypeVar("Id")
+T = TypeVar("T")
 
 
-class FlowSpecCache:
-    """Flows by name and version, likewise."""
+class _SpecCache(Generic[Id]):
+    """Specifications by series and version; the least recently used ones are dropped."""
+
+    noun: ClassVar[str]
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self._port = port
         self._rng = rng
-        self._specs: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
+        self._specs: OrderedDict[tuple[Id, int], dict[str, Any]] = OrderedDict()
 
-    async def flow(self, name: str, version: int) -> dict[str, Any]:
-        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
-        key = (name, version)
+    async def _read(
+        self, method: Callable[[Database, Id, int], Awaitable[dict[str, Any]]], key: tuple[Id, int]
+    ) -> dict[str, Any]:
         if key not in self._specs:
-            self._specs[key] = await retry_while_unavailable(
-                lambda: self._port(flows.spec, name, version),
-                log=_log,
-                event="flow not read",
-                rng=self._rng,
-            )
+            self._specs[key] = await self._answered(lambda: self._port(method, *key))
         self._specs.move_to_end(key)
         if len(self._specs) > SPECS_CACHED_MAX:
             self._specs.popitem(last=False)
         return self._specs[key]
+
+    async def _answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await retry_while_unavailable(
+            call, log=_log, event=f"{self.noun} not read", rng=self._rng
+        )
+
+
+class AgentSpecCache(_SpecCache[UUID]):
+    """Specifications of agents."""
+
+    noun = "agent"
+
+    async def newest(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version. Raises `NotFoundError`."""
+        return await self._answered(lambda: self._port(agents.newest, name))
+
+    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
+        """Return the specification as plain JSON. Raises `NotFoundError`."""
+        return await self._read(agents.spec, (agent_id, version))
+
+
+class FlowSpecCache(_SpecCache[str]):
+    """Specifications of flows."""
+
+    noun = "flow"
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
+        return await self._read(flows.spec, (name, version))
 
 
 # ---
