@@ -128,7 +128,10 @@ def test_pods_are_listed(cortex: Cortex, life: Life) -> None:
     for _ in range(3):
         life.job()
         life.claim(pod)
-    life.sql("UPDATE cortex.pod SET rss_bytes = 88000000, loop_lag_ms = 1.5")
+    # No session holds its lock: it lives by its heartbeat alone.
+    life.sql(
+        "UPDATE cortex.pod SET rss_bytes = 88000000, loop_lag_ms = 1.5, liveness = 'heartbeat'"
+    )
     (row,) = cortex("pods", "ls", "--json").document["pods"]
     assert (row["id"], row["name"], row["state"]) == (str(pod), "eu-1:42", "READY")
     assert (row["running"], row["slots"], row["rss_bytes"]) == (3, 10, 88_000_000)

@@ -368,7 +368,11 @@ async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
 
 
 def locked(dsn: str) -> bool:
-    return bool(sql(dsn, "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"))
+    held = """
+        SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    """
+    return bool(sql(dsn, held))
 
 
 async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
