@@ -15,7 +15,7 @@ from cortex.store import pods, tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench, a_pod
 from tests.support.records.rows import assert_one_truth, attempts, job_row
-from tests.support.servers.postgres import sql
+from tests.support.servers.postgres import has_session_locks, sql
 
 Lines = list[MutableMapping[str, Any]]
 DEATHS_MAX = 3
@@ -111,7 +111,7 @@ async def test_a_pod_that_got_its_lock_back_between_two_looks_is_a_new_suspect(
     session = await holding_lock(bench, shaky)
     await takeover.tick(TickBudget())
     await bench.port.cross(session.close)
-    await eventually_async(lambda: not locked(database), what="the lock is free again")
+    await eventually_async(lambda: not has_session_locks(database), what="the lock is free again")
     await takeover.tick(TickBudget())
     assert state_of(database, shaky) == "READY"
 
@@ -130,10 +130,6 @@ async def test_a_pod_that_beat_between_two_looks_is_a_new_suspect(
     look_again_later(takeover)
     await takeover.tick(TickBudget())
     assert state_of(database, shaky) == "DEAD"
-
-
-def locked(dsn: str) -> bool:
-    return bool(sql(dsn, "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"))
 
 
 async def test_a_lock_that_is_taken_after_both_looks_saves_its_pod(

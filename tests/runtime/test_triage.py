@@ -37,7 +37,7 @@ from tests.support.records.rows import (
     seeded_random,
     steps,
 )
-from tests.support.servers.postgres import sql
+from tests.support.servers.postgres import has_session_locks, sql
 
 Lines = list[MutableMapping[str, Any]]
 OUTAGE: dict[str, Any] = {
@@ -362,17 +362,9 @@ async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
     await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["OPEN"]
     await bench.port.cross(session.close)
-    await eventually_async(lambda: not locked(database), what="the lock is free again")
+    await eventually_async(lambda: not has_session_locks(database), what="the lock is free again")
     await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["ESCALATED"]
-
-
-def locked(dsn: str) -> bool:
-    held = """
-        SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    """
-    return bool(sql(dsn, held))
 
 
 async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:

@@ -61,6 +61,15 @@ def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
     return run_asyncio(run)
 
 
+def has_session_locks(dsn: str) -> bool:
+    """Whether a session of this database holds an advisory lock with a key of 64 bits."""
+    held = """
+        SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    """
+    return bool(sql(dsn, held))
+
+
 def run_asyncio(work: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run asyncio code to its end in a fresh thread and loop; raises what it raises.
 
