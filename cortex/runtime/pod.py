@@ -15,6 +15,7 @@ pod is not ready, and takes no more work. Deadlines count from the signal: see
 import gc
 import os
 import random
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -111,13 +112,15 @@ async def run_pod(
     name: str | None = None,
     worker: Worker | None = None,
     claims_max: int | None = None,
+    http_socket: socket.socket | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
     the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
     several processes with this name. `claims_max`: it is the pod of one tick, which claims so many
-    jobs, runs nothing else in the background, and leaves when nothing is due.
+    jobs, runs nothing else in the background, and leaves when nothing is due. `http_socket`
+    listens already on the address of setting `http`.
 
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
@@ -137,6 +140,7 @@ async def run_pod(
                 fork_server=fork_server,
                 worker=worker,
                 claims_max=claims_max,
+                http_socket=http_socket,
             )
             await pod.run(on_ready)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -164,10 +168,12 @@ class _Pod:
         fork_server: ForkServer | None,
         worker: Worker | None,
         claims_max: int | None,
+        http_socket: socket.socket | None,
     ) -> None:
         rng = chance.rng
         self._claims_max = claims_max
         self._worker = worker
+        self._http_socket = http_socket
         self._fork_server = fork_server
         self._settings = settings
         self._port = port
@@ -403,6 +409,7 @@ class _Pod:
             ),
             host=host,
             number=number,
+            listening=self._http_socket,
         )
         level = await stack.enter_async_context(
             self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
