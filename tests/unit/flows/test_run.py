@@ -523,4 +523,4 @@ async def test_a_message_is_recorded_once_under_the_name_of_its_step() -> None:
     assert (await run.attempt()).steps == {"say": "completed", "after": "completed"}
     messages = [step for step in run.record.steps if step.kind is StepKind.MESSAGE]
     assert [step.key for step in messages] == ["say[0]", "say[1]"]
-    assert json.loads(messages[1].output) == {**given, "payload": {"n": 2}}
+    assert json.loads(str(messages[1].output)) == {**given, "payload": {"n": 2}}
