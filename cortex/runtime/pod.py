@@ -140,9 +140,8 @@ async def run_pod(
                 fork_server=fork_server,
                 worker=worker,
                 claims_max=claims_max,
-                http_socket=http_socket,
             )
-            await pod.run(on_ready)
+            await pod.run(on_ready, http_socket)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
         log.add(PhaseRecord("pool", Outcome.CLEAN, trio.current_time() - began, left_s))
     return log
@@ -168,12 +167,10 @@ class _Pod:
         fork_server: ForkServer | None,
         worker: Worker | None,
         claims_max: int | None,
-        http_socket: socket.socket | None,
     ) -> None:
         rng = chance.rng
         self._claims_max = claims_max
         self._worker = worker
-        self._http_socket = http_socket
         self._fork_server = fork_server
         self._settings = settings
         self._port = port
@@ -311,7 +308,9 @@ class _Pod:
             rng=rng,
         )
 
-    async def run(self, on_ready: Callable[[Ready], None]) -> None:
+    async def run(
+        self, on_ready: Callable[[Ready], None], http_socket: socket.socket | None
+    ) -> None:
         policies = await self._begin_with()
         left = self.drain.left_s
         async with AsyncExitStack() as stack:
@@ -342,7 +341,7 @@ class _Pod:
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._committer.close)
             stack.callback(self.drain.enter, DrainPhase.FLUSH)
-            url = await self._serve_http(stack)
+            url = await self._serve_http(stack, http_socket)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -379,7 +378,9 @@ class _Pod:
             await self.drain.is_over.wait()
             self._idle_actors.close()
 
-    async def _serve_http(self, stack: AsyncExitStack) -> str | None:
+    async def _serve_http(
+        self, stack: AsyncExitStack, listening: socket.socket | None
+    ) -> str | None:
         """Serve the API, if configured; return its address."""
         if self._settings.http is None:
             return None
@@ -409,7 +410,7 @@ class _Pod:
             ),
             host=host,
             number=number,
-            listening=self._http_socket,
+            listening=listening,
         )
         level = await stack.enter_async_context(
             self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
