@@ -100,6 +100,10 @@ cli = Root(
                 "Delete old jobs and facts; off until you set it.",
             ),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
+            "licences": (
+                "cortex.cli.licences:licences",
+                "List what this installation consists of.",
+            ),
             "version": ("cortex.cli.version:version", "Show the version."),
         },
     },
