@@ -46,6 +46,7 @@ from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.calls.store_clock import StoreClock
+from cortex.runtime.calls.store_fleet import StoreFleet
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
@@ -452,6 +453,7 @@ class _Pod:
             tools=self._parts.tools,
             agents=policies.agents,
             flows=policies.flows,
+            fleet=StoreFleet(port=self._port, rng=self._rng),
             policies=policies,
             breakers=self._breakers,
             facts=facts,

@@ -29,6 +29,7 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
@@ -109,6 +110,7 @@ def submit(
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     refuse_bulk(job_type, queue)
+    require_agent(job_type, agent)
     output = change.output
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None
