@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from signal import SIGTERM
+from signal import SIGTERM, Signals
 from typing import Any, Final
 
 from chaos.cluster.relay import Relay
@@ -46,11 +46,14 @@ class EndSession:
         return {**hit(stage, detail, pod), **missed, "windows": windows if is_sent else []}
 
 
-def end(stage: Stage, session: Relay) -> bool:
-    """End a session with SIGTERM to its process, as `pg_terminate_backend` does."""
+def end(stage: Stage, session: Relay, how: Signals = SIGTERM) -> bool:
+    """Signal the process of a session, by default as `pg_terminate_backend` does.
+
+    Returns whether it was still there.
+    """
     pid = session.statements.backend_pid
     try:
-        return pid is not None and stage.postgres.kill_backend(pid, SIGTERM)
+        return pid is not None and stage.postgres.kill_backend(pid, how)
     except ProcessLookupError:
         return False
 

@@ -5,11 +5,14 @@ from signal import SIGKILL
 from typing import Any, Final
 
 from chaos.cluster.stage import Stage
+from chaos.nemeses.end_session import end
 from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.server import break_server, sessions_of_pods
 
 BACK_WITHIN_S: Final = 5.0
+"""After a restart of the server, pods take some time to come back."""
+NOTICED_WITHIN_S: Final = 10.0
 
 
 class KillBackend:
@@ -25,12 +28,22 @@ class KillBackend:
 
         async def kill() -> None:
             nonlocal killed
-            # After a restart of the server, pods take some time to come back.
-            await until(lambda: bool(sessions_of_pods(stage)), within_s=BACK_WITHIN_S)
-            if sessions := sessions_of_pods(stage):
-                writing = [each for each in sessions if each.statements.is_writing] or sessions
-                pid = writing[fault.detail["session"] % len(writing)].statements.backend_pid
-                killed = pid is not None and stage.postgres.kill_backend(pid, SIGKILL)
+            killed = await until(
+                lambda: _kill_one(stage, fault.detail["session"]), within_s=BACK_WITHIN_S
+            )
+            if killed:
+                # The server answers as before until it has noticed; then it ends all sessions.
+                ended = set(sessions_of_pods(stage))
+                await until(
+                    lambda: ended.isdisjoint(sessions_of_pods(stage)), within_s=NOTICED_WITHIN_S
+                )
 
         met = await break_server(stage, kill)
         return met if killed else {**met, "missed": "no pod had a session", "windows": []}
+
+
+def _kill_one(stage: Stage, drawn: int) -> bool:
+    """Kill the process of one session, if possible of one that writes; False if none is left."""
+    sessions = sessions_of_pods(stage)
+    writing = [each for each in sessions if each.statements.is_writing] or sessions
+    return bool(writing) and end(stage, writing[drawn % len(writing)], SIGKILL)

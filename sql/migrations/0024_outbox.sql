@@ -77,7 +77,7 @@ COMMENT ON COLUMN cortex.outbox.key IS
 COMMENT ON COLUMN cortex.outbox.payload IS 'Its content.';
 COMMENT ON COLUMN cortex.outbox.headers IS 'Further details of its publisher, for its receivers.';
 COMMENT ON COLUMN cortex.outbox.tenant IS 'The tenant that it belongs to.';
-COMMENT ON COLUMN cortex.outbox.trace IS 'Trace of the work that published it.';
+COMMENT ON COLUMN cortex.outbox.trace IS 'The traceparent of the job that it is about or that published it; null: of none.';
 COMMENT ON COLUMN cortex.outbox.subscription IS
     'The subscription that gets it. Null: nobody had subscribed to its topic when it was published.';
 COMMENT ON COLUMN cortex.outbox.status IS
@@ -208,6 +208,11 @@ CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $$;
 COMMENT ON FUNCTION cortex.agent_name IS 'The name of an agent by its id.';
 
+CREATE FUNCTION cortex.traceparent_of(job uuid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $$;
+COMMENT ON FUNCTION cortex.traceparent_of IS 'What a job hands on: its trace, and its own span as the parent.';
+
 CREATE FUNCTION cortex.approval_announces() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -222,7 +227,7 @@ BEGIN
                 'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
                 'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
                 'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
-            NEW.tenant);
+            NEW.tenant, cortex.traceparent_of(NEW.job_id));
     END IF;
     RETURN NULL;
 END $$;
@@ -271,7 +276,7 @@ CREATE FUNCTION cortex.effect_is_unknown() RETURNS trigger
 BEGIN
     PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
         'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant, cortex.traceparent_of(NEW.job_id));
     RETURN NULL;
 END $$;
 CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect
@@ -284,7 +289,8 @@ CREATE FUNCTION cortex.step_publishes() RETURNS trigger
 BEGIN
     -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}',
+        cortex.traceparent(j.id, j.traceparent))
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $$;

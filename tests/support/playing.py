@@ -18,7 +18,9 @@ from chaos.history import History
 from chaos.nemeses.model import Model
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.nemeses.server import sessions_in
+from chaos.windows import Window
 from chaos.workloads.program import Op, Operation, Program
+from tests.support.eventually import eventually
 
 T = TypeVar("T")
 
@@ -105,6 +107,17 @@ class Playing:
     def inject(self, nemesis: Nemesis, *, for_s: float = 0.0, **detail: Any) -> dict[str, Any]:
         """Inject a fault and wait until it is healed; what it met."""
         return self.begin(nemesis, for_s=for_s, **detail).met()
+
+    def inject_into(self, window: Window, nemesis: Nemesis, **detail: Any) -> dict[str, Any]:
+        """Inject a fault until one hits this window, which does not open in time everywhere."""
+
+        def met() -> dict[str, Any] | None:
+            answer = self.inject(nemesis, **detail)
+            return answer if "missed" not in answer and window in answer["windows"] else None
+
+        found = eventually(met, what=f"{nemesis.name} hits a window {window}", within_s=WITHIN_S)
+        assert found is not None
+        return found
 
     def until(self, probe: Callable[[], T], *, what: str) -> T:
         """Wait for something, looked at in the stage's own loop."""

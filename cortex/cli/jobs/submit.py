@@ -1,5 +1,6 @@
 """`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
+import os
 from typing import Final
 from uuid import UUID
 
@@ -31,10 +32,12 @@ from cortex.domain.policy import (
     request_of,
     require_agent,
 )
+from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods
 
+ENVIRONMENT: Final = "TRACEPARENT"
 _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
 
 
@@ -84,6 +87,11 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     metavar="TAG",
     help="A word to find it by: tag:TAG in filters; repeatable.",
 )
+@click.option(
+    "--traceparent",
+    metavar="ID",
+    help="Trace and span to continue, as W3C Trace Context [$TRACEPARENT].",
+)
 @click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @changes("Stored with the job.")
@@ -102,6 +110,7 @@ def submit(
     max_retries: int | None,
     key: str | None,
     tags: tuple[str, ...],
+    traceparent: str | None,
     app: str | None,
     wait: bool,
 ) -> None:
@@ -127,6 +136,7 @@ def submit(
         max_retries=max_retries,
         job_key=key,
         tags=tags,
+        traceparent=_traceparent(traceparent),
     )
     with session(change.options) as call:
         registered = call(jobs.type_timeouts) if local is None else {}
@@ -149,6 +159,14 @@ def submit(
             else:
                 output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
             exit_by([ended])
+
+
+def _traceparent(option: str | None) -> str | None:
+    """Return the span that the job is part of; a broken one of the environment is ignored."""
+    if option is not None:
+        return str(TraceParent.given(option, source="--traceparent"))
+    inherited = TraceParent.parse(os.environ.get(ENVIRONMENT, ""))
+    return None if inherited is None else str(inherited)
 
 
 def _submit(change: ChangeRequest, call: Session, submission: Submission) -> UUID:
