@@ -160,11 +160,7 @@ def job(
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
         parameters = {p.name: hints.get(p.name, Any) for p in arguments}
         _refuse_unstructurable(name, parameters)
-        if not _are_exceptions(final):
-            raise UsageError(
-                f"job type {name!r}: final is {final!r:.120}",
-                hint="write a tuple of exception classes: final=(KeyError,)",
-            )
+        _refuse_final(name, final)
         policy = _policy(name, retry, timeout)
         policy.check(name)
         required = frozenset(p.name for p in arguments if p.default is p.empty)
@@ -229,10 +225,14 @@ def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
             )
 
 
-def _are_exceptions(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(each, type) and issubclass(each, Exception) for each in value
-    )
+def _refuse_final(name: str, final: object) -> None:
+    if not isinstance(final, tuple) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in final
+    ):
+        raise UsageError(
+            f"job type {name!r}: final is {final!r:.120}",
+            hint="write a tuple of exception classes: final=(KeyError,)",
+        )
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:

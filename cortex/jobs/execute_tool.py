@@ -39,12 +39,14 @@ async def execute_tool(
     """
     try:
         return await ctx.tool(tool, tool, arguments or {}, timeout=timeout_s)
-    except Suspended as wish:
-        if wish.waiting_on == f"{MISSING_TOOL}{tool}":
-            tools = await ctx.services.fleet.tools()
-            if tool not in tools:
-                raise _unknown(tool, tools) from None
-        raise
+    except Suspended as raised:
+        if raised.waiting_on != f"{MISSING_TOOL}{tool}":
+            raise
+        elsewhere = raised
+    tools = await ctx.services.fleet.tools()
+    if tool in tools:
+        raise elsewhere
+    raise _unknown(tool, tools)
 
 
 def _unknown(tool: str, tools: list[str]) -> RejectedError:

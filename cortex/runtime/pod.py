@@ -183,7 +183,12 @@ class _Pod:
         self._supervisor = partial(open_supervisor, rng=rng, restart=RESTART, log=log, grace_s=0)
         self._record = self._introduction(name)
         running = self._running = RunningJobs(slots=settings.slots)
-        self._self_fence = _self_fence(settings)
+        self._self_fence = SelfFence(
+            fence_s=settings.fence_s,
+            settle_s=settings.settle_s,
+            lease_s=settings.lease_s,
+            fresh_s=settings.fresh_s,
+        )
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
             on_failure=self._metrics.database_failed,
@@ -596,7 +601,3 @@ class _Pod:
             drain=self.drain.status,
             trouble=self._watch.report,
         )
-
-
-def _self_fence(s: Settings) -> SelfFence:
-    return SelfFence(fence_s=s.fence_s, settle_s=s.settle_s, lease_s=s.lease_s, fresh_s=s.fresh_s)
