@@ -102,6 +102,7 @@ KEYS: Final = (
     show_screen(6, "breakers", "Circuit breakers"),
     show_screen(7, "schedules", "Schedules: when each fires, and what became of it"),
     show_screen(8, "effects", "Effects of unknown outcome, the freeze, quotas"),
+    show_screen(9, "messages", "Messages that failed, and those not sent yet"),
     Key(
         id="approvals.first",
         keys=("A",),
@@ -320,6 +321,7 @@ KEYS: Final = (
         "Open as JSON in $EDITOR, read-only",
         where=(
             *("jobs", "job", "letters", "approvals", "pods", "breakers", "schedules", "effects"),
+            "messages",
         ),
     ),
     Key(
@@ -527,6 +529,28 @@ KEYS: Final = (
         help="The jobs that change many letters at once",
         group="move",
         where=("dead",),
+        in_footer=True,
+    ),
+    Key(
+        id="messages.retry",
+        keys=("R",),
+        action="retry",
+        label="retry",
+        help="Send the failed message again, under the same id",
+        group="act",
+        where=("messages",),
+        is_acting=True,
+        in_footer=True,
+    ),
+    Key(
+        id="messages.discard",
+        keys=("X",),
+        action="discard",
+        label="discard",
+        help="Delete the message: it is never sent",
+        group="act",
+        where=("messages",),
+        is_acting=True,
         in_footer=True,
     ),
     Key(
