@@ -234,6 +234,7 @@ class _Pod:
                 zombie_s=self._settings.zombie_s,
                 sweep_max=self._settings.sweep_max,
                 outbox_sent_s=self._settings.outbox_sent_s,
+                page_url=self._settings.page_url,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,

@@ -199,6 +199,7 @@ class _Ticking:
                     zombie_s=settings.zombie_s,
                     sweep_max=settings.sweep_max,
                     outbox_sent_s=settings.outbox_sent_s,
+                    page_url=settings.page_url,
                     handlers=self._handlers,
                 ),
                 self._names,

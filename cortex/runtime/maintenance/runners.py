@@ -22,8 +22,9 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.hints import EXPIRY, RETRY
+from cortex.runtime.maintenance.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
+from cortex.runtime.maintenance.notifications import Notifications
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
@@ -57,6 +58,8 @@ class Means:
     sweep_max: int
     outbox_sent_s: float
     """The settings of these names."""
+    page_url: str | None = None
+    """Where people reach the approval page."""
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of the application's messages, by name."""
     pod: PodMeans | None = None
@@ -91,6 +94,7 @@ def _outbox(means: Means) -> Runner:
             chance=means.chance,
             breakers=alone,
             handlers=means.handlers,
+            page_url=means.page_url,
             read_breakers=alone.tick,
         )
     return Outbox(
@@ -99,6 +103,7 @@ def _outbox(means: Means) -> Runner:
         chance=means.chance,
         breakers=pod.breakers,
         handlers=means.handlers,
+        page_url=means.page_url,
         meter=pod.metrics,
     )
 
@@ -106,6 +111,7 @@ def _outbox(means: Means) -> Runner:
 RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Sweeper.name: _sweeper,
     Expiries.name: lambda means: Expiries(means.port, rng=means.chance.rng),
+    Notifications.name: lambda means: Notifications(means.port, rng=means.chance.rng),
     Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
@@ -162,6 +168,7 @@ def suspended(each_of: Sequence[Runner], operations: Iterable[Suspend]) -> None:
         waits = {RETRY: each.delay_s} if each.delay_s is not None else {}
         if each.requests:
             waits[EXPIRY] = min(request.expires_s for request in each.requests)
+            waits[REMINDER] = waits[EXPIRY] / 2
         for hint, in_s in waits.items():
             due[hint] = min(in_s, due.get(hint, in_s))
     for hint, in_s in due.items():
