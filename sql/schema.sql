@@ -172,6 +172,27 @@ GRANT SELECT ON cortex.job_type TO cortex_reader;
 -- State of a job; the last three are terminal.
 CREATE TYPE cortex.job_status AS ENUM ('PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
 
+-- Whether it is a traceparent as W3C Trace Context defines it.
+CREATE FUNCTION cortex.is_traceparent(header text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((header ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) AND (header !~ '^ff'::text) AND (header !~ '^...0{32}'::text) AND (header !~ '-0{16}-..$'::text));
+
+-- The trace of a job: that of the traceparent it was submitted with, else its own, named by its id.
+CREATE FUNCTION cortex.trace_id(job uuid, traceparent text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN COALESCE(substr(traceparent, 4, 32), replace((job)::text, '-'::text, ''::text));
+
+-- What a job hands on: its trace, and its own span as the parent.
+CREATE FUNCTION cortex.traceparent(job uuid, traceparent text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((((('00-'::text || cortex.trace_id(job, traceparent)) || '-'::text) || "right"(replace((job)::text, '-'::text, ''::text), 16)) || '-'::text) || COALESCE("right"(traceparent, 2), '01'::text));
+
 -- The permanent record of one job. While a pod runs the job, its state is in its task, and the record keeps what was before: read cortex.job, which is always right.
 CREATE TABLE cortex.job_record (
     id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit finds the same job.
@@ -223,6 +244,7 @@ CREATE TABLE cortex.job_record (
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     tags text[],  -- Words that people find it by, sorted; null: none.
+    traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -415,9 +437,9 @@ BEGIN
     -- Without subscriptions, announcing costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
-            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), array_agg(e.trace))
         FROM (
-            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+            SELECT t.topic, n.id, n.tenant, cortex.traceparent(n.id, n.traceparent) AS trace, jsonb_strip_nulls(jsonb_build_object(
                        'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
                        'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
                        'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
@@ -742,6 +764,8 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   submitted_with: The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
 --   process_deaths: Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
 --   tags: Words that people find it by, sorted; null: none.
+--   traceparent: The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
+--   trace_id: Its trace, as 32 hex digits.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -816,7 +840,9 @@ CREATE VIEW cortex.job AS
             WHEN t.checkpoint IS NULL THEN r.process_deaths
             ELSE 0
         END AS process_deaths,
-    r.tags
+    r.tags,
+    r.traceparent,
+    cortex.trace_id(r.id, r.traceparent) AS trace_id
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -1135,7 +1161,7 @@ BEGIN
 END $function$;
 
 -- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[])
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[], traceparents text[] DEFAULT NULL::text[])
  RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1193,6 +1219,14 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
         END IF;
     END IF;
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        SELECT t.header INTO wrong FROM unnest(traceparents) AS t(header) WHERE NOT cortex.is_traceparent(t.header) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'traceparent "%" is not valid', left(wrong, 100)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'traceparent',
+                      HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -1224,12 +1258,18 @@ BEGIN
         FROM unnest(ids, submit_jobs.tags) AS k(id, list)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
     END IF;
+    -- Nor do jobs without a trace of their submitter's.
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j SET traceparent = k.header
+        FROM unnest(ids, traceparents) AS k(id, header)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
-CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[])
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text)
  RETURNS uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1238,7 +1278,8 @@ BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
     RETURN id;
 END $function$;
 
@@ -1365,7 +1406,7 @@ CREATE TABLE cortex.fact (
     agent_id uuid,  -- The job's agent.
     agent_version integer,  -- That agent's version, whose configuration applied.
     pod_id uuid,  -- The pod.
-    trace_id text,  -- Trace of the request that it belongs to.
+    trace_id text,  -- Trace of its job, see cortex.trace_id.
     call_id uuid,  -- The call that a cost belongs to: each call is booked once.
     amount numeric(18,8),  -- Money; null when zero or when the price is unknown.
     currency text,  -- ISO 4217 code of the amount.
@@ -1390,6 +1431,20 @@ GRANT INSERT, SELECT ON cortex.fact TO cortex_runtime;
 GRANT SELECT ON cortex.fact TO cortex_reader;
 
 CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+CREATE FUNCTION cortex.fact_gets_trace()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    SELECT cortex.trace_id(j.id, j.traceparent) INTO NEW.trace_id FROM cortex.job_record j WHERE j.id = NEW.job_id;
+    RETURN NEW;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.fact_gets_trace() FROM PUBLIC;
+
+CREATE TRIGGER fact_gets_trace BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN (new.trace_id IS NULL AND new.job_id IS NOT NULL) EXECUTE FUNCTION cortex.fact_gets_trace();
 
 -- How much the calls of a job, an agent or a tenant may use; facts record who changed it.
 CREATE TABLE cortex.budget (
@@ -1699,7 +1754,7 @@ BEGIN
             'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
             'retries', NEW.retry_count, 'error', jsonb_build_object(
                 'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
-                'message', left(NEW.error_message, 500)))), NEW.tenant);
+                'message', left(NEW.error_message, 500)))), NEW.tenant, cortex.traceparent(NEW.id, NEW.traceparent));
     END IF;
     RETURN NULL;
 END $function$;
@@ -3199,7 +3254,7 @@ CREATE TABLE cortex.outbox (
     payload jsonb NOT NULL,  -- Its content.
     headers jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Further details of its publisher, for its receivers.
     tenant text NOT NULL,  -- The tenant that it belongs to.
-    trace text,  -- Trace of the work that published it.
+    trace text,  -- The traceparent of the job that it is about or that published it; null: of none.
     subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
     escalated_from text,  -- The subscription by which it could not be sent before; null: this one is the first.
     status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
@@ -3359,6 +3414,15 @@ CREATE FUNCTION cortex.agent_name(of_agent uuid)
 AS $function$
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $function$;
 
+-- What a job hands on: its trace, and its own span as the parent.
+CREATE FUNCTION cortex.traceparent_of(job uuid)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $function$;
+
 -- Who got a request that still waits: the same subscriptions get its reminders, and once how it ended.
 CREATE TABLE cortex.approval_notice (
     approval_id uuid NOT NULL,  -- The request.
@@ -3389,8 +3453,10 @@ DECLARE
     receivers text[];
 BEGIN
     WITH written AS (
-        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, subscription)
-        SELECT message, $2, of_approval.id::text, content, of_approval.tenant, s.name FROM cortex.subscription s
+        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+        SELECT message, $2, of_approval.id::text, content, of_approval.tenant,
+               cortex.traceparent_of(of_approval.job_id), s.name
+        FROM cortex.subscription s
         WHERE (cortex.subscribes(s, $2, of_approval.tenant, content)
                OR EXISTS (SELECT FROM cortex.approval_notice n
                           WHERE n.approval_id = of_approval.id AND n.subscription = s.name))
@@ -3578,7 +3644,7 @@ AS $function$
 BEGIN
     PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
         'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant, cortex.traceparent_of(NEW.job_id));
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.effect_is_unknown() FROM PUBLIC;
@@ -3594,7 +3660,8 @@ AS $function$
 BEGIN
     -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}',
+        cortex.traceparent(j.id, j.traceparent))
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $function$;

@@ -79,6 +79,8 @@ class Submission:
     timeout_s: int | None = None
     job_key: str | None = None
     tags: tuple[str, ...] = ()
+    traceparent: str | None = None
+    """The trace and span that it is submitted in: see `domain.tracing`."""
 
 
 @attrs.frozen(cache_hash=True)  # used as a key throughout an attempt
@@ -131,6 +133,8 @@ class Claim:
     """Pods or processes have died while running it: it runs in a process of its own."""
     process_deaths: int = 0
     """Processes of its own that died while running it, without a step in between."""
+    traceparent: str | None = None
+    """The trace and span that it was submitted in; None: its trace is its own."""
 
 
 @attrs.frozen(kw_only=True)

@@ -194,8 +194,12 @@ def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -
 
 
 def request_of(submission: Submission) -> dict[str, Any]:
-    """Return the request for an idempotency key: all fields but the id, which was made here."""
-    fields = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
+    """Return the request for an idempotency key.
+
+    The id was made here, and a request that is sent again is a span of its own.
+    """
+    own = ("id", "traceparent")
+    fields = attrs.asdict(submission, filter=lambda field, _: field.name not in own)
     if not submission.tags:  # as before there were tags
         del fields["tags"]
     return fields | {"payload": orjson.loads(submission.payload)}

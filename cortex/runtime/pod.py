@@ -15,6 +15,7 @@ pod is not ready, and takes no more work. Deadlines count from the signal: see
 import gc
 import os
 import random
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -111,13 +112,15 @@ async def run_pod(
     name: str | None = None,
     worker: Worker | None = None,
     claims_max: int | None = None,
+    http_socket: socket.socket | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
     the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
     several processes with this name. `claims_max`: it is the pod of one tick, which claims so many
-    jobs, runs nothing else in the background, and leaves when nothing is due.
+    jobs, runs nothing else in the background, and leaves when nothing is due. `http_socket`
+    listens already on the address of setting `http`.
 
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
@@ -138,7 +141,7 @@ async def run_pod(
                 worker=worker,
                 claims_max=claims_max,
             )
-            await pod.run(on_ready)
+            await pod.run(on_ready, http_socket)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
         log.add(PhaseRecord("pool", Outcome.CLEAN, trio.current_time() - began, left_s))
     return log
@@ -306,7 +309,9 @@ class _Pod:
             rng=rng,
         )
 
-    async def run(self, on_ready: Callable[[Ready], None]) -> None:
+    async def run(
+        self, on_ready: Callable[[Ready], None], http_socket: socket.socket | None
+    ) -> None:
         policies = await self._begin_with()
         left = self.drain.left_s
         async with AsyncExitStack() as stack:
@@ -337,7 +342,7 @@ class _Pod:
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._committer.close)
             stack.callback(self.drain.enter, DrainPhase.FLUSH)
-            url = await self._serve_http(stack)
+            url = await self._serve_http(stack, http_socket)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -374,7 +379,9 @@ class _Pod:
             await self.drain.is_over.wait()
             self._idle_actors.close()
 
-    async def _serve_http(self, stack: AsyncExitStack) -> str | None:
+    async def _serve_http(
+        self, stack: AsyncExitStack, listening: socket.socket | None
+    ) -> str | None:
         """Serve the API, if configured; return its address."""
         if self._settings.http is None:
             return None
@@ -404,6 +411,7 @@ class _Pod:
             ),
             host=host,
             number=number,
+            listening=listening,
         )
         level = await stack.enter_async_context(
             self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))

@@ -98,7 +98,7 @@ COMMENT ON FUNCTION cortex_worker.insert_new_jobs IS
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
-    job_keys text[], tags jsonb[] DEFAULT NULL
+    job_keys text[], tags jsonb[] DEFAULT NULL, traceparents text[] DEFAULT NULL
 ) RETURNS uuid[]
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
@@ -154,6 +154,14 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
         END IF;
     END IF;
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        SELECT t.header INTO wrong FROM unnest(traceparents) AS t(header) WHERE NOT cortex.is_traceparent(t.header) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'traceparent "%" is not valid', left(wrong, 100)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'traceparent',
+                      HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -185,6 +193,12 @@ BEGIN
         FROM unnest(ids, submit_jobs.tags) AS k(id, list)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
     END IF;
+    -- Nor do jobs without a trace of their submitter's.
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j SET traceparent = k.header
+        FROM unnest(ids, traceparents) AS k(id, header)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $$;
@@ -205,14 +219,16 @@ CREATE FUNCTION cortex.submit_job(
     timeout_s int DEFAULT NULL,
     job_key text DEFAULT NULL,
     id uuid DEFAULT cortex.uuid7(),
-    tags text[] DEFAULT NULL
+    tags text[] DEFAULT NULL,
+    traceparent text DEFAULT NULL
 ) RETURNS uuid
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS

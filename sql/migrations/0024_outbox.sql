@@ -86,7 +86,7 @@ COMMENT ON COLUMN cortex.outbox.key IS
 COMMENT ON COLUMN cortex.outbox.payload IS 'Its content.';
 COMMENT ON COLUMN cortex.outbox.headers IS 'Further details of its publisher, for its receivers.';
 COMMENT ON COLUMN cortex.outbox.tenant IS 'The tenant that it belongs to.';
-COMMENT ON COLUMN cortex.outbox.trace IS 'Trace of the work that published it.';
+COMMENT ON COLUMN cortex.outbox.trace IS 'The traceparent of the job that it is about or that published it; null: of none.';
 COMMENT ON COLUMN cortex.outbox.subscription IS
     'The subscription that gets it. Null: nobody had subscribed to its topic when it was published.';
 COMMENT ON COLUMN cortex.outbox.escalated_from IS
@@ -230,6 +230,11 @@ CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $$;
 COMMENT ON FUNCTION cortex.agent_name IS 'The name of an agent by its id.';
 
+CREATE FUNCTION cortex.traceparent_of(job uuid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $$;
+COMMENT ON FUNCTION cortex.traceparent_of IS 'What a job hands on: its trace, and its own span as the parent.';
+
 -- ------------------------------------------------------------------ approvals
 
 CREATE TABLE cortex.approval_notice (
@@ -258,8 +263,10 @@ DECLARE
     receivers text[];
 BEGIN
     WITH written AS (
-        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, subscription)
-        SELECT message, $2, of_approval.id::text, content, of_approval.tenant, s.name FROM cortex.subscription s
+        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+        SELECT message, $2, of_approval.id::text, content, of_approval.tenant,
+               cortex.traceparent_of(of_approval.job_id), s.name
+        FROM cortex.subscription s
         WHERE (cortex.subscribes(s, $2, of_approval.tenant, content)
                OR EXISTS (SELECT FROM cortex.approval_notice n
                           WHERE n.approval_id = of_approval.id AND n.subscription = s.name))
@@ -424,7 +431,7 @@ CREATE FUNCTION cortex.effect_is_unknown() RETURNS trigger
 BEGIN
     PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
         'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant, cortex.traceparent_of(NEW.job_id));
     RETURN NULL;
 END $$;
 CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect
@@ -437,7 +444,8 @@ CREATE FUNCTION cortex.step_publishes() RETURNS trigger
 BEGIN
     -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}',
+        cortex.traceparent(j.id, j.traceparent))
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $$;

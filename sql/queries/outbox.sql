@@ -183,11 +183,11 @@ SELECT DISTINCT id FROM (SELECT id FROM cortex.outbox ORDER BY seq DESC LIMIT 10
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: choose
--- Messages of these states, oldest first. $1 a message id or null for all, $2 states, $3 a subscription
--- or null, $4 a LIKE pattern of topics or null, $5 limit. Locks: the messages (ordered), skipping locked ones.
+-- Messages of these states, oldest first. $1 states, $2 a subscription or null, $3 a LIKE pattern of topics or null,
+-- $4 a message id or null for all, $5 limit. Locks: the messages (ordered), skipping locked ones.
 SELECT o.seq, o.subscription, o.key, o.tenant, o.id, o.topic, o.status FROM cortex.outbox o
-WHERE ($1::uuid IS NULL OR o.id = $1) AND o.status = ANY ($2::text[])
-  AND ($3::text IS NULL OR o.subscription = $3) AND ($4::text IS NULL OR o.topic LIKE $4)
+WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
+  AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
 ORDER BY o.seq LIMIT $5 FOR UPDATE SKIP LOCKED;
 
 -- name: retry

@@ -96,7 +96,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
           j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
-          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s;
+          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent;
 
 -- name: orphans
 -- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop

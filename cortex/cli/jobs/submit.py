@@ -1,5 +1,6 @@
 """`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
+import os
 from typing import Final
 from uuid import UUID
 
@@ -30,10 +31,12 @@ from cortex.domain.policy import (
     refuse_bulk,
     request_of,
 )
+from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods
 
+ENVIRONMENT: Final = "TRACEPARENT"
 _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
 
 
@@ -83,6 +86,11 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     metavar="TAG",
     help="A word to find it by: tag:TAG in filters; repeatable.",
 )
+@click.option(
+    "--traceparent",
+    metavar="ID",
+    help="Trace and span to continue, as W3C Trace Context [$TRACEPARENT].",
+)
 @click.option("--app", metavar="APP", help="Module or file with your job types.")
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @changes("Stored with the job.")
@@ -101,6 +109,7 @@ def submit(
     max_retries: int | None,
     key: str | None,
     tags: tuple[str, ...],
+    traceparent: str | None,
     app: str | None,
     wait: bool,
 ) -> None:
@@ -125,6 +134,7 @@ def submit(
         max_retries=max_retries,
         job_key=key,
         tags=tags,
+        traceparent=_traceparent(traceparent),
     )
     with session(change.options) as call:
         registered = call(jobs.type_timeouts) if local is None else {}
@@ -147,6 +157,14 @@ def submit(
             else:
                 output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
             exit_by([ended])
+
+
+def _traceparent(option: str | None) -> str | None:
+    """Return the span that the job is part of; a broken one of the environment is ignored."""
+    if option is not None:
+        return str(TraceParent.given(option, source="--traceparent"))
+    inherited = TraceParent.parse(os.environ.get(ENVIRONMENT, ""))
+    return None if inherited is None else str(inherited)
 
 
 def _submit(change: ChangeRequest, call: Session, submission: Submission) -> UUID:

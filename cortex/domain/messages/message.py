@@ -10,6 +10,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.backoff import Backoff
+from cortex.domain.errors import UsageError
 
 ATTEMPTS_MAX: Final = 3
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
@@ -97,3 +98,10 @@ def failed(
         return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX])
     pause_s = max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
     return Outcome(status=MessageStatus.PENDING, error=error[:ERROR_MAX], delay_s=pause_s)
+
+
+def check_key(key: str | None) -> str | None:
+    """Return a key under which messages may be published. Raises `UsageError`."""
+    if key is not None and not 0 < len(key) <= KEY_MAX:
+        raise UsageError(f"message key of {len(key)} characters, 1 to {KEY_MAX} are possible")
+    return key
