@@ -4,6 +4,7 @@ import trio
 from trio.testing import MockClock
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
+from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -41,10 +42,7 @@ def made(bench: Bench) -> tuple[Runner, ...]:
             port=bench.port,
             chance=chance,
             unsettled=unsettled,
-            sweep_s=10.0,
-            zombie_s=300.0,
-            sweep_max=100,
-            outbox_sent_s=86_400.0,
+            settings=Settings(sweep_s=10.0),
         )
     )
 

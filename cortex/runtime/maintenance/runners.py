@@ -5,7 +5,7 @@ To add a runner, write it in this folder and name it in `RUNNERS`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -46,6 +46,25 @@ class PodMeans:
     """The database trouble of its calls."""
 
 
+class RunnerSettings(Protocol):
+    """The settings of these names, see `cortex.config`."""
+
+    @property
+    def sweep_s(self) -> float: ...
+
+    @property
+    def zombie_s(self) -> float: ...
+
+    @property
+    def sweep_max(self) -> int: ...
+
+    @property
+    def outbox_sent_s(self) -> float: ...
+
+    @property
+    def page_url(self) -> str | None: ...
+
+
 @attrs.frozen(kw_only=True)
 class Means:
     """What runners are made of."""
@@ -53,13 +72,7 @@ class Means:
     port: Port
     chance: Chance
     unsettled: PendingSettlements
-    sweep_s: float
-    zombie_s: float
-    sweep_max: int
-    outbox_sent_s: float
-    """The settings of these names."""
-    page_url: str | None = None
-    """Where people reach the approval page."""
+    settings: RunnerSettings
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of the application's messages, by name."""
     pod: PodMeans | None = None
@@ -74,9 +87,9 @@ def _sweeper(means: Means) -> Runner:
         means.port,
         pod_id=None if pod is None else pod.id,
         self_fence=None if pod is None else pod.self_fence,
-        zombie_s=means.zombie_s,
-        sweep_s=means.sweep_s,
-        batch_max=means.sweep_max,
+        zombie_s=means.settings.zombie_s,
+        sweep_s=means.settings.sweep_s,
+        batch_max=means.settings.sweep_max,
         rng=means.chance.rng,
         metrics=None if pod is None else pod.metrics,
         trouble=(lambda: None) if pod is None else pod.trouble,
@@ -94,7 +107,7 @@ def _outbox(means: Means) -> Runner:
             chance=means.chance,
             breakers=alone,
             handlers=means.handlers,
-            page_url=means.page_url,
+            page_url=means.settings.page_url,
             read_breakers=alone.tick,
         )
     return Outbox(
@@ -103,7 +116,7 @@ def _outbox(means: Means) -> Runner:
         chance=means.chance,
         breakers=pod.breakers,
         handlers=means.handlers,
-        page_url=means.page_url,
+        page_url=means.settings.page_url,
         meter=pod.metrics,
     )
 
@@ -122,8 +135,8 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Housekeeping.name: lambda means: Housekeeping(
         means.port,
         rng=means.chance.rng,
-        every_s=means.sweep_s,
-        sent_kept_s=means.outbox_sent_s,
+        every_s=means.settings.sweep_s,
+        sent_kept_s=means.settings.outbox_sent_s,
     ),
     Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }
