@@ -30,6 +30,7 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
@@ -118,6 +119,7 @@ def submit(
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     refuse_bulk(job_type, queue)
+    require_agent(job_type, agent)
     output = change.output
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None
