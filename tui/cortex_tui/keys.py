@@ -7,6 +7,7 @@ two acting keys of one screen differ only by case.
 from typing import Final
 
 from cortex_tui.key import Key, look, move, of_job, show_screen
+from cortex_tui.message_keys import MESSAGES
 
 EFFECTS: Final = (
     Key(
@@ -531,28 +532,7 @@ KEYS: Final = (
         where=("dead",),
         in_footer=True,
     ),
-    Key(
-        id="messages.retry",
-        keys=("R",),
-        action="retry",
-        label="retry",
-        help="Send the failed message again, under the same id",
-        group="act",
-        where=("messages",),
-        is_acting=True,
-        in_footer=True,
-    ),
-    Key(
-        id="messages.discard",
-        keys=("X",),
-        action="discard",
-        label="discard",
-        help="Delete the message: it is never sent",
-        group="act",
-        where=("messages",),
-        is_acting=True,
-        in_footer=True,
-    ),
+    *MESSAGES,
     Key(
         id="help",
         keys=("question_mark",),

@@ -29,6 +29,7 @@ class FakeMessages(_Fake[MessageRow]):
             "trace": None,
             "subscription": "billing",
             "channel": "webhook",
+            "escalated_from": None,
             "status": status,
             "attempts": 3 if is_failed else 0,
             "available_at": self.ago(9),

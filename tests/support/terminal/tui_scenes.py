@@ -382,7 +382,7 @@ def _messages(cluster: FakeBackend) -> None:
         messages.add(seq, created_at=ago(86_400 * days), key=None, payload={"order": f"o-{seq}"})
     order = {"order": "o-7", "customer": {"id": "cus_88", "name": "Möller"}, "lines": [1, 2]}
     messages.add(3, payload=order, key="o-7")
-    due = {"available_at": ago(-14), "attempts": 1, "last_error": "timed out after 15 s"}
+    due = {"available_at": ago(-45), "attempts": 1, "last_error": "timed out after 15 s"}
     many = {"id": UUID(int=3), "payload": order, "subscription": "audit-log", "channel": "log"}
     messages.add(4, "PENDING", **many, **due)
     asked = {"topic": "approval.requested", "subscription": "decisions", "channel": "email"}

@@ -35,6 +35,8 @@ def page_lines(
     state = message_state(attrs.evolve(row, now=now))
     channel = f" by {row.channel}" if row.channel else ""
     yield from labelled("to", f"{row.subscription or NOBODY}{channel}", room)
+    if row.escalated_from:
+        yield from labelled("instead of", f"{row.escalated_from}, which could not be reached", room)
     yield from labelled("state", f"{state.text}, {attempts_text(row)}", room, state.style)
     yield from labelled("pod", row.pod or "", room)
     yield from labelled("key", row.key or "", room)
