@@ -257,7 +257,7 @@ def _url(value: object, source: str) -> str:
         parts = urlsplit(text)
         is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_fine = False
+        parts, is_fine = urlsplit(""), False
     if not is_fine or not text.isascii() or not text.isprintable() or " " in text:
         # Its beginning may be a password.
         shown = "not a URL" if "@" in text else f"{str(value)[:120]!r}, not a URL"
