@@ -227,10 +227,7 @@ class _Pod:
                 port=self._port,
                 chance=self._chance,
                 unsettled=self._unsettled,
-                sweep_s=self._settings.sweep_s,
-                zombie_s=self._settings.zombie_s,
-                sweep_max=self._settings.sweep_max,
-                outbox_sent_s=self._settings.outbox_sent_s,
+                settings=self._settings,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,
