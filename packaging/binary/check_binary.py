@@ -204,6 +204,8 @@ def machine(bare_root: Path, tmp_path: Path) -> Iterator[Machine]:
         home = made.path(made.home)
         home.mkdir(parents=True)
         os.chown(home, USER, USER)
+        with (root / "etc/passwd").open("a") as users:
+            users.write(f"ana:x:{USER}:{USER}::{made.home}:/bin/sh\n")
         stack.callback(made.kill_all)
         yield made
 
