@@ -103,6 +103,10 @@ cli = Root(
                 "Delete old jobs and facts; off until you set it.",
             ),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
+            "licences": (
+                "cortex.cli.licences:licences",
+                "List what this installation consists of.",
+            ),
             "config": ("cortex.cli.config:config", "Show settings and where they come from."),
             "completion": (
                 "cortex.cli.completion:completion",

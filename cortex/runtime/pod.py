@@ -31,7 +31,6 @@ from cortex.actors.restart import RestartPolicy
 from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
-from cortex.agent.models.calls import ModelCalls
 from cortex.config import Settings, host_and_port
 from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
@@ -41,12 +40,7 @@ from cortex.durable.attempt import Services
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
-from cortex.runtime.calls.budget_guard import StoreBudgetGuard
-from cortex.runtime.calls.bulk_operations import StoreBulkOperations
-from cortex.runtime.calls.effect_gateway import StoreEffectGateway
-from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
@@ -74,7 +68,6 @@ from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import (
     Means,
     PodMeans,
-    RunnerUpkeep,
     runners,
     suspended,
     wake,
@@ -84,6 +77,7 @@ from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
+from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.store import configs, jobs, pods
@@ -233,10 +227,7 @@ class _Pod:
                 port=self._port,
                 chance=self._chance,
                 unsettled=self._unsettled,
-                sweep_s=self._settings.sweep_s,
-                zombie_s=self._settings.zombie_s,
-                sweep_max=self._settings.sweep_max,
-                outbox_sent_s=self._settings.outbox_sent_s,
+                settings=self._settings,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,
@@ -439,43 +430,19 @@ class _Pod:
         return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
     def _services(self, policies: Policies) -> Services:
-        facts = FactSink(
-            self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
-        )
-        return Services(
-            models=ModelCalls(
-                client=self._parts.client,
-                breakers=self._breakers,
-                budget_guard=StoreBudgetGuard(
-                    self._port,
-                    pod_id=self._record.id,
-                    new_id=self._chance.new_id,
-                    unsettled=self._unsettled,
-                    rng=self._rng,
-                ),
-                facts=facts,
-                rng=self._rng,
-                meter=self._metrics,
-            ),
-            tools=self._parts.tools,
-            agents=policies.agents,
-            flows=policies.flows,
+        return services_of(
+            parts=self._parts,
+            port=self._port,
+            pod_id=self._record.id,
             policies=policies,
             breakers=self._breakers,
-            facts=facts,
-            gateway=StoreEffectGateway(
-                port=self._port,
-                committer=self._committer,
-                self_fence=self._self_fence,
-                new_id=self._chance.new_id,
-                rng=self._rng,
-            ),
-            clock=StoreClock(port=self._port, rng=self._rng),
-            bulk=StoreBulkOperations(port=self._port, rng=self._rng),
-            upkeep=RunnerUpkeep(self._runners),
-            workspaces=self._parts.workspaces,
-            rng=self._rng,
-            meter=self._metrics,
+            unsettled=self._unsettled,
+            receipts=self._receipts,
+            committer=self._committer,
+            self_fence=self._self_fence,
+            runners=self._runners,
+            metrics=self._metrics,
+            chance=self._chance,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:

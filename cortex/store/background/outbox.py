@@ -13,7 +13,14 @@ import attrs
 import orjson
 
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError
-from cortex.domain.messages.message import ATTEMPTS_MAX, LEASE_S, Message, MessageStatus, Outcome
+from cortex.domain.messages.message import (
+    ATTEMPTS_MAX,
+    ESCALATE_S,
+    LEASE_S,
+    Message,
+    MessageStatus,
+    Outcome,
+)
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
@@ -49,18 +56,17 @@ class Recorded:
 
 
 @attrs.frozen(kw_only=True)
-class MessageRow:
-    """A message for one subscription, for people."""
+class MessageHead:
+    """A message for one subscription, without its content."""
 
     seq: int
     id: UUID
     topic: str
     key: str | None
-    payload: dict[str, Any]
-    headers: dict[str, Any]
     tenant: str
-    trace: str | None
     subscription: str | None
+    escalated_from: str | None
+    """The subscription by which it could not be sent before."""
     channel: str | None
     """None: the subscription does not exist any more."""
     status: MessageStatus = attrs.field(converter=MessageStatus)
@@ -73,6 +79,15 @@ class MessageRow:
     created_at: datetime
     finished_at: datetime | None
     now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class MessageRow(MessageHead):
+    """A message for one subscription, with its content."""
+
+    payload: dict[str, Any]
+    headers: dict[str, Any]
+    trace: str | None
 
 
 @attrs.frozen(kw_only=True)
@@ -147,11 +162,18 @@ async def reclaim(db: Database, *, limit: int) -> int:
     return await db.transact(take)
 
 
-async def give_up_orphans(db: Database, *, limit: int) -> int:
-    """Give up messages whose subscriptions were removed; return how many."""
+async def give_up(db: Database, *, escalate_s: float = ESCALATE_S, limit: int) -> int:
+    """Give up messages that cannot be sent; return how many.
+
+    Those whose subscription was removed, and those that have waited `escalate_s` for a channel that
+    is down and that has a fallback.
+    """
 
     async def give_up(connection: Connection) -> int:
-        rows = await connection.fetch(sql("outbox.orphan"), limit)
+        rows = [
+            *await connection.fetch(sql("outbox.orphan"), limit),
+            *await connection.fetch(sql("outbox.escalate"), escalate_s, limit),
+        ]
         await _unpark(connection, rows)
         return len(rows)
 
@@ -218,6 +240,14 @@ async def page(
         limit,
     )
     return rows_of(MessageRow, rows)
+
+
+async def unsent(db: Database, *, limit: int) -> list[MessageHead]:
+    """Return failed messages, the newest first, then those not sent yet, the oldest first.
+
+    `limit`: at most so many of each.
+    """
+    return rows_of(MessageHead, await db.fetch("outbox.unsent", limit))
 
 
 async def find(db: Database, text: str) -> UUID:
@@ -335,5 +365,6 @@ def _message(row: Record) -> Message:
         trace=row["trace"],
         created_at=row["created_at"],
         subscription=row["subscription"],
+        escalated_from=row["escalated_from"],
         seq=row["seq"],
     )

@@ -235,7 +235,7 @@ def test_messages_of_a_removed_subscription_are_given_up(database: str, store: S
     record(store, pod, SENT, *claim(store, pod, "a"))
     store(subscriptions.remove, "a", by="test", reason="gone")
     given_up = 0
-    while ended := store(outbox.give_up_orphans, limit=ALL):
+    while ended := store(outbox.give_up, limit=ALL):
         given_up += ended
     assert given_up == 2
     query = "SELECT subscription, status FROM cortex.outbox ORDER BY subscription, seq"
