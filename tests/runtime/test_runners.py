@@ -23,6 +23,7 @@ LOCKS = {
     "expire_approvals": ["cortex.expire_approvals"],
     "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
+    "alarms": ["cortex.alarms"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],
     "retention": ["cortex.retention"],

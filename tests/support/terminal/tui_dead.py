@@ -152,6 +152,7 @@ class FakePulse:
             letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
             messages={},
             oldest_message_s=0.0,
+            missed_schedules=0,
             is_late={},
             stranded_count=0,
         )
