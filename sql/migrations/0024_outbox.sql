@@ -224,7 +224,7 @@ GRANT EXECUTE ON FUNCTION
 -- ------------------------------------------------------------------ what the runtime announces
 
 -- Of jobs, see cortex.job_history_of_update; of dead letters, cortex.dead_letter_of_failure; of budgets, cortex.settle; of
--- schedules, schedules.advance; of runners, runners.record; of recovery, tasks.record_blocked; of what lasts, alarms.sql.
+-- schedules, schedules.advance; of runners, runners.record; of recovery, tasks.record_blocked; of what lasts, runners.sql.
 
 CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$

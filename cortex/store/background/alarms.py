@@ -19,12 +19,12 @@ async def check(db: Database) -> list[str] | None:
 
     async def work(connection: Connection) -> list[str] | None:
         inside = db.bound(connection)
-        turn = await inside.fetch_one("alarms.turn")
+        turn = await inside.fetch_one("runners.alarms_turn")
         if turn is None or not turn["is_mine"]:
             return None
-        stranded = await inside.fetch("alarms.stranded", STRANDED_S, JOBS_MAX)
-        letters = await inside.fetch("alarms.dead_letters", LETTERS_MANY, LETTERS_MAX)
-        await inside.fetch("alarms.forget_refusals", QUIET_S)
+        stranded = await inside.fetch("runners.stranded", STRANDED_S, JOBS_MAX)
+        letters = await inside.fetch("runners.dead_letters", LETTERS_MANY, LETTERS_MAX)
+        await inside.fetch("runners.forget_refusals", QUIET_S)
         return [
             *(f"no living pod serves {row['key']}" for row in stranded),
             *(f"{row['n']} dead letters are unresolved" for row in letters),
