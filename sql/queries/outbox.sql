@@ -182,6 +182,23 @@ WHERE o.status = ANY ($1::text[]) AND ($3::text IS NULL OR o.subscription = $3)
   AND ($4::text IS NULL OR o.topic LIKE $4)
 ORDER BY o.seq DESC LIMIT $7;
 
+-- name: unsent
+-- Messages that failed, the newest first, then those under way or waiting, the oldest first; without their contents.
+-- $1 most of each.
+(SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
+        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+ FROM (SELECT * FROM cortex.outbox WHERE status = 'FAILED' ORDER BY seq DESC LIMIT $1) o
+ LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
+ ORDER BY o.seq DESC)
+UNION ALL
+(SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
+        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+ FROM (SELECT waiting.* FROM unnest(ARRAY['PROCESSING', 'PENDING']) AS wanted(status) CROSS JOIN LATERAL (
+           SELECT * FROM cortex.outbox u WHERE u.status = wanted.status ORDER BY u.seq LIMIT $1) waiting
+       ORDER BY waiting.seq LIMIT $1) o
+ LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
+ ORDER BY o.seq);
+
 -- name: ids_by_suffix
 -- Messages whose id ends with a suffix, newest first, among the newest 100,000 rows. $1 suffix, lower case, no dashes.
 SELECT DISTINCT id FROM (SELECT id FROM cortex.outbox ORDER BY seq DESC LIMIT 100000) recent
